@@ -7,7 +7,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo docs test test-slow test-fresh-clock types compiled test-slurm test-slurm-24 test-slurm-26 suite-slurm \
-    test-browser test-cgroup2 coverage \
+    test-apptainer suite-apptainer test-browser test-cgroup2 coverage \
     bench-cosched bench-cosched-full venv packages clean
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make test-fresh-clock  run the tests of make test as root on a monotonic clock that starts at 0: some five minutes"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
 	@echo "make test-slurm-24 test-slurm-26  the same on Slurm 24.11 and 26.05, in trees of Debian's trixie and testing (root)"
+	@echo "make test-apptainer  functions and programs in images, by the Apptainer of Debian sid in a tree (root): two minutes"
 	@echo "make test-browser  install Chromium, open the dashboard in it: a minute; pictures are in build/screenshots"
 	@echo "make test-cgroup2  boot a kernel with cgroups of version 2 in a virtual machine, run the quota suite in there"
 	@echo "make coverage    which branches the tests of the first two lines take: a quarter of an hour; build/coverage/html"
@@ -80,21 +81,34 @@ test-slurm: .venv/.test packages suite-slurm
 # The same on later versions: Debian releases as trees (tests/cluster/tree), each with its own Slurm and Python. First
 # .venv in the tree, without what these tests do not need. Of testing's Slurm, whatever it is, the whole suite is run.
 SLURM_24 := tests/integration/test_start_order.py tests/integration/test_places.py tests/integration/test_faults.py \
-    tests/integration/test_mpi.py tests/backends/slurm tests/cluster tests/docs/test_cluster_pages.py
+    tests/integration/test_mpi.py tests/integration/test_gpus.py tests/backends/slurm tests/cluster \
+    tests/docs/test_cluster_pages.py
+
+# In the tree of a release that moves, and may not be had; what of it is tested; targets.
+in_moving = code=0; tests/cluster/tree $(1) || code=$$?; [ $$code -ne 77 ] || { \
+    echo "SKIPPED: $(2) OF DEBIAN $(shell echo $(1) | tr a-z A-Z) CANNOT BE HAD HERE (see above)"; exit 0; }; \
+    [ $$code -eq 0 ] && tests/cluster/tree $(1) $(MAKE) $(3)
 
 test-slurm-24: packages
 	tests/cluster/tree trixie $(MAKE) .venv/.slurm suite-slurm SLURM_FILES="$(SLURM_24)"
 
 test-slurm-26: packages
-	@code=0; tests/cluster/tree testing || code=$$?; [ $$code -ne 77 ] || { \
-	    echo "SKIPPED: SLURM OF DEBIAN TESTING CANNOT BE HAD HERE (see above)"; exit 0; }; \
-	[ $$code -eq 0 ] && tests/cluster/tree testing $(MAKE) .venv/.slurm suite-slurm
+	@$(call in_moving,testing,SLURM,.venv/.slurm suite-slurm)
 
 SLURM_WORKERS ?= 7
 SLURM_FILES = tests/integration/test_start_order.py $(call marked,slurm)
 suite-slurm:
 	@PATH=$$PATH:/usr/sbin slurmctld -V
 	$(call pytest,slurm,$(SLURM_WORKERS),worksteal,$(SLURM_FILES))
+
+# Of Debian's releases only sid has Apptainer.
+test-apptainer: packages
+	@$(call in_moving,sid,APPTAINER,.venv/.apptainer suite-apptainer)
+
+suite-apptainer:
+	@apptainer --version
+	@PATH=$$PATH:/usr/sbin slurmctld -V
+	$(call pytest,slow,2,load,tests/integrations/test_apptainer.py)
 
 # One browser for all tests, one page after the other.
 test-browser: .venv/.test packages
@@ -146,6 +160,10 @@ packages:
 .venv/.slurm: .venv/bin/pip setup.cfg constraints.txt
 	$(INSTALL) -e '.[slurm-tests]'
 	$(INSTALL) --no-deps pymesos
+	@touch $@
+
+.venv/.apptainer: .venv/bin/pip setup.cfg constraints.txt
+	$(INSTALL) -e . hypothesis pytest pytest-timeout pytest-xdist
 	@touch $@
 
 clean:

@@ -1,11 +1,13 @@
-"""What planning costs: a stage of 100,000 tasks, and the driver's work per event as tasks finish.
+"""What planning costs: a stage of 100,000 tasks, the driver's work per event; whole runs of many stages.
 
-python benchmarks/plan.py [TASKS]
+python benchmarks/plan.py [TASKS [STAGES]]
 """
 
 from __future__ import annotations
 
+import random
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -65,7 +67,64 @@ def finish(plan: Plan, tasks: int) -> int:
     return done
 
 
+@asa.stage
+def add(*values: int) -> int:
+    return 1 + max(values, default=0)
+
+
+@asa.stage
+def most(values: list[int]) -> int:
+    return max(values)
+
+
+def chain(stages: int) -> Any:
+    node = add()
+    for number in range(1, stages):
+        node = add.options(name=f"s{number}")(node)
+    return node
+
+
+def wide(stages: int) -> Any:
+    return most([add.options(name=f"s{number}")(number) for number in range(stages - 1)])
+
+
+def dag(stages: int) -> Any:
+    """Each stage after up to three of the two hundred before it."""
+    nodes: list[Any] = []
+    rng = random.Random(1)
+    for number in range(stages - 1):
+        before = rng.sample(nodes[-200:], min(len(nodes), rng.randint(0, 3)))
+        nodes.append(add.options(name=f"s{number}")(*before))
+    return most(nodes)
+
+
+SHAPES = {"chain": chain, "wide": wide, "dag": dag}
+
+
+def run_stages(shape: str, stages: int) -> None:
+    """Run a workflow of so many stages on two cores; print the processor time [s] and memory [MB] of this process."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as state:  # the run ends while it is removed
+        run = asa.run(SHAPES[shape](stages), backend="local:cores=2", state=state)
+        run.result()
+    print(time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def many_stages(stages: int) -> None:
+    rows = []
+    for shape in SHAPES:
+        for count in (stages // 10, stages):
+            words = [sys.executable, __file__, "--run", shape, str(count)]
+            done = subprocess.run(words, check=True, capture_output=True, text=True)
+            cpu_s, peak = map(float, done.stdout.split())
+            rows.append({"what": f"{shape} of {count:,} stages", "driver [CPU s]": cpu_s,
+                         "a stage [ms]": 1e3 * cpu_s / count, "peak [MB]": peak})  # fmt: skip
+    show("Whole runs of many stages of one task", rows)
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["--run"]:
+        run_stages(sys.argv[2], int(sys.argv[3]))
+        return
     tasks = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
     with tempfile.TemporaryDirectory() as directory:
         began = time.perf_counter()
@@ -94,6 +153,7 @@ def main() -> None:
             {"what": "peak memory of the process [MB]", "value": peak},
         ],
     )
+    many_stages(int(sys.argv[2]) if len(sys.argv) > 2 else 10_000)
 
 
 if __name__ == "__main__":

@@ -284,7 +284,7 @@ class RankFiles:
             private_directory(self.stage(stage))
         private_directory(self.functions)
         self.payloads(graph).save()
-        write_private(self.workflow, pack(graph.result, sys.path))
+        write_private(self.workflow, pack(graph, sys.path, graph.nodes.values()))
 
     def read(self) -> Graph:
         return make_graph(unpack(self.workflow.read_bytes()))

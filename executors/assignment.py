@@ -271,11 +271,6 @@ class Assignment:
                 other.slots.free(part)
         return order
 
-    def host(self, ticket: int, name: str) -> AssignedNode | None:
-        """The node of this name among those that an order has; None when it has none such."""
-        given = [node for node in self.nodes if ticket in node.orders or self._spans(ticket, node)]
-        return next((node for node in given if node.name == name), None)
-
     def is_idle(self, node: AssignedNode) -> bool:
         """Whether a node has nothing to do, and nothing waits for it."""
         return not (self.queue or node.orders or any(self._spans(ticket, node) for ticket in self._parts))

@@ -24,7 +24,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput, StateError
@@ -42,8 +42,8 @@ from executors.wire import (
     Alive,
     Channel,
     ChannelListener,
-    CommandEnded,
-    CommandRefused,
+    ExpectCommands,
+    ForgetCommands,
     Hello,
     KeepOrders,
     KeptOrder,
@@ -52,10 +52,7 @@ from executors.wire import (
     OrderOutcome,
     OutcomesLogged,
     ReleaseNode,
-    RemoteCommand,
     RunOrders,
-    StartCommand,
-    StopCommand,
     TaskOrder,
     TaskReport,
     TlsListener,
@@ -104,64 +101,6 @@ def lost_event(task_order: TaskOrder, allocation: str, node: str, reason: str, n
     """An order was lost with its node; the task is not to blame."""
     error = f"node {node} was lost: {reason}"
     return TaskFailed(now, task_order.stage, task_order.number, allocation, node, now, error, infrastructure=True)
-
-
-Peer = TypeVar("Peer")
-
-
-@dataclass(frozen=True, slots=True)
-class _RunningCommand(Generic[Peer]):
-    asker: Peer
-    host: Peer
-    ticket: int
-
-
-class RemoteCommands(Generic[Peer]):
-    """Which commands of MPI launchers run on which nodes, and whose remote shells wait for them. No I/O: `send` sends.
-
-    Parameters
-    ----------
-    send
-        Sends a peer a message; nothing when it is gone.
-    """
-
-    def __init__(self, send: Callable[[Peer, object], None]) -> None:
-        self._send = send
-        self._numbers = itertools.count(1)
-        self._running: dict[int, _RunningCommand[Peer]] = {}
-
-    def start(self, asker: Peer, host: Peer | None, ask: RemoteCommand) -> None:
-        """Have a node run a command; without a `host`, refuse it."""
-        if host is None:
-            log.warning("refused a command of order %d on %s: not one of its nodes", ask.ticket, ask.host)
-            self._send(asker, CommandRefused("it is not, or not any more, one of the task's nodes"))
-            return
-        number = next(self._numbers)
-        log.debug("command %d of order %d starts on %s", number, ask.ticket, ask.host)
-        self._running[number] = _RunningCommand(asker, host, ask.ticket)
-        self._send(host, StartCommand(number, ask.command, ask.environment))
-
-    def stopped(self, message: CommandEnded) -> None:
-        """A command has ended, as its node says."""
-        if (command := self._running.pop(message.number, None)) is not None:
-            log.debug("command %d ended with exit code %d", message.number, message.code)
-            self._send(command.asker, message)
-
-    def end(self, ticket: int, reason: str) -> None:
-        """End the commands of an order."""
-        self._end({number: command for number, command in self._running.items() if command.ticket == ticket}, reason)
-
-    def leave(self, peer: Peer, reason: str) -> None:
-        """End the commands that a peer asked for, and forget those that it ran, for it is gone."""
-        lost = {number: command for number, command in self._running.items() if peer in (command.asker, command.host)}
-        self._end(lost, reason)
-
-    def _end(self, commands: dict[int, _RunningCommand[Peer]], reason: str) -> None:
-        for number, command in commands.items():
-            log.info("command %d ends: %s", number, reason)
-            del self._running[number]
-            self._send(command.host, StopCommand(number))
-            self._send(command.asker, CommandRefused(reason))
 
 
 _HELLO_S = 10.0
@@ -226,7 +165,6 @@ class Hub:
         self._peers: dict[_Peer, None] = {}
         self._checked = time.monotonic()
         self._nodes: dict[AssignedNode, _Peer] = {}
-        self._commands = RemoteCommands(self._send)
         self._assignments: dict[str, Assignment] = {}
         self._released: set[str] = set()
         self._busy: set[str] = set()  # allocations in which something may be dealt
@@ -370,7 +308,7 @@ class Hub:
 
     def _accept(self) -> None:
         while (channel := self._listener.accept()) is not None:
-            unknown = [peer for peer in self._peers if peer.node is None and peer.patience < math.inf]
+            unknown = [peer for peer in self._peers if peer.node is None]
             if len(unknown) >= _UNAUTHENTICATED_MOST:
                 # our own nodes introduce themselves at once: the one that has been silent longest is none
                 unknown[0].reason = f"{_UNAUTHENTICATED_MOST} connections have not introduced themselves"
@@ -412,10 +350,6 @@ class Hub:
         elif isinstance(message, KeptOrders) and node is not None and peer.kept is None:
             peer.kept = message.orders
             self._claim(peer)
-        elif isinstance(message, RemoteCommand) and node is None:
-            self._start(peer, message)
-        elif isinstance(message, CommandEnded) and node is not None:
-            self._commands.stopped(message)
         elif isinstance(message, Leaving):
             peer.reason = message.reason
         elif not isinstance(message, Alive | TaskReport):
@@ -449,13 +383,6 @@ class Hub:
         self._send(peer, self._welcome)
         self._claim(peer)
 
-    def _start(self, peer: _Peer, ask: RemoteCommand) -> None:
-        """The remote shell of an order's launcher asks for one of the order's nodes."""
-        peer.patience = math.inf  # it has nothing more to say
-        hosts = (assignment.host(ask.ticket, ask.host) for assignment in self._assignments.values())
-        node = next(filter(None, hosts), None)
-        self._commands.start(peer, None if node is None else self._nodes[node], ask)
-
     def _report(self, assignment: Assignment, allocation: str, node: AssignedNode, report: TaskReport) -> None:
         for outcome in report.outcomes:
             if assignment.is_hurt(outcome.ticket):
@@ -470,7 +397,7 @@ class Hub:
                     outcome.ended - outcome.started,
                     f": {outcome.error}" if outcome.error else "",
                 )
-                self._commands.end(finished.ticket, "the task has ended")
+                self._tell_hosts(assignment, finished, ForgetCommands(finished.ticket))
                 self._batching.learn(finished.stage, outcome.ended - outcome.started)
                 self._events.append(task_event(finished, outcome, allocation, node.name))
         if report.returned:
@@ -484,7 +411,16 @@ class Hub:
             for node, orders in assignment.assign(self._batching, self._is_ready).items():
                 self._nodes[node].worked = time.monotonic()
                 log.debug("%d orders to node %s: %s", len(orders), node.name, _named(orders))
+                for order in orders:
+                    self._tell_hosts(assignment, order, ExpectCommands(order.ticket))
                 self._send(self._nodes[node], RunOrders(orders))
+
+    def _tell_hosts(self, assignment: Assignment, order: TaskOrder, message: object) -> None:
+        """Tell the other nodes of an order whose launcher starts ranks through their supervisors."""
+        if order.launch is not None and order.launch.kind != "srun":
+            for node in assignment.nodes:
+                if node.name in order.hosts[1:]:
+                    self._send(self._nodes[node], message)
 
     def _is_ready(self, node: AssignedNode) -> bool:
         peer = self._nodes[node]
@@ -513,9 +449,8 @@ class Hub:
         self._selector.unregister(peer.channel)
         del self._peers[peer]
         peer.channel.close()
-        if peer.node is None and peer.patience < math.inf and not peer.allocation:
+        if peer.node is None and not peer.allocation:
             log.warning("refused the connection from %s: %s", peer.channel.peer, peer.reason)
-        self._commands.leave(peer, f"the node was lost: {peer.reason}")
         node, assignment = peer.node, self._assignments.get(peer.allocation)
         if node is None or assignment is None or self._nodes.pop(node, None) is None or self._closing is not None:
             return
@@ -523,7 +458,7 @@ class Hub:
         log.warning("node %s of allocation %s is lost: %s", node.name, peer.allocation, peer.reason)
         # Reported one by one, since other nodes of the allocation may go on.
         for gone in assignment.leave(node):
-            self._commands.end(gone.ticket, "the task's first node was lost")
+            self._tell_hosts(assignment, gone, ForgetCommands(gone.ticket))
             self._events.append(lost_event(gone, peer.allocation, node.name, peer.reason, now))
         self._events.append(NodeLost(now, peer.allocation, node.name, peer.reason))
 
@@ -614,7 +549,12 @@ class HubExecutor:
     def exposes(self) -> str:
         """Why others than their tasks could see secrets; "": workers get them over mutual TLS, or on this machine."""
         if self._proxy is not None:
-            return "dask's scheduler sees all that goes to tasks: say executor='local', or 'mesos'"
+            why = "dask's scheduler sees all that goes to tasks, and a worker may run others' beside them"
+            return f"{why}: say executor='local', or 'mesos'"
+        return self.mingles()
+
+    def mingles(self) -> str:
+        """Why tasks cannot each have an environment of their own, and GPUs with it, or ""."""
         if self._options.get("workers") == "threads":
             return "the threads of a node have one environment: say workers='processes'"
         return ""
@@ -742,7 +682,7 @@ def local(workers: str = "processes", heartbeat_s: float = 60.0) -> HubExecutor:
     workers
         ``"processes"``: a process for each task that runs. ``"threads"``: the threads of one process for each node,
         for tasks that release the interpreter's lock or share much memory; they share the fate of their process too,
-        and no task has GPUs, or a number of library threads, of its own.
+        and no task has a number of library threads of its own; stages with GPUs, or secrets, are refused.
     heartbeat_s
         A node that was silent for so long [s] is lost; > 0.
 

@@ -64,8 +64,6 @@ class Owed:
         self.outcomes: dict[int, OrderOutcome] = {}
         self.unsaved: dict[int, None] = {}
         """Tickets of outcomes that are in no file."""
-        self.bound: set[int] = set()
-        """Orders that end with their driver: it connects the ranks that a launcher starts on other nodes."""
 
     def __len__(self) -> int:
         return len(self.orders)
@@ -81,8 +79,6 @@ class Owed:
             if self._after(order.ticket, "given") is OrderState.RUNNING:
                 kept = KeptOrder(order.ticket, order.stage, order.number, order.identity, order.hosts, order.ranks)
                 self.orders[order.ticket] = kept
-                if order.nodes > 1 and order.launch is not None and order.launch.kind != "srun":
-                    self.bound.add(order.ticket)
 
     def ended(self, outcomes: Iterable[OrderOutcome]) -> list[OrderOutcome]:
         """Those of these outcomes that are owed; they are from now on."""
@@ -101,7 +97,6 @@ class Owed:
             del self.orders[ticket]
             self.outcomes.pop(ticket, None)
             self.unsaved.pop(ticket, None)
-            self.bound.discard(ticket)
         return found
 
     def replace(self, outcomes: Iterable[OrderOutcome]) -> None:

@@ -5,6 +5,7 @@ The launcher starts ``python -m executors.worker FOLDER`` in every rank (`execut
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import pickle
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from asa.core.errors import CommandFailed
 from asa.core.launch import Launch
@@ -27,10 +29,15 @@ from executors.node import outside_ranks
 from executors.processes import kill_bearers
 from executors.wire import OrderOutcome, TaskOrder
 
+if TYPE_CHECKING:
+    from asa.core.task import Secrets
+
 log = logging.getLogger(__name__)
 
 ORDER = "order"
 """File in the folder of a launched order: what its ranks are to do."""
+SEALED, HALF = "ASA_SEALED", "half"
+"""Variable with one half of an order's secrets, and the file with the other: they are the exclusive or of the two."""
 
 _PATIENCE_S = 60.0
 _AGAIN_S = 0.05
@@ -143,20 +150,46 @@ def _shares(ranks: int, nodes: int) -> list[int]:
 
 
 @contextmanager
-def how(order: TaskOrder, values: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+def how(order: TaskOrder, values: str, program: str) -> Iterator[tuple[list[str], dict[str, str]]]:
     """Prefix and environment for an order of this process, while its launcher runs; raises what `environment` does.
 
     Parameters
     ----------
-    values
-        As for `run`.
+    values, program
+        As for `run`; with further arguments, the program becomes that command, with the order's secrets.
     """
     launch = order.launch
     assert launch, "a plain order is called, not launched"
     words = prefix(launch, order.nodes, order.hosts, order.ranks)
     variables = environment(launch, os.environ, os.geteuid() == 0)
+    with _sealed(order.secrets, values, program) as (unsealing, sealed), _reached(order, values) as reached:
+        yield words + unsealing, variables | sealed | reached
+
+
+@contextmanager
+def _sealed(hidden: Secrets | None, values: str, program: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Words before a rank's own, and variables of the launcher, that give ranks secrets: `worker.with_secrets`."""
+    if hidden is None:
+        yield [], {}
+        return
+    folder = private_directory(Path(values, f"sealed-{secrets.token_hex(8)}"))
+    try:
+        data = json.dumps(dict(hidden.variables)).encode()
+        half = secrets.token_bytes(len(data))
+        write_private(folder / HALF, half)
+        sealed = bytes(a ^ b for a, b in zip(half, data, strict=True)).hex()
+        yield [sys.executable, "-P", "-m", program, str(folder)], {SEALED: sealed}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _reached(order: TaskOrder, values: str) -> Iterator[dict[str, str]]:
+    """Variables that say to a launcher other than srun where the order's nodes are."""
+    launch = order.launch
+    assert launch
     if launch.kind == "srun":
-        yield words, variables
+        yield {}
         return
     # By the name that it has for itself: no launcher needs a remote shell to this node then.
     names = (socket.gethostname(), *order.hosts[1:])
@@ -164,10 +197,11 @@ def how(order: TaskOrder, values: str) -> Iterator[tuple[list[str], dict[str, st
     slots = "".join(f"{name} slots={count}\n" for name, count in counts.items())
     lines = "".join(f"{name}\n" * count for name, count in counts.items())
     shell = [sys.executable, "-P", "-m", "executors.remote", os.path.dirname(values), str(order.ticket)]
+    shell.append(",".join(order.hosts[1:]))
     text = f'#!/bin/sh\nexec {shlex.join(shell)} "$@"\n'
     with _in_memory(slots) as first, _in_memory(lines) as second, _in_memory(text) as program:
         try:
-            yield words, variables | remote(first, second, program)
+            yield remote(first, second, program)
         finally:
             kill_bearers(program)  # ranks here, and shells to those elsewhere, that a killed launcher has left
 
@@ -206,8 +240,9 @@ def run(order: TaskOrder, values: str, program: str) -> OrderOutcome:
     started = time.time()
     folder = private_directory(Path(values, f"ranks-{secrets.token_hex(8)}"))
     try:
-        write_private(folder / ORDER, pickle.dumps((order._replace(launch=None), os.getcwd(), sys.path, values)))
-        with how(order, values) as (words, variables):
+        plain = order._replace(launch=None, secrets=None)
+        write_private(folder / ORDER, pickle.dumps((plain, os.getcwd(), sys.path, values)))
+        with how(order, values, program) as (words, variables):
             argv = [*words, sys.executable, "-P", "-m", program, str(folder)]
             try:
                 code = subprocess.run(argv, stdin=subprocess.DEVNULL, env=variables, check=False).returncode

@@ -31,6 +31,8 @@ from executors.wire import (
     LARGEST,
     Alive,
     Channel,
+    ExpectCommands,
+    ForgetCommands,
     Hello,
     KeepOrders,
     KeptOrders,
@@ -38,8 +40,6 @@ from executors.wire import (
     OutcomesLogged,
     ReleaseNode,
     RunOrders,
-    StartCommand,
-    StopCommand,
     TaskReport,
     Welcome,
     connect,
@@ -47,7 +47,7 @@ from executors.wire import (
 )
 
 if TYPE_CHECKING:
-    from executors.remote import LauncherDaemons
+    from executors.remote import CommandDesk
 
 log = logging.getLogger("executors.supervisor")  # it is a program: its name is __main__
 
@@ -109,7 +109,7 @@ class Supervisor:
         self._served = time.monotonic()  # when there last was a driver
         self._selector = selectors.DefaultSelector()
         self._pool: WorkerPool | None = None
-        self._daemons: LauncherDaemons | None = None
+        self._desk: CommandDesk | None = None
         self._owed, self._file = Owed(), OutcomeFile(directory, hello.allocation, hello.node)
         self._asked: list[int] = []  # orders of earlier drivers that the new one was asked about
         self._settled = False  # whether the driver knows of all that is owed
@@ -130,6 +130,8 @@ class Supervisor:
                 self._hang_up()
                 if self._pool:
                     self._pool.close()
+                if self._desk:
+                    self._desk.close()
                 self._selector.close()
         if self._code is None:
             return NO_DRIVER
@@ -215,18 +217,13 @@ class Supervisor:
         self._channel.close()
         self._channel, self._welcome, self._settled = None, None, False
         self._served = time.monotonic()
-        if self._daemons:
-            self._daemons.close()
-            self._daemons = None
         if self._code == 0:
             return
         self._save()
         if self._code is not None:
             return
         log.warning("the driver is gone; looking for another for %g s", self._grace)
-        if isinstance(self._pool, KeepingPool):
-            self._pool.drop(set(self._owed.move(list(self._owed.bound), "disowned")))
-        elif self._pool:
+        if self._pool and not isinstance(self._pool, KeepingPool):
             self._pool.close()
             self._pool = None
 
@@ -236,7 +233,7 @@ class Supervisor:
                 log.warning("signal %d ends the job", number)
                 self._send(Leaving(f"it was ended by signal {number} ({signal.strsignal(number)})"))
                 self._code = 128 + number
-        for part in (self._daemons, self._pool):
+        for part in (self._desk, self._pool):
             if part and self._code is None:
                 part.reap()
 
@@ -267,8 +264,8 @@ class Supervisor:
             self._forget_file()
         elif isinstance(message, KeepOrders):
             self._settle(set(message.tickets))
-        elif isinstance(message, StartCommand | StopCommand):
-            self._launch(message)
+        elif isinstance(message, ExpectCommands | ForgetCommands):
+            self._expect(message)
         elif isinstance(message, ReleaseNode):
             log.info("released")
             self._code = 0
@@ -297,14 +294,18 @@ class Supervisor:
             self._send(TaskReport(ended[first : first + _REPORTED_MOST], []))
         self._forget_file()
 
-    def _launch(self, message: StartCommand | StopCommand) -> None:
-        from executors.remote import LauncherDaemons  # a node joins sooner without it, and few need it
+    def _expect(self, message: ExpectCommands | ForgetCommands) -> None:
+        from asa.core.errors import StateError
+        from executors.remote import CommandDesk  # a node joins sooner without it, and few need it
 
-        self._daemons = self._daemons or LauncherDaemons(self._send)
-        if isinstance(message, StartCommand):
-            self._daemons.start(message)
-        else:
-            self._daemons.stop(message.number)
+        try:
+            self._desk = self._desk or CommandDesk(self._directory, self._hello.node, self._selector)
+            if isinstance(message, ExpectCommands):
+                self._desk.expect(message.ticket)
+            else:
+                self._desk.forget(message.ticket, "the task has ended")
+        except (StateError, OSError) as error:  # the task's remote shell says that it is not expected
+            log.error("no launcher can start ranks here: %s", error)
 
     # ------------------------------------------------------- what it is owed
 

@@ -184,39 +184,35 @@ class ReleaseNode(NamedTuple):
     """Hub to supervisor: end the job with exit code 0."""
 
 
-class RemoteCommand(NamedTuple):
-    """A launcher's remote shell to hub, first of all: run this on `host`, a node that its order was given."""
+class ExpectCommands(NamedTuple):
+    """Hub to supervisor: this order's launcher, on another node, will ask for commands here."""
 
     ticket: int
-    host: str
+
+
+class ForgetCommands(NamedTuple):
+    """Hub to supervisor: it will not any more; what commands of its still run ends."""
+
+    ticket: int
+
+
+class RemoteCommand(NamedTuple):
+    """A launcher's remote shell to a supervisor, first of all: run this; `environment` comes on top of the node's."""
+
+    ticket: int
     command: str
     environment: dict[str, str]
 
 
 class CommandRefused(NamedTuple):
-    """Hub to remote shell: the command may not run, or not any longer."""
+    """Supervisor to remote shell: the command may not run, or not any longer."""
 
     reason: str
 
 
-class StartCommand(NamedTuple):
-    """Hub to supervisor: run this shell command, under this number; `environment` comes on top of the node's own."""
-
-    number: int
-    command: str
-    environment: dict[str, str]
-
-
-class StopCommand(NamedTuple):
-    """Hub to supervisor: end this command, and whatever it has started."""
-
-    number: int
-
-
 class CommandEnded(NamedTuple):
-    """Supervisor to hub to remote shell: the command has ended, with this exit code or by signal -`code`."""
+    """Supervisor to remote shell: the command has ended, with this exit code or by signal -`code`."""
 
-    number: int
     code: int
 
 
@@ -351,6 +347,9 @@ RENDEZVOUS = "rendezvous.json"
 CERTIFICATES = "tls"
 """Directory of the run's certificates, in the run's directory."""
 
+REACHED = "reached"
+"""Directory of the run's, with a file for each node that expects commands of an order: where its supervisor listens."""
+
 RELEASED = "released"
 """Directory of the run's, with a file for each allocation that was released by a driver that is gone."""
 
@@ -431,6 +430,8 @@ class TlsListener:
     ----------
     certificates
         Directory of the run's certificates.
+    own
+        The one to listen with.
 
     Raises
     ------
@@ -440,12 +441,12 @@ class TlsListener:
         When no port can be had.
     """
 
-    def __init__(self, certificates: Path) -> None:
+    def __init__(self, certificates: Path, own: str = "driver.pem") -> None:
         import ssl
 
         from asa.security.ca import driver_context
 
-        self._context = driver_context(certificates)
+        self._context = driver_context(certificates, own)
         self._waits = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
         dual = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if dual else socket.AF_INET
@@ -495,15 +496,25 @@ def connect(directory: str) -> Channel:
             stream.close()
             raise
         return Channel(stream, peer=f"the driver, process {pid}")
-    return _connect_tls(directory, address)
+    from asa.security.ca import DRIVER_NAME
+
+    return _connect_tls(directory, address, DRIVER_NAME, "the driver")
 
 
-def _connect_tls(directory: str, address: dict[str, Any]) -> Channel:
+def connect_node(directory: str, ticket: int, host: str) -> Channel:
+    """A channel to the supervisor of a node that expects commands of an order; raises what `connect` does."""
+    from asa.security.ca import WORKER_NAME
+
+    address = _read(os.path.join(directory, REACHED), f"{ticket}-{host}.json")
+    return _connect_tls(directory, address, WORKER_NAME, f"the supervisor of {host}")
+
+
+def _connect_tls(directory: str, address: dict[str, Any], name: str, who: str) -> Channel:
     import ssl
     from pathlib import Path
 
     from asa.core.errors import StateError
-    from asa.security.ca import DRIVER_NAME, node_context
+    from asa.security.ca import node_context
 
     try:
         context = node_context(Path(directory, CERTIFICATES))
@@ -520,13 +531,13 @@ def _connect_tls(directory: str, address: dict[str, Any]) -> Channel:
         try:
             stream.settimeout(_HANDSHAKE_S)
             _keep_alive(stream)
-            secure = context.wrap_socket(stream, server_hostname=DRIVER_NAME)
+            secure = context.wrap_socket(stream, server_hostname=name)
         except OSError as error:
             stream.close()
             failures.append(f"{host}: {error}")
             continue
         waits = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-        return Channel(secure, waits, peer=f"the driver at {host} port {address['port']}")
+        return Channel(secure, waits, peer=f"{who} at {host} port {address['port']}")
     raise ConnectionError(f"port {address['port']}: " + "; ".join(failures))
 
 

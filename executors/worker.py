@@ -5,7 +5,8 @@ one socket pair and none of the supervisor's descriptors, above all not the conn
 of its own, so that whatever a task starts can be ended with it.
 
 As a program, ``python -m executors.worker FOLDER`` is one rank of a task that `executors.launch` has launched: it calls
-the order's function and leaves the outcome in the folder: rank 0 always, the others when they fail.
+the order's function and leaves the outcome in the folder: rank 0 always, the others when they fail. With further
+arguments it becomes that command, with secrets in its environment: `with_secrets`.
 
 Functions and arguments come from the run's own directory or through an authenticated channel; see `executors.wire`.
 """
@@ -63,7 +64,7 @@ class Caller:
 
         Unless its value is `wanted`, it is not looked at, and reported as no bytes.
         """
-        if order.secrets is not None:
+        if order.secrets is not None and order.launch is None:
             with _having(order.secrets):
                 return self.run(order._replace(secrets=None), wanted)
         doing, started, frames = "", time.time(), 0
@@ -85,7 +86,7 @@ class Caller:
             else:
                 from executors import launch
 
-                with launch.how(order, self._values) as how:
+                with launch.how(order, self._values, _PROGRAM) as how:
                     result = cast("Program", function).launched(*how)(*args, **kwargs)
             doing, frames = f"keeping the result, of type {type(result).__qualname__!r}", 0
             value = keep(dump(result), self._values, order.stage, order.number) if wanted else b""
@@ -208,7 +209,7 @@ def environment(cores: int, gpus: tuple[str, ...] | None) -> dict[str, str]:
     """
     variables = {name: str(cores) for name in _THREADS if name not in os.environ}
     if gpus is not None:
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        variables |= node.visible(gpus, os.environ)
     return variables
 
 
@@ -304,7 +305,29 @@ def run_rank(folder: str) -> int:
     return int(outcome.value is None)
 
 
+def with_secrets(folder: str, argv: list[str]) -> int:
+    """Become a command that has the secrets in its environment; 127 where it cannot be started.
+
+    Launchers send environments to nodes in plain, and others than us may see what is sent. So it is random bits, and so
+    is the file, in a folder that is ours alone: whoever has one of them alone knows nothing but a length.
+    """
+    import json
+    from pathlib import Path
+
+    from executors.launch import HALF, SEALED
+
+    half, sealed = Path(folder, HALF).read_bytes(), bytes.fromhex(os.environ.pop(SEALED))
+    os.environ.update(json.loads(bytes(a ^ b for a, b in zip(half, sealed, strict=True))))
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        print(f"asa: {argv[0]} cannot be started: {error.strerror}", file=sys.stderr)
+        return 127
+
+
 if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        sys.exit(with_secrets(sys.argv[1], sys.argv[2:]))
     if code := run_rank(sys.argv[1]):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -63,6 +63,7 @@ def test_the_numbers_of_a_run_are_those_it_had(name: str, tmp_path: Path) -> Non
         differ = {key for key, value in was.items() if stage[key] != value and (name, key) not in WRONG}
         assert not differ, {key: (was[key], stage[key]) for key in differ}
     for was, job in zip(said["summary"].pop("jobs"), numbers.pop("jobs"), strict=True):
+        assert job.pop("asked_cores") == job["cores"], "its log does not say how many it was given"
         assert job == was
     differ = {key for key, value in said["summary"].items() if numbers[key] != value and (name, key) not in WRONG}
     assert not differ, {key: (said["summary"][key], numbers[key]) for key in differ}

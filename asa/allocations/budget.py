@@ -14,10 +14,11 @@ import math
 import os
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from asa.core.errors import InvalidInput
 
@@ -33,6 +34,8 @@ _FILE_MOST = 4096
 _DEBT_MOST = 1000.0  # calls that wait; a file that says more is damaged
 
 _log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,14 @@ class Bucket:
             return Bucket(left, now), None
         left -= 1.0
         return Bucket(left, now), now + max(0.0, -left) / rate
+
+    def charge(self, count: int) -> Bucket:
+        """The bucket after calls that nobody asked leave for: they are taken from those that may be made at once.
+
+        >>> Bucket(8.0, 0.0).charge(6), Bucket(1.0, 0.0).charge(6), Bucket(-2.0, 0.0).charge(1)
+        (Bucket(left=2.0, at=0.0), Bucket(left=0.0, at=0.0), Bucket(left=-2.0, at=0.0))
+        """
+        return Bucket(max(min(self.left, 0.0), self.left - count), self.at)
 
 
 @dataclass(frozen=True)
@@ -136,12 +147,24 @@ class SharedBudget:
 
     def reserve(self, kind: str, now: float, spare: float = 0.0) -> float | None:
         """When a call of this kind may be made [s since the epoch]; see `Bucket.reserve`."""
+        return self._shared(now, lambda: self._take(kind, now, spare))
+
+    def charge(self, kind: str, now: float, count: int) -> None:
+        """Calls of this kind have been made without leave; see `Bucket.charge`."""
+
+        def charged() -> None:
+            self._own[kind] = self._own.get(kind, Bucket(float(self._limits.burst), now)).charge(count)
+
+        self._shared(now, charged)
+
+    def _shared(self, now: float, act: Callable[[], Result]) -> Result:
+        """Let `act` look at the buckets and change them while no other process does."""
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 _lock(descriptor)
                 self._own = read_buckets(os.pread(descriptor, _FILE_MOST, 0), now, self._limits.burst)
-                found = self._take(kind, now, spare)
+                found = act()
                 text = json.dumps({name: [bucket.left, bucket.at] for name, bucket in self._own.items()}).encode()
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, text, 0)
@@ -150,7 +173,7 @@ class SharedBudget:
                 os.close(descriptor)
         except OSError as error:
             _log.debug("the budget %s cannot be shared: %s", self._path, error)
-            return self._take(kind, now, spare)
+            return act()
 
     def _take(self, kind: str, now: float, spare: float) -> float | None:
         full = Bucket(float(self._limits.burst), now)

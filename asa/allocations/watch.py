@@ -29,8 +29,8 @@ from asa.core.event import (
     Submitted,
     Trouble,
 )
-from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Refused
-from asa.core.ports import Backend, Clock, Post, VirtualBackend, VirtualClock
+from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Refused, is_limit
+from asa.core.ports import Backend, Clock, CountsQuestions, Post, VirtualBackend, VirtualClock
 from asa.core.view import QueueView
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,8 @@ STALE_S = 30.0
 
 @dataclass
 class _Watched:
-    """A job; of one that holds a place (`placed`) every change is reported: `said`, since when it `ages`."""
+    """A job; of one that holds a place (`placed`) every change is reported: `said`, since when it `ages`; of others,
+    that they wait for a limit."""
 
     handle: JobHandle
     placed: bool = False
@@ -59,6 +60,7 @@ class Budget(Protocol):
     """What the watch asks of `asa.allocations.budget`."""
 
     def reserve(self, kind: str, now: float, spare: float = 0.0) -> float | None: ...
+    def charge(self, kind: str, now: float, count: int) -> None: ...
 
 
 class JobWatch:
@@ -79,7 +81,7 @@ class JobWatch:
     budget
         How often the batch system may be called; None for as often as is useful. What it does not allow yet is put off:
         questions, and submissions and changes in their order. The queue is looked at with what is to spare. Cancelling
-        needs no leave.
+        needs no leave. What a backend asks besides, at the start and before changes, is counted where it tells.
 
     Notes
     -----
@@ -116,6 +118,7 @@ class JobWatch:
         self._failures = 0
         self._budget = budget
         self._turns: dict[str, float] = {}
+        self._paid = 0
         self.trouble = ""
 
     def submit(self, requests: Sequence[JobRequest]) -> None:
@@ -202,6 +205,7 @@ class JobWatch:
                 _log.debug("failure %d in a row", self._failures, exc_info=not isinstance(error, BackendError))
                 self._not_before = now + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S)) - 1]
                 self._tell(str(error) if isinstance(error, BackendError) else f"{type(error).__name__}: {error}", now)
+        self._charge(now)
         with self._lock:
             asks, sends = self._turns.get(QUERY, now), self._turns.get(SUBMIT, now)
             due = [
@@ -221,9 +225,17 @@ class JobWatch:
         if turn is None or now > turn + STALE_S:
             turn = self._budget.reserve(kind, now)
         if turn is None or turn <= now:
+            self._paid += kind == QUERY
             return True
         self._turns[kind] = turn
         return False
+
+    def _charge(self, now: float) -> None:
+        """Count the questions for which it was nobody's turn."""
+        if self._budget is not None and isinstance(self._backend, CountsQuestions):
+            if (unpaid := self._backend.questions - self._paid) > 0:
+                self._budget.charge(QUERY, now, unpaid)
+            self._paid = self._backend.questions
 
     def _tell(self, trouble: str, now: float) -> None:
         """Say what the batch system failed with, or that it answers again, where that is new."""
@@ -243,6 +255,7 @@ class JobWatch:
             return
         if self._budget is not None and self._budget.reserve(QUERY, now, SPARE) is None:
             return
+        self._paid += 1
         try:
             self._seen = self._backend.look()
             self._next_look = now + self._slowest
@@ -281,7 +294,7 @@ class JobWatch:
             del self._to_submit[: len(requests)]
             for request, outcome in zip(requests, outcomes, strict=True):
                 if isinstance(outcome, Refused):
-                    events.append(SubmitRefused(now, request.token, outcome.reason))
+                    events.append(SubmitRefused(now, request.token, outcome.reason, outcome.later))
                 else:
                     self._jobs[request.token] = _Watched(
                         outcome, placed=bool(request.array) or request.begin is not None
@@ -376,16 +389,22 @@ class JobWatch:
         elif status.started is not None and status.state is not JobState.PENDING and job.started != status.started:
             if job.started is not None:  # requeued and started again between two questions
                 events.append(Requeued(now, token, status.reason))
-            events.append(AllocationStarted(now, token, status.started, status.nodes))
+            events.append(
+                AllocationStarted(
+                    now, token, status.started, status.nodes, cores=status.cores, submitted=status.submitted
+                )
+            )
             job.started = status.started
         job.state = status.state
-        now_said = (status.reason, status.ages_since)
-        if job.placed and status.state is JobState.PENDING and now_said != (job.said, job.ages):
+        shown = job.placed or is_limit(status.reason)
+        now_said = (status.reason, status.ages_since) if shown else ("", None)
+        if status.state is JobState.PENDING and now_said != (job.said, job.ages):
             job.said, job.ages = now_said
             events.append(Queued(now, token, *now_said))
         if status.state.final:
             ended = now if status.ended is None else status.ended
-            events.append(JobEnded(ended, token, status.state, status.started, status.exit_code, status.reason))
+            how = (status.state, status.started, status.exit_code, status.reason, status.cores)
+            events.append(JobEnded(ended, token, *how))
             with self._lock:
                 del self._jobs[token]
         return events

@@ -338,6 +338,7 @@ def parse_status(handle: JobHandle, job: Attributes) -> JobStatus:
         planned=float(planned) if planned else None,
         nodes=host_names(str(job["nodelist"])) if start is not None and job.get("nodelist") else (),
         exit_code=_exit_code(job) if state.final and start is not None else None,
+        cores=int(job.get("ncores") or 0) or None if start is not None else None,
     )
 
 

@@ -413,6 +413,7 @@ def parse_status(handle: JobHandle, job: Attributes) -> JobStatus:
         nodes=() if start is None else parse_nodes(str(job.get("exec_host", ""))),
         exit_code=code,
         restarts=max(0, int(job.get("run_count", 1)) - 1),
+        cores=None if start is None else parse_cores(str(job.get("exec_vnode", ""))),
     )
 
 
@@ -477,6 +478,16 @@ def parse_nodes(exec_host: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.partition("/")[0] for part in exec_host.split("+") if part))
 
 
+def parse_cores(exec_vnode: str) -> int | None:
+    """Cores of all chunks that a job was given; None where nothing is said of them.
+
+    >>> parse_cores("(n1:ncpus=2:mem=4kb)+(n2:ncpus=2+n3:ncpus=1)"), parse_cores("")
+    (5, None)
+    """
+    return sum(map(int, _CPUS.findall(exec_vnode))) or None
+
+
+_CPUS = re.compile(r"\bncpus=(\d+)")
 _AWAY = ("down", "offline", "unknown", "stale", "provisioning")
 
 

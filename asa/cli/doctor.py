@@ -96,6 +96,10 @@ def _backend(spec: str) -> Iterator[dict[str, Any]]:
     after = DependencyKind.AFTER_OK in site.dependencies
     technique = usable(site.regime, dependencies=after, arrays=site.arrays, parks=site.parks)
     held = "cannot be held: `auto` staggers requests" if technique is None else f"can be held, by {technique!r}"
+    if technique is None and site.unordered:
+        held += f" ({site.unordered}: the largest element of a job array would start first)"
+    elif technique and site.most_jobs is not None:
+        held += f", at most {site.most_jobs} at a time"
     yield row(f"{spec}: places", True, f"places in the queue {held}")
     for name, value in site.details.items():
         yield row(f"{spec}: {name}", True, value)

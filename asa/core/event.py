@@ -56,7 +56,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted(Event):
-    """The first event of every log: what is to be run, and how; `regime`, `arrays` and `parks` are the site's.
+    """The first event of every log: what is to be run, and how; from `regime` to `most_jobs` it is the site's.
 
     `version` is that of the log: 1 where nothing is said, `VERSION` in what is written now. `fixed_s` is as in
     `WorkflowView`.
@@ -74,6 +74,8 @@ class RunStarted(Event):
     regime: QueueRegime = QueueRegime.LIMITS
     arrays: bool = False
     parks: bool = False
+    unordered: str = ""
+    most_jobs: int | None = None
     version: int = 1
     fixed_s: tuple[float, float] = (0.0, 0.0)
 
@@ -144,10 +146,11 @@ class Submitted(Event):
 
 @dataclass(frozen=True, slots=True)
 class SubmitRefused(Event):
-    """The batch system turned the job down, in its own words."""
+    """The batch system turned the job down, in its own words; `later`: for now, and through no fault of the job."""
 
     allocation: str
     reason: str
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +189,17 @@ class Queued(Event):
 
 @dataclass(frozen=True, slots=True)
 class AllocationStarted(Event):
-    """The job runs since `started` [s since the epoch]; requeued jobs start more than once."""
+    """The job runs since `started` [s since the epoch]; requeued jobs start more than once.
+
+    `cores` are what it holds, as the batch system counts them; None where it does not say, and in older logs: as asked.
+    `submitted` is when it was submitted by the same clock [s since the epoch], where the batch system tells.
+    """
 
     allocation: str
     started: float
     nodes: tuple[str, ...] = ()
+    cores: int | None = None
+    submitted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,13 +332,14 @@ class Cancelled(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobEnded(Event):
-    """The job has ended, however; its cores are no longer charged."""
+    """The job has ended, however; its cores, as in `AllocationStarted`, are no longer charged."""
 
     allocation: str
     state: JobState
     started: float | None = None
     exit_code: int | None = None
     reason: str = ""
+    cores: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -40,10 +41,7 @@ _MEANINGS = {
     "PartitionDown": "its partition starts no jobs just now",
     "PartitionInactive": "its partition takes and starts no jobs just now",
     "Partition": "it asks for more than its partition allows",
-    "AssocGrp": "its account has as much in use as it may",
-    "Assoc": "its user has as much in use as the account allows",
-    "QOSGrp": "jobs of its QOS have as much in use as they may",
-    "QOS": "it asks for more than its QOS allows, or its user has as much in use",
+    "QOSNotAllowed": "its account or partition does not allow its QOS",
     "Cleaning": "it is still being cleared up after its last run",
 }
 """Beginnings of Slurm's commonest reasons, the longer before the shorter, in plain words."""
@@ -52,13 +50,47 @@ _MEANINGS = {
 def explained(reason: str) -> str:
     """A batch system's reason, and what it means where that is known.
 
-    >>> print(explained("AssocGrpCpuLimit"))
-    AssocGrpCpuLimit: its account has as much in use as it may
+    >>> print(explained("QOSMaxCpuPerUserLimit"))
+    QOSMaxCpuPerUserLimit: its user has as many CPUs in use as the QOS allows
     >>> print(explained("InvalidQOS"))
     InvalidQOS
     """
     meaning = next((words for start, words in _MEANINGS.items() if reason.startswith(start)), None)
+    if meaning is None and (match := _LIMIT.match(reason)):
+        meaning = _limited(*match.groups())
     return reason if meaning is None else f"{reason}: {meaning}"
+
+
+_LIMIT = re.compile(r"(Assoc|QOS)(Grp|Max|Min)(\w*?)(Per(?:User|Account|Job|Node))?(?:Limit)?(?!\w)")
+_LIMITED = {
+    "Cpu": "many CPUs", "Node": "many nodes", "GRES": "many GPUs or other devices", "Mem": "much memory",
+    "Memory": "much memory", "CPUMinutes": "many CPU minutes", "CPURunMinutes": "many CPU minutes of running jobs",
+    "Jobs": "many jobs running", "Job": "many jobs running", "SubmitJobs": "many jobs in the queue",
+    "SubmitJob": "many jobs in the queue", "Wall": "much wall time", "WallDuration": "much wall time",
+}  # fmt: skip
+"""What Slurm's limits of accounts and QOS count."""
+
+
+def is_limit(reason: str) -> bool:
+    """Whether a job waits for a limit of its account or QOS.
+
+    >>> is_limit("AssocMaxJobsLimit"), is_limit("Priority")
+    (True, False)
+    """
+    return _LIMIT.match(reason) is not None
+
+
+def _limited(whose: str, kind: str, what: str, each: str | None) -> str:
+    """What it means that a limit of the association (that is, the account) or the QOS is reached."""
+    owner, much = "QOS" if whose == "QOS" else "account", _LIMITED.get(what, f"much {what}")
+    if kind == "Min":
+        return f"it asks for less than its {owner} wants of a job: it will not start"
+    if what == "WallDuration" or each in ("PerJob", "PerNode"):
+        return f"it asks for more {much.partition(' ')[2]} than its {owner} allows a job: it will not start"
+    used = "" if what.endswith(("Job", "Jobs")) else " in use"
+    if kind == "Grp":
+        return f"its {owner} has as {much}{used} as it may, all users together"
+    return f"its {'account' if each == 'PerAccount' else 'user'} has as {much}{used} as the {owner} allows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,10 +297,15 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A submission that the batch system turned down for good; `reason` is the site's own message."""
+    """A submission that the batch system turned down; `reason` is the site's own message.
+
+    It did so for good, unless `later`: then as many of the user's jobs are in the queue as may be, and the same one may
+    be taken when others have ended.
+    """
 
     token: str
     reason: str
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +356,11 @@ class JobStatus:
         Exit code of the job script; None while it runs, or when unknown.
     restarts
         How often it was requeued.
+    cores
+        Cores that it holds or held, and is charged for: perhaps more, or fewer, than it asked for. None while it waits,
+        and where the batch system does not say.
+    submitted
+        When it was submitted, by the batch system's clock [s since the epoch]; None when that is not known (any more).
     """
 
     handle: JobHandle
@@ -332,6 +374,8 @@ class JobStatus:
     nodes: tuple[str, ...] = ()
     exit_code: int | None = None
     restarts: int = 0
+    cores: int | None = None
+    submitted: float | None = None
 
 
 class QueueRegime(enum.Enum):
@@ -379,16 +423,24 @@ class Capabilities:
         Cores, and GPUs, of the node that has most of them, or None.
     longest_s
         Longest wall time allowed [s], or None for no limit.
+    bounds
+        Limits of the accounting by name, with value and owner, that make `largest` and `longest_s` what they are.
+    most_jobs
+        How many jobs the user may have in the queue at a time, or None for no limit.
     poll_s
         Seconds [s] between status queries that this backend stands.
     dependencies
         Kinds of dependency it understands.
     arrays
-        Whether it has job arrays whose throttle can be changed.
+        Whether it has job arrays whose throttle can be changed, and whose elements start in their order.
+    unordered
+        The setting by which they would not; "" where there is none.
     parks
         Whether waiting jobs can be parked (`JobChanges.parked`).
     wide_first
         Whether a wider job starts before a narrower one, however long that has waited.
+    whole_nodes
+        Whether a job gets, and is charged for, all cores of its nodes.
     details
         Further settings worth showing to a person (`asa doctor`).
     """
@@ -400,9 +452,25 @@ class Capabilities:
     cores_per_node: int | None = None
     gpus_per_node: int | None = None
     longest_s: float | None = None
+    bounds: str = ""
+    most_jobs: int | None = None
     poll_s: float = 15.0
     dependencies: frozenset[DependencyKind] = frozenset(DependencyKind)
     arrays: bool = False
+    unordered: str = ""
     parks: bool = False
     wide_first: bool = False
+    whole_nodes: bool = False
     details: dict[str, str] = field(default_factory=dict)
+
+    def charged(self, resources: Resources) -> int:
+        """Cores that a job is charged for, as far as can be told before it starts.
+
+        >>> site = Capabilities("here", cores_per_node=8, whole_nodes=True)
+        >>> site.charged(Resources(10)), site.charged(Resources(4, nodes=2))
+        (16, 16)
+        """
+        if not self.whole_nodes or self.cores_per_node is None:
+            return resources.cores
+        nodes = resources.nodes or -(-resources.cores // self.cores_per_node)
+        return max(resources.cores, nodes * self.cores_per_node)

@@ -157,6 +157,14 @@ class KeepsSecrets(Protocol):
 
 
 @runtime_checkable
+class SharesProcesses(Protocol):
+    """What an executor has as well whose tasks may be threads of one process, with one environment for all."""
+
+    def mingles(self) -> str:
+        """Why tasks cannot each have GPUs of their own as it is set up, and what to do; "" when they can."""
+
+
+@runtime_checkable
 class Sharing(Protocol):
     """What an executor has as well that can share a pool with other runs (`RunContext.pool`).
 
@@ -201,6 +209,15 @@ class Previews(Protocol):
 
     def preview(self, requests: Sequence[JobRequest]) -> list[str]:
         """The commands that submit these, in the batch system's words; nothing is run. No value of the environment."""
+
+
+@runtime_checkable
+class CountsQuestions(Protocol):
+    """What a backend has as well that knows how often it has asked the batch system something."""
+
+    @property
+    def questions(self) -> int:
+        """All calls so far, but for submissions, changes and cancellations."""
 
 
 @runtime_checkable

@@ -11,10 +11,12 @@ An event that fits none of their rows changes no state; it is logged and kept in
 from __future__ import annotations
 
 import enum
+import heapq
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from struct import Struct
 from typing import Any
 
@@ -66,8 +68,8 @@ UNRESPONSIVE_S = 30.0
 NOTHING: tuple[Resources | None, int] = (None, 0)
 """What a run asks of others when no task of it waits for room."""
 
-HELD_S, HELD_SHARE = 10.0, 0.05
-"""A job that started so soon after what it depended on [s], or after such a share of its wait, was held by that."""
+AGAIN_LEAST_S, AGAIN_MOST_S = 5.0, 600.0
+"""How long after it took no more jobs a batch system is asked again [s]: twice as long each time."""
 
 BARREN_MOST = 3
 """Allocations in a row that may end without a task done before a stage is given up."""
@@ -324,12 +326,23 @@ class StageProgress:
         Allocations in a row that ended without a task done; allocations that others than the run have cancelled.
     error, details
         Why it failed, in a line or so; what its task printed.
+    number, followers
+        Its number in topological order; the stages that wait for it.
+    before, followed
+        How many of those that it waits for are not done; whether that it is over was counted in its followers.
+    stirred
+        Names of the run's stages whose state, or whose tasks to launch, have changed; it adds its own.
     """
 
     spec: StageSpec
     width: int | None
     open: bool = False
     illegal: list[str] = field(default_factory=list)
+    stirred: dict[str, None] = field(default_factory=dict, repr=False)
+    number: int = 0
+    followers: list[str] = field(default_factory=list)
+    before: int = 0
+    followed: bool = False
     state: StageState = StageState.WAITING
     tasks: bytearray = field(default_factory=bytearray)
     fresh: int = 0
@@ -399,10 +412,12 @@ class StageProgress:
 
     def move(self, what: str) -> None:
         """Follow the table of stages."""
+        self.stirred[self.spec.name] = None
         self.state = _next(STAGE, f"stage {self.spec.name}", self.state, what, self.illegal)
 
     def expand(self, width: int | None) -> None:
         """Its number of tasks became known, or grew."""
+        self.stirred[self.spec.name] = None
         self.width, self.news_at = width, self.done + max(1, (width or 0) // _DONE_STEPS)
         self._grow(width or 0)
 
@@ -464,6 +479,7 @@ class StageProgress:
         self.tasks[index] = after = _LOST[self.tasks[index]]
         if after == TaskState.WAITING:
             self.again[index] = None
+            self.stirred[self.spec.name] = None
 
     def give_up(self, index: int, reason: str = "") -> None:
         """A call will not run again; no `reason` where it failed by itself or was cancelled."""
@@ -502,6 +518,7 @@ class StageProgress:
         """A new driver gives a stage that failed, or was skipped, another go."""
         if self.state in (StageState.FAILED, StageState.SKIPPED):
             self.move("driver started")
+            self.followed = False
             self.ended, self.error, self.details = None, "", ""
         self.failures.clear()
         self.barren = self.withdrawn = 0
@@ -537,6 +554,49 @@ class StageProgress:
             self.tasks.extend(bytes(width - len(self.tasks)))
 
 
+class Launchable:
+    """Stages with tasks to launch, by what one task holds.
+
+    A stage is added when it may have some; that it has none is seen when it is looked at.
+    """
+
+    def __init__(self) -> None:
+        self._heaps: dict[Resources, list[tuple[int, StageProgress]]] = {}
+        self._known: set[int] = set()
+        self._begun: dict[int, StageProgress] = {}
+
+    def add(self, stage: StageProgress) -> None:
+        """A stage may have tasks to launch."""
+        if not stage.unlaunched:
+            return
+        if stage.state is StageState.RUNNING:
+            self._begun[stage.number] = stage
+        if stage.number not in self._known:
+            self._known.add(stage.number)
+            heapq.heappush(self._heaps.setdefault(stage.spec.task, []), (stage.number, stage))
+
+    def those(self, fits: Callable[[Resources], object]) -> Iterator[StageProgress]:
+        """Stages in topological order of whose tasks `fits`, asked before each, says that there is room for one."""
+        seen: list[tuple[int, StageProgress]] = []
+        while heaps := [heap for task, heap in self._heaps.items() if self._trim(heap) and fits(task)]:
+            seen.append(heapq.heappop(min(heaps)))
+            yield seen[-1][1]
+        for entry in seen:
+            heapq.heappush(self._heaps[entry[1].spec.task], entry)
+        for task in [task for task, heap in self._heaps.items() if not heap]:
+            del self._heaps[task]
+
+    def begun(self) -> list[StageProgress]:
+        """Stages in topological order of which some tasks were launched already."""
+        self._begun = {number: stage for number, stage in sorted(self._begun.items()) if stage.unlaunched}
+        return list(self._begun.values())
+
+    def _trim(self, heap: list[tuple[int, StageProgress]]) -> bool:
+        while heap and not heap[0][1].unlaunched:
+            self._known.discard(heapq.heappop(heap)[0])
+        return bool(heap)
+
+
 # ---------------------------------------------------------------- allocations
 
 
@@ -551,7 +611,10 @@ class Held:
     state, job
         Where it stands; where its job stands, in the batch system's words.
     started, runs
-        When it started last [s since the epoch], None while it waits; from when to when its job ran before.
+        When it started last [s since the epoch], None while it waits; from when to when its job ran before, and on how
+        many cores.
+    allocated
+        Cores that its job holds or held last, where the batch system has said so.
     asked, ended, used, idle_since
         When it was asked for, was over, got its first task, and since when it runs nothing [s since the epoch].
     nodes, hosts, confirmed
@@ -600,7 +663,8 @@ class Held:
     used: float | None = None
     idle_since: float | None = None
     handle: JobHandle | None = None
-    runs: list[tuple[float, float]] = field(default_factory=list)
+    runs: list[tuple[float, float, int]] = field(default_factory=list)
+    allocated: int | None = None
     ended: float | None = None
     end_reason: str = ""
     requeued: bool = False
@@ -625,6 +689,16 @@ class Held:
     @property
     def key(self) -> str:
         return self.request.token
+
+    @cached_property
+    def meant_for(self) -> frozenset[str]:
+        """Names of the stages that it is meant for."""
+        return frozenset(self.stages)
+
+    @property
+    def cores(self) -> int:
+        """Cores that it is charged for: those that its job was given or, until that is known, asked for."""
+        return self.allocated or self.request.resources.cores
 
     @property
     def ends(self) -> float | None:
@@ -665,7 +739,7 @@ class Held:
     def stop(self, now: float) -> None:
         """Its job runs no more, for now."""
         if self.started is not None:
-            self.runs.append((self.started, max(self.started, now)))
+            self.runs.append((self.started, max(self.started, now), self.cores))
 
     def end(self, what: str, job: str, now: float, reason: str) -> None:
         """It is over."""
@@ -735,7 +809,7 @@ class Held:
         """Cores times the time that it held nothing before its first task [s]; 0 for a lease: its lender pays."""
         if self.started is None or self.lender:
             return 0.0
-        return self.request.resources.cores * max(0.0, (now if self.used is None else self.used) - self.started)
+        return self.cores * max(0.0, (now if self.used is None else self.used) - self.started)
 
     def view(self, now: float, throttle: int = 1) -> AllocationView:
         """What a strategy sees of it; `throttle` is that of its array."""
@@ -846,12 +920,13 @@ class Pool:
             case AllocationStarted():
                 held.move("AllocationStarted")
                 held.started = event.started
+                held.allocated = event.cores or held.allocated
                 held.hosts |= dict.fromkeys(event.nodes)
                 held.confirmed = bool(event.nodes)
             case Requeued():  # the executor reports nodes: new ones may have joined before this became known
                 held.move("Requeued")
                 held.stop(event.at)
-                held.started, held.requeued = None, True
+                held.started, held.requeued, held.allocated = None, True, None
                 held.hosts.clear()
                 held.confirmed = False
             case Learned():
@@ -869,6 +944,8 @@ class Pool:
                 self._end(held, event)
 
     def _end(self, held: Held, event: JobEnded | SubmitRefused | LeaseEnded) -> None:
+        if isinstance(event, JobEnded):
+            held.allocated = event.cores or held.allocated
         self.idle_core_s += held.idle_core_s(event.at)
         what = type(event).__name__
         if isinstance(event, JobEnded):
@@ -878,6 +955,8 @@ class Pool:
             held.end(what, f"{what} with a reason" if event.reason else what, event.at, event.reason)
         else:
             held.end(what, what, event.at, event.reason)
+            if event.later:
+                del self.ever[event.allocation]
         del self.held[event.allocation]
 
     def _amended(self, held: Held, event: Amended) -> None:
@@ -914,6 +993,30 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class Full:
+    """The batch system took no more jobs of the user, in its own words, so many `tries` in a row; when to ask `again`
+    [s since the epoch], and for how many at a time (`room`). So many jobs had been `asked` for by then."""
+
+    reason: str
+    room: int
+    tries: int
+    again: float
+    asked: int
+
+    @staticmethod
+    def after(before: Full | None, event: SubmitRefused, jobs: int, asked: int) -> Full:
+        """What follows from a refusal of so many jobs together; of several that were sent together, the first counts.
+
+        A job array may fit if it is shorter, and is asked for at once; one job is asked for again later.
+        """
+        if before is not None and before.asked == asked:
+            return before
+        tries = (0 if before is None else before.tries) + (jobs == 1)
+        wait_s = min(AGAIN_MOST_S, AGAIN_LEAST_S * 2.0 ** (tries - 1)) if jobs == 1 else 0.0
+        return Full(event.reason, max(1, jobs - max(1, jobs // 3)), tries, event.at + wait_s, asked)
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """How long a job waited: times [s since the epoch] of submission, of the end of the last job that it depended on
     (minus infinity without one), and of its start; the wait it was planned with [s], and what was known then. `gated`
@@ -931,13 +1034,13 @@ class Wait:
     def lesson(self, *, dependents_age: bool) -> tuple[float, bool]:
         """How long the queue made it wait [s], and whether that is censored: it says nothing of the queue.
 
-        Where dependent jobs do not age, a wait begins when what the job depended on has ended.
+        Where dependent jobs do not age, what the job depended on has ended when its wait begins: it had been in no
+        queue before. Where they do, its turn may have come, and passed, long before it was let go; and of those that
+        start late after that, which are the ones that wait long, one would learn too long waits.
         """
         depended = self.freed > self.submitted
         since = self.freed if depended and not dependents_age else self.submitted
-        wait_s = max(0.0, self.started - since)
-        held = depended and self.started - self.freed <= max(HELD_S, HELD_SHARE * wait_s)
-        return wait_s, held or self.gated
+        return max(0.0, self.started - since), (depended and dependents_age) or self.gated
 
 
 # ---------------------------------------------------------------- the run
@@ -972,8 +1075,14 @@ class FoldedRun:
         Jobs asked for so far.
     untaught
         Token -> a job's wait that no estimator has learned.
+    full
+        That the batch system takes no more jobs for now, or None.
     wanted
         How many more tasks of which size the executor was last asked to find room for.
+    unexpanded
+        Names of stages that are ready, but for the number of their tasks.
+    launchable
+        Stages with tasks to launch.
     changes
         How often something changed that a strategy looks at.
     illegal
@@ -997,8 +1106,13 @@ class FoldedRun:
         self.trouble = ""
         self.asked = 0
         self.untaught: dict[str, Wait] = {}
+        self.full: Full | None = None
         self.wanted = NOTHING
         self.changes = 0
+        self.unexpanded: dict[str, None] = {}
+        self.launchable = Launchable()
+        self._order: list[StageProgress] = []
+        self._stirred: dict[str, None] = {}
         self._ends: dict[str, JobEnded] = {}
         self._borrowed = False
 
@@ -1012,6 +1126,14 @@ class FoldedRun:
         """The outcome is known and no job is left; leases end by themselves."""
         return self.outcome is not RunState.RUNNING and all(held.lender for held in self.pool.held.values())
 
+    def room(self, now: float) -> float:
+        """How many more jobs may be submitted now; infinite where no limit is known."""
+        most = None if self.start is None else self.start.most_jobs
+        left = math.inf if most is None else most - sum(not held.lender for held in self.pool.held.values())
+        if self.full is not None:
+            left = min(left, self.full.room if now >= self.full.again else 0)
+        return max(0, left)
+
     def on(self, event: Event) -> None:
         """Fold one event into the state."""
         if isinstance(event, TaskDone):
@@ -1022,7 +1144,7 @@ class FoldedRun:
         self._fold(event)
         self.pool.on(event)
         if isinstance(event, AllocationStarted) and (held := self.pool.held.get(event.allocation)):
-            self._note_wait(held)
+            self._note_wait(held, event.submitted)
         self.changes += 1
         if event.at > self.last:
             self.last = event.at
@@ -1058,6 +1180,8 @@ class FoldedRun:
                 stage.predicted_wait_s, stage.soon_wait_s, stage.predicted_at = event.wait_s, event.soon_s, event.at
             case Submitting():
                 self._submitting(event)
+            case Submitted():
+                self.full = None
             case Cancelled(displaced=True):
                 if held := self.pool.held.get(event.allocation):
                     self._displace(held)
@@ -1074,7 +1198,12 @@ class FoldedRun:
         if self.start is None:
             self.start, calls = event, event.strategy == CALLS
             for spec in event.stages:
-                self.stages[spec.name] = StageProgress(spec, spec.width, calls, self.illegal)
+                stage = StageProgress(spec, spec.width, calls, self.illegal, self._stirred, len(self._order))
+                stage.before = len(spec.predecessors)
+                for name in spec.predecessors:
+                    self.stages[name].followers.append(spec.name)
+                self.stages[spec.name] = stage
+                self._order.append(stage)
 
     def _driver_started(self, event: DriverStarted) -> None:
         """What runs goes on until its nodes say otherwise, but not in a lease. Stages that failed get another go."""
@@ -1084,7 +1213,7 @@ class FoldedRun:
                 self.stages[stage].lose(index)
                 self.stages[stage].leave(self.last)  # the driver before was last seen then
         self.pool.forget_nodes(self.last, event.keeps)
-        self.wanted = NOTHING
+        self.wanted, self.full = NOTHING, None
         self.outcome, self.message, self.ended, self.cancelling, self.trouble = RunState.RUNNING, "", None, "", ""
         for progress in self.stages.values():
             progress.reopen()
@@ -1199,6 +1328,11 @@ class FoldedRun:
         held = self.pool.held.get(event.allocation)
         if held is None:
             return
+        if isinstance(event, SubmitRefused) and event.later:
+            self._is_full(held, event)
+            return
+        if self.full is not None and held.handle is not None:
+            self.full = replace(self.full, again=min(self.full.again, event.at))  # it has made room
         what = _how_ended(held, event)
         for (name, index), (_, launched) in held.running.items():
             self.stages[name].leave(event.at)
@@ -1229,6 +1363,14 @@ class FoldedRun:
                 self._count_withdrawn(stage, event, what)
             else:
                 self._count_barren(stage, held, event, what)
+
+    def _is_full(self, held: Held, event: SubmitRefused) -> None:
+        """A job was not taken for lack of room: as if it had never been asked for."""
+        array = held.request.array
+        alike = [item for item in self.pool.held.values() if array and item.request.array == array and not item.handle]
+        self.full = Full.after(self.full, event, max(1, len(alike)), self.asked)
+        for name in held.stages:
+            self.stages[name].attempts -= 1
 
     def _count_withdrawn(self, stage: StageProgress, event: JobEnded | SubmitRefused, what: str) -> None:
         """Somebody else cancelled an allocation: ask again, but not for ever."""
@@ -1290,31 +1432,46 @@ class FoldedRun:
             )
 
     def _settle(self, now: float) -> None:
-        """Follow the order of the stages: ready, empty and done, skipped."""
-        for stage in self.stages.values():
-            if stage.state is StageState.WAITING:
-                before = [self.stages[other] for other in stage.spec.predecessors]
-                if any(other.state in (StageState.FAILED, StageState.SKIPPED) for other in before):
-                    stage.close("predecessor failed", now)
-                elif all(other.state is StageState.DONE for other in before):
-                    if stage.ready is None:
-                        stage.ready = max((other.ended for other in before if other.ended is not None), default=now)
-                    stage.move("predecessors done")
-                    if stage.launched:
-                        stage.move("tasks launched")
-            runnable = stage.state in (StageState.READY, StageState.RUNNING)
-            if runnable and stage.done == stage.width and not stage.open:
-                stage.close("all tasks done", now)
+        """Follow the order of the stages: ready, empty and done, skipped. What has not changed is not looked at."""
+        todo = [self.stages[name].number for name in self._stirred]
+        heapq.heapify(todo)
+        while todo:
+            stage = self._order[heapq.heappop(todo)]
+            if stage.state is StageState.WAITING and not stage.before:
+                if stage.ready is None:
+                    ends = [self.stages[name].ended for name in stage.spec.predecessors]
+                    stage.ready = max((end for end in ends if end is not None), default=now)
+                stage.move("predecessors done")
+                if stage.launched:
+                    stage.move("tasks launched")
+            self.unexpanded.pop(stage.spec.name, None)
+            if stage.state in (StageState.READY, StageState.RUNNING):
+                if stage.done == stage.width and not stage.open:
+                    stage.close("all tasks done", now)
+                elif stage.width is None:
+                    self.unexpanded[stage.spec.name] = None
+                else:
+                    self.launchable.add(stage)
+            if stage.state.final and not stage.followed:
+                stage.followed = True
+                for follower in map(self.stages.__getitem__, stage.followers):
+                    if stage.state is StageState.DONE:
+                        follower.before -= 1
+                    elif follower.state is StageState.WAITING:
+                        follower.close("predecessor failed", now)
+                    if follower.state.final or not follower.before:
+                        heapq.heappush(todo, follower.number)
+        self._stirred.clear()
 
-    def _note_wait(self, held: Held) -> None:
-        """A job's wait became known."""
+    def _note_wait(self, held: Held, submitted: float | None) -> None:
+        """A job's wait became known; when it was `submitted` [s since the epoch] the batch system may have told."""
         if held.handle is None or held.started is None or held.requeued or held.taught:
             return
         freed = max((self._ends[key].at for key in held.after if key in self._ends), default=-math.inf)
         self.untaught[held.key] = Wait(
             held.request,
             held.stages[0],
-            held.handle.submitted,
+            held.handle.submitted if submitted is None else submitted,
             freed,
             held.started,
             held.predicted_wait_s,

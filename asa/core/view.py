@@ -6,7 +6,9 @@ Dispatchers of large simulated machines see a queue whose jobs are columns as we
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from asa.core.decision import JobKey
 from asa.core.job import QueueRegime, Resources
@@ -193,7 +195,7 @@ class StageView:
     displaced: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WorkflowView:
     """A run, and what matters of the site.
 
@@ -209,8 +211,9 @@ class WorkflowView:
         Whether the batch system understands job dependencies.
     longest_s
         Longest wall time a job may ask for [s]; infinite when there is no limit.
-    arrays, parks
-        Whether it has job arrays whose throttle can be changed, and whether waiting jobs can be parked.
+    arrays, unordered, parks
+        Whether it has job arrays whose throttle can be changed and whose elements start in their order; the setting by
+        which they would not, or ""; whether waiting jobs can be parked.
     poll_s
         Longest time until it is noticed that a job has started [s].
     idle_core_s
@@ -225,11 +228,12 @@ class WorkflowView:
     """
 
     now: float
-    stages: tuple[StageView, ...]
+    stages: Sequence[StageView]
     regime: QueueRegime
     dependencies: bool
     longest_s: float
     arrays: bool = False
+    unordered: str = ""
     parks: bool = False
     poll_s: float = 0.0
     idle_core_s: float = 0.0
@@ -238,12 +242,23 @@ class WorkflowView:
     wide_first: bool = False
 
     def __getitem__(self, name: str) -> StageView:
-        for stage in self.stages:
-            if stage.spec.name == name:
-                return stage
-        raise KeyError(name)
+        return self._named[name]
 
-    @property
+    @cached_property
+    def _named(self) -> dict[str, StageView]:
+        return {stage.spec.name: stage for stage in self.stages}
+
+    @cached_property
+    def core_s(self) -> float:
+        """What the whole workflow takes if every stage holds just its own cores, cores times run time [s]."""
+        return sum(stage.spec.resources.cores * stage.spec.run_time_s for stage in self.stages)
+
+    @cached_property
+    def widest(self) -> int:
+        """Cores of the largest stage."""
+        return max(stage.spec.resources.cores for stage in self.stages)
+
+    @cached_property
     def allocations(self) -> tuple[AllocationView, ...]:
         """All allocations that have not ended, each once, in order of submission."""
         found = {item.key: item for stage in self.stages for item in stage.allocations}

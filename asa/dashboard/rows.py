@@ -109,7 +109,7 @@ def underway(held: Held, numbers: Mapping[str, int]) -> list[list[float]]:
     when it was given out. Those that came first; more than have room at a time wait for it there."""
     if held.started is None and not held.lender:
         return []
-    room, found = held.request.resources.cores, list[list[float]]()
+    room, found = held.cores, list[list[float]]()
     for (stage, index), (needs, launched) in held.running.items():
         room -= needs.cores
         if room < 0:

@@ -133,7 +133,7 @@ class Elastic(FoldedRun):
 
     def wake_at(self, now: float) -> float:
         """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""
-        times = []
+        times = [] if self.full is None else [self.full.again]
         for held in self.pool.held.values():
             if held.released is not None and held.cancelled is None:
                 times.append(held.released + UNRESPONSIVE_S)
@@ -172,7 +172,8 @@ class Elastic(FoldedRun):
         return max(self._surplus, (held.asked if held.idle_since is None else held.idle_since)) + keep
 
     def _ask(self, now: float) -> Iterator[Action]:
-        for number in range(self.asked, self.asked + self.target - self._useful(now)):
+        wanted = min(self.target - self._useful(now), self.room(now))
+        for number in range(self.asked, self.asked + int(wanted)):
             yield Submit(f"{self.run}.{number}", Ask((self.spec.name,), self.spec.resources, self.spec.walltime_s))
 
     def _let_go(self, now: float) -> Iterator[Action]:

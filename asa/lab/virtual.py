@@ -80,7 +80,7 @@ def run_virtual(
     """
     if pool not in POOLS:
         raise InvalidInput(f"pool must be one of {', '.join(POOLS)}, not {pool!r}")
-    graph = workflow if isinstance(workflow, Graph) else make_graph(workflow)
+    graph = make_graph(workflow)
     settings = Settings(graph.result, name, backend, strategy, pool=pool)
     plan, log = make_plan(settings, backend.capabilities()), MemoryLog()
     graph.check(plan.site)

@@ -88,6 +88,9 @@ class JobSummary:
         ASA's name for it, and the batch system's own; None when it was never taken.
     lender
         "" for a job of the run's own. Else the run of which part of a job was leased: nothing of that is charged here.
+    cores, asked_cores
+        Cores that it holds, or held last, where the batch system has said how many; else, and in `asked_cores`, those
+        that it asked for.
     runs
         From when to when it held its cores; more than one pair when it was requeued. A job that runs is counted up
         to now.
@@ -96,7 +99,7 @@ class JobSummary:
     wait_s
         From submission to the first start [s]; None while it has not started.
     core_hours_charged
-        Cores times the time it held them.
+        Cores that it held, as the batch system counts them, times the time it held them.
     core_hours_used
         Task cores times task run times, failed attempts included; tasks count once they have reported.
     overhead_core_hours
@@ -124,6 +127,7 @@ class JobSummary:
     overhead_core_hours: float
     reason: str
     lender: str = ""
+    asked_cores: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,34 +300,34 @@ def _finish(run: FoldedRun, now: float) -> float:
 def _job(token: str, job: Held, run: FoldedRun, attempts: Attempts, now: float) -> JobSummary:
     runs = list(job.runs)
     if job.started is not None and job.ended is None:
-        runs.append((job.started, max(job.started, now)))
+        runs.append((job.started, max(job.started, now), job.cores))
     submitted = job.asked if job.handle is None else job.handle.submitted
     started = runs[0][0] if runs else None
-    cores = job.request.resources.cores
     inside = attempts.take(attempts.rows_of(token))
     readies = [run.stages[name].ready for name in job.stages]
     needed = min((ready for ready in readies if ready is not None), default=np.inf)
-    early = [(start, min(end, needed)) for start, end in runs if start < needed]
-    idle = sum(cores * (end - start) - float(inside.core_seconds(start, end).sum()) for start, end in early)
+    early = [(start, min(end, needed), cores) for start, end, cores in runs if start < needed]
+    idle = sum(cores * (end - start) - float(inside.core_seconds(start, end).sum()) for start, end, cores in early)
     return JobSummary(
         token=token,
         job_id=None if job.handle is None else job.handle.job_id,
         stages=job.stages,
         state=job.job,
-        cores=cores,
+        cores=job.cores if job.allocated or not runs else runs[-1][2],
         nodes=tuple(job.hosts),
         walltime_s=job.request.walltime_s,
         submitted=submitted,
         started=started,
         ended=job.ended,
-        runs=tuple(runs),
+        runs=tuple((start, end) for start, end, _ in runs),
         predicted_wait_s=job.predicted_wait_s,
         wait_s=None if started is None or job.lender else max(0.0, started - submitted),
-        core_hours_charged=0.0 if job.lender else cores * sum(end - start for start, end in runs) / HOUR,
+        core_hours_charged=0.0 if job.lender else sum(cores * (end - start) for start, end, cores in runs) / HOUR,
         core_hours_used=float(inside.core_seconds().sum()) / HOUR,
         overhead_core_hours=0.0 if job.lender else max(0.0, idle) / HOUR,
         reason=job.why_ended,
         lender=job.lender,
+        asked_cores=job.request.resources.cores,
     )
 
 
@@ -377,7 +381,7 @@ class PoolSize:
 
 def pool_size(run: RunSummary) -> PoolSize:
     """The pool of a run; jobs that run count up to the summary's `now`. ``held`` integrates to the core-hours charged
-    and those that leases held, ``busy`` to those used."""
+    and those that leases held, ``busy`` to those used; a job that was requeued counts with the cores it held last."""
     spans = [(start, end, job.cores) for job in run.jobs for start, end in job.runs]
     table = np.array(spans, dtype=np.float64).reshape(-1, 3)
     held = steps(table[:, 0], table[:, 1], table[:, 2].astype(np.int64))

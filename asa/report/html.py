@@ -21,6 +21,7 @@ from asa.report.picture import DARK, LIGHT, ticks
 from asa.report.words import (
     allowed,
     core_hours,
+    cores_words,
     counted,
     job_title,
     job_words,
@@ -507,7 +508,7 @@ def _job(job: JobSummary, run: RunSummary) -> tuple[str, ...]:
         f'<span title="{escape(job.token)}">{escape(job.job_id or job.token)}</span>',
         escape(purpose(job)),
         f'<span class="{kind}">{escape(job.state.value.replace("_", " "))}</span>',
-        f"{job.cores:,}",
+        cores_words(job),
         escape(listed(job.nodes, 4)),
         since_start(job.submitted, run),
         span_words(job.wait_s),

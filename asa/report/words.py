@@ -99,6 +99,11 @@ def job_words(job: JobSummary) -> tuple[str, str]:
     return f"{job.job_id or job.token} {what}", counted(job.cores, "core")
 
 
+def cores_words(job: JobSummary) -> str:
+    """A job's cores, and how many it asked for where it was given others."""
+    return f"{job.cores:,}" + (f" ({job.asked_cores:,} asked for)" if job.asked_cores not in (0, job.cores) else "")
+
+
 def purpose(job: JobSummary) -> str:
     """The stages that a job is for, or that it is a lease."""
     return f"lent by {job.lender}" if job.lender else listed(job.stages, 6)
@@ -111,7 +116,7 @@ def job_title(job: JobSummary) -> str:
         if job.lender
         else f"job {job.job_id or '(never taken)'} ({job.token}) for {purpose(job)}",
         f"{job.state.value}" + (f": {job.reason}" if job.reason else ""),
-        *([] if job.lender else [f"waited {span_words(job.wait_s)} in the queue"]),
+        *([] if job.lender else [f"{cores_words(job)} cores, waited {span_words(job.wait_s)} in the queue"]),
         f"charged {core_hours(job.core_hours_charged)} core-hours, used {core_hours(job.core_hours_used)}, "
         f"idle because it came early {core_hours(job.overhead_core_hours)}",
     ]

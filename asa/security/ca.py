@@ -21,8 +21,8 @@ from asa.security.files import check_private, private_directory, write_private
 if TYPE_CHECKING:
     from distributed.security import Security
 
-DRIVER_NAME = "asa-driver"
-"""The name in the driver's certificate: a node gives it as ``server_hostname``, whatever host the driver is on."""
+DRIVER_NAME, WORKER_NAME = "asa-driver", "asa-worker"
+"""The names in certificates of those who listen: a node gives one as ``server_hostname``, whatever host that is on."""
 
 CLOCK_SKEW = timedelta(days=1)
 LIFETIME = timedelta(days=30)
@@ -110,16 +110,16 @@ def certificates(run: str, now: float) -> dict[str, bytes]:
     return files
 
 
-def driver_context(directory: Path) -> ssl.SSLContext:
-    """What the driver listens with: TLS 1.3, and only for nodes of this run."""
-    context = _context(ssl.PROTOCOL_TLS_SERVER, directory, "driver.pem")
+def driver_context(directory: Path, own: str = "driver.pem") -> ssl.SSLContext:
+    """What the driver listens with, or another who has a certificate for that: TLS 1.3, only for nodes of this run."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, directory, own)
     # A ticket arrives after the handshake: a peer that closes without having read it would reset the connection.
     context.num_tickets = 0
     return context
 
 
 def node_context(directory: Path) -> ssl.SSLContext:
-    """What a node connects with: TLS 1.3, and only to this run's driver; pass ``server_hostname=DRIVER_NAME``."""
+    """What a node connects with: TLS 1.3, and only within this run; pass ``server_hostname=DRIVER_NAME``, say."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, directory, "node.pem")
 
 

@@ -106,6 +106,27 @@ def write_private(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise cannot("write", path, error) from error
 
 
+def write_once(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, as durably as can be, unless it is there: the first of several wins.
+
+    Raises
+    ------
+    StateError
+        As `write_private`.
+    """
+    draft = path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}.once")
+    write_private(draft, data, durable=True)
+    try:
+        os.link(draft, path)
+        _sync_directory(path.parent)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise cannot("write", path, error) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def _write_all(descriptor: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:

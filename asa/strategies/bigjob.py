@@ -24,8 +24,10 @@ class BigJob:
     own_pools = False
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
+        if any(not item.leaving for stage in reversed(view.stages) for item in stage.allocations):
+            return []  # seen at once: the last stages need it to the end
         left = [stage for stage in view.stages if not stage.state.final]
-        if not left or any(not item.leaving for item in view.allocations):
+        if not left:
             return []
         if not any(stage.unlaunched for stage in left):
             return []  # the last tasks are running in an allocation that is about to end

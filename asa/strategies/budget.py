@@ -50,14 +50,9 @@ def lead_quantile(patience: float, cores: int) -> float:
     return patience / (patience + cores)
 
 
-def per_stage_core_s(view: WorkflowView) -> float:
-    """What the whole workflow takes if every stage holds just its own cores, cores times run time [s]."""
-    return sum(stage.spec.resources.cores * stage.spec.run_time_s for stage in view.stages)
-
-
 def grace_for(cores: int, view: WorkflowView, grace_s: float) -> float:
     """How long an allocation of so many cores may idle [s]: the grace, but no more than `KEPT_SHARE` of the plan."""
-    return min(grace_s, KEPT_SHARE * per_stage_core_s(view) / cores)
+    return min(grace_s, KEPT_SHARE * view.core_s / cores)
 
 
 def within_budget(
@@ -89,7 +84,7 @@ def within_budget(
         if isinstance(decision, Ask) and _is_early(decision, view):
             cores = decision.resources.cores
             cost = cores * (idle_s(cores) + noticed_s)
-            if spent + cost > max_overhead * per_stage_core_s(view):
+            if spent + cost > max_overhead * view.core_s:
                 continue
             spent += cost
         kept.append(decision)

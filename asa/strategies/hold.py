@@ -75,12 +75,13 @@ class Hold:
         fresh = [stage for stage in lacking if not stage.attempts]
         wanted = self._wanted(view)
         decisions: list[StrategyDecision] = [*places.ask(fresh, view), *places.tend(view, wanted), *self._later(view)]
+        again = {stage.spec.name for stage in lacking if stage.attempts and stage.state is not StageState.WAITING}
         loose = {stage.spec.name for stage in view.stages if _is_loose(stage)}
         for stage in view.stages:
             if stage.state is StageState.WAITING and stage.spec.name not in loose:
                 grace_s = max(self.lead_s, grace_for(stage.spec.resources.cores, view, self.grace_s))
                 decisions += retreat(stage, view.now, grace_s)
-            elif stage in lacking and stage.state is not StageState.WAITING and stage.attempts:
+            elif stage.spec.name in again:
                 decisions.append(ask_for(stage))
         if loose:
             decisions += [item for item in self.otherwise.decide(view) if _concerns(item, loose, view)]
@@ -92,7 +93,8 @@ class Hold:
         if places is None:
             how = self.otherwise
             said = how.explain(view) if isinstance(how, Explains) else "jobs are submitted by predicted waits"
-            return f"no place can be held in this queue ({view.regime.value}): {said}"
+            why = f": {view.unordered}: the largest element of a job array would start first" if view.unordered else ""
+            return f"no place can be held in this queue ({view.regime.value}{why}): {said}"
         lost = [stage.spec.name for stage in view.stages if stage.displaced]
         said = f"places in the queue ({view.regime.value}) are held by the technique {places.name!r}"
         return said + (f"; lost by {', '.join(lost)}" if lost else "")

@@ -14,7 +14,7 @@ from asa.core.units import share
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.ahead import SOONEST_S, Outlook, outlook
 from asa.strategies.asking import ask_for
-from asa.strategies.budget import KEPT_SHARE, check_patience, lead_quantile, per_stage_core_s, within_budget
+from asa.strategies.budget import KEPT_SHARE, check_patience, lead_quantile, within_budget
 from asa.strategies.options import DEFAULT_ESTIMATOR, estimator_spec
 
 TRIES = 20
@@ -160,9 +160,7 @@ class Staggered:
 
     def _idle_s(self, cores: int, view: WorkflowView) -> float:
         """How long an allocation of so many cores may idle, at most [s]."""
-        whole = per_stage_core_s(view)
-        widest = max(stage.spec.resources.cores for stage in view.stages)
-        core_s = min(self.grace_s * widest, KEPT_SHARE * whole) if self.patience is None else math.inf
+        core_s = min(self.grace_s * view.widest, KEPT_SHARE * view.core_s) if self.patience is None else math.inf
         if self.max_overhead is not None:
-            core_s = min(core_s, self.max_overhead * whole / (2 * len(view.stages)))
+            core_s = min(core_s, self.max_overhead * view.core_s / (2 * len(view.stages)))
         return min(KEPT_MOST_S, core_s / cores)

@@ -66,6 +66,9 @@ class FakeBatch:
         for tests of callers that believe `JobStatus.ages_since`.
     arrays, parks
         What `capabilities` says it has; without them, changes that need them are refused.
+    most_jobs
+        How many jobs a user may have in the queue, `others` from elsewhere included, or None for no limit; arrays are
+        taken whole or not at all.
 
     Examples
     --------
@@ -97,7 +100,9 @@ class FakeBatch:
         ages: Callable[[JobRequest], bool] = lambda _request: True,
         arrays: bool = True,
         parks: bool = True,
+        most_jobs: int | None = None,
     ) -> None:
+        self.most_jobs, self.others = most_jobs, 0
         self._clock, self._regime, self._poll = clock, regime, poll
         self._arrays, self._parks, self.ages = arrays, parks, ages
         self.run, self.refuse, self.watch = run, refuse, watch
@@ -113,20 +118,33 @@ class FakeBatch:
         capacity = self._queue.capacity
         return Capabilities(
             "fake", regime=self._regime, largest=capacity, cores_per_node=capacity.cores, poll_s=self._poll,
-            arrays=self._arrays, parks=self._parks,
+            arrays=self._arrays, parks=self._parks, most_jobs=self.most_jobs,
         )  # fmt: skip
 
     def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
         """Queue jobs; those that fit and need not wait have started when this returns."""
         with self._call("submit"):
-            reasons = [self.refuse(request) for request in requests]
-            asked = [request for request, reason in zip(requests, reasons, strict=True) if not reason]
-            taken = iter(self._submit(asked))
+            reasons = {request.token: self.refuse(request) for request in requests}
+            refused = {token: Refused(token, reason) for token, reason in reasons.items() if reason}
+            refused |= self._too_many([request for request in requests if request.token not in refused])
+            taken = iter(self._submit([request for request in requests if request.token not in refused]))
             self._step()
-            return [
-                Refused(request.token, reason) if reason else next(taken)
-                for request, reason in zip(requests, reasons, strict=True)
-            ]
+            return [refused.get(request.token) or next(taken) for request in requests]
+
+    def _too_many(self, requests: Sequence[JobRequest]) -> dict[str, Refused]:
+        """Those for which there is no room."""
+        left = math.inf if self.most_jobs is None else self.most_jobs - self.others
+        left -= sum(not entry.status.state.final for entry in self._queue.entries())
+        groups: dict[str, list[str]] = {}
+        for request in requests:
+            groups.setdefault(request.array or request.token, []).append(request.token)
+        found: dict[str, Refused] = {}
+        for group in groups.values():
+            if len(group) > left:
+                found |= {token: Refused(token, "AssocMaxSubmitJobLimit", later=True) for token in group}
+            else:
+                left -= len(group)
+        return found
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
         with self._call("query"):

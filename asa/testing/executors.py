@@ -60,17 +60,19 @@ class ExecutorDriver:
 
     Parameters
     ----------
-    tasks
-        What an earlier driver gave to allocation ``"a"``, of nodes ``"n1"``.
+    tasks, nodes
+        What an earlier driver gave to allocation ``"a"``, and the nodes of that.
     """
 
-    def __init__(self, executor: Executor, context: RunContext, tasks: Sequence[Task] = ()) -> None:
+    def __init__(
+        self, executor: Executor, context: RunContext, tasks: Sequence[Task] = (), nodes: Sequence[str] = ("n1",)
+    ) -> None:
         self.executor, self.context = executor, context
         self.events: list[Event] = []
         self.given: list[Task] = []
         self._news = threading.Condition()
         self._adopted: set[str] = set()
-        self._tasks = tasks
+        self._tasks, self._nodes = tasks, nodes
         self.events += executor.recover(tasks, "a", context)
         executor.start(context, self._post)
 
@@ -143,7 +145,7 @@ class ExecutorDriver:
             if isinstance(event, NodeJoined) and event.allocation not in self._adopted:
                 self._adopted.add(event.allocation)
                 mine = self._tasks if event.allocation == "a" else ()
-                self.executor.adopt(mine, event.allocation, ["n1"] if mine else [])
+                self.executor.adopt(mine, event.allocation, self._nodes if mine else [])
 
 
 def value_of(event: Event) -> Any:
@@ -168,10 +170,10 @@ class Bench:
     drivers: list[ExecutorDriver] = field(default_factory=list)
     programs: list[TestProgram] = field(default_factory=list)
 
-    def driver(self, tasks: Sequence[Task] = ()) -> ExecutorDriver:
-        """A driver, which takes over these `tasks` of an earlier one in allocation ``"a"``."""
+    def driver(self, tasks: Sequence[Task] = (), nodes: Sequence[str] = ("n1",)) -> ExecutorDriver:
+        """A driver, which takes over these `tasks` of an earlier one in allocation ``"a"``, which had these nodes."""
         private_directory(self.context.directory)
-        self.drivers.append(ExecutorDriver(self.make(), self.context, tasks))
+        self.drivers.append(ExecutorDriver(self.make(), self.context, tasks, nodes))
         return self.drivers[-1]
 
     def node(

@@ -29,6 +29,7 @@ from asa.core.ports import (
     KeepsSecrets,
     Previews,
     RunContext,
+    SharesProcesses,
     Sharing,
     Strategy,
     VirtualBackend,
@@ -202,7 +203,7 @@ def assemble_parts(
             if isinstance(payloads, Payloads):
                 payloads.save()
             stages = parts.stages(learned)
-            save_settings(directory, settings)
+            save_settings(directory, settings, parts.graph.nodes.values())
             start = first_event(
                 settings,
                 site,
@@ -320,6 +321,8 @@ def first_event(
         regime=site.regime,
         arrays=site.arrays,
         parks=site.parks,
+        unordered=site.unordered,
+        most_jobs=site.most_jobs,
         version=VERSION,
         fixed_s=fixed_s,
     )
@@ -348,6 +351,9 @@ def _executor(directory: RunDirectory, settings: Settings, graph: Graph, backend
         why = executor.exposes() if isinstance(executor, KeepsSecrets) else "it cannot keep them: say executor='local'"
         if why:
             raise InvalidInput(f"executor {_spec(chosen)!r} is to give {', '.join(names)} to tasks as secrets: {why}")
+    with_gpus = [name for name, node in graph.nodes.items() if node.stage.needs.resources.gpus]
+    if with_gpus and isinstance(executor, SharesProcesses) and (why := executor.mingles()):
+        raise InvalidInput(f"executor {_spec(chosen)!r} is to give each task of {with_gpus[0]!r} its own GPUs: {why}")
     return chosen, executor
 
 
@@ -398,7 +404,14 @@ def logged_plan(start: RunStarted) -> Plan:
     """A plan to fold a run's events with, the first of them, too, and to explain them; it is not to decide anything."""
     from asa.strategies.perstage import PerStage
 
-    site = Capabilities(start.site, start.partition, start.regime, arrays=start.arrays, parks=start.parks)
+    site = Capabilities(
+        start.site,
+        start.partition,
+        start.regime,
+        arrays=start.arrays,
+        unordered=start.unordered,
+        parks=start.parks,
+    )
     strategy = logged_strategy(start) or PerStage()
     return Plan(strategy, site, shared=start.pool != "per-stage" and not strategy.own_pools)
 
@@ -457,7 +470,7 @@ class PreviewedJob:
     commands
         How, in the batch system's words; the first element of a job array has those of all.
     cores, walltime_s
-        Its size and wall time [s]: it is charged their product at most.
+        The cores that it is charged for and its wall time [s]: their product at most.
     """
 
     stages: tuple[str, ...]
@@ -517,7 +530,8 @@ def preview(graph: Graph, settings: Settings, state: Path) -> list[PreviewedJob]
                 commands = [line.replace(value, "***") for line in commands]
             spec = plan.stages[stages[0]].spec  # an element of an array gets its own size before it starts
             sized = spec if request.array and len(stages) == 1 else request
-            jobs.append(PreviewedJob(stages, number < count, tuple(commands), sized.resources.cores, sized.walltime_s))
+            cores = site.charged(sized.resources)
+            jobs.append(PreviewedJob(stages, number < count, tuple(commands), cores, sized.walltime_s))
         return jobs
     finally:
         backend.close()

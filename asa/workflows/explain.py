@@ -36,7 +36,9 @@ def explain(plan: Plan, now: float, *, driven: bool = True) -> str:
     """`reasons`, a line for each."""
     found = reasons(plan, now, driven=driven)
     lines = [f"{name}: {words}" for name, words in found.stages.items()]
-    lines += [f"{', '.join(held.stages)}: {held.why}" for held in plan.pool.ever.values() if held.why]
+    for held in plan.pool.ever.values():
+        said = (held.why, _charged(held))
+        lines += [f"{', '.join(held.stages)}: {words}" for words in said if words]
     if found.strategy:
         lines.insert(0, f"strategy: {found.strategy}")
     if found.trouble:
@@ -57,7 +59,7 @@ def reasons(plan: Plan, now: float, *, driven: bool = True) -> Reasons:
 def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bool) -> str:
     width = "?" if stage.width is None else stage.width
     held = [item for item in plan.pool.held.values() if name in item.stages]
-    jobs = "; ".join(_job(item, now) for item in held) or "no job was asked for yet"
+    jobs = "; ".join(_job(item, now) for item in held) or _unasked(plan, now, underway)
     if not underway and not stage.state.final:
         begun = f"stopped, {stage.done} of {width} tasks done" if stage.state is StageState.RUNNING else "not run"
         if held and plan.outcome is RunState.RUNNING:
@@ -79,6 +81,23 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
             wait = stage.predicted_wait_s
             predicted = "" if wait is None else f"; its job is expected to wait {brief(wait)}, so it is not sent yet"
             return f"waits for {', '.join(before)}; {jobs}{predicted if not held else ''}"
+
+
+def _charged(held: Held) -> str:
+    """What a job was given where that is not what it asked for, else ""."""
+    asked = held.request.resources.cores
+    if held.handle is None or held.cores == asked:
+        return ""
+    return f"job {held.handle.job_id} asked for {counted(asked, 'core')} and was given {held.cores}: charged for these"
+
+
+def _unasked(plan: Plan, now: float, underway: bool) -> str:
+    if underway and plan.full is not None:
+        again, why = brief(max(0.0, plan.full.again - now)), plan.full.reason.partition("\n")[0]
+        return f"the batch system takes no more jobs for now, asked again in {again}: {explained(why)}"
+    if underway and plan.start is not None and not plan.room(now):
+        return f"no job was asked for yet: you may have {counted(plan.start.most_jobs or 0, 'job')} in the queue"
+    return "no job was asked for yet"
 
 
 def _job(held: Held, now: float) -> str:

@@ -94,13 +94,14 @@ class Graph:
         GraphError
             When a stage is larger or longer than the site allows.
         """
+        by = f"; {site.bounds}" if site.bounds else ""
         for name, node in self.nodes.items():
             needs = node.stage.needs
             if site.largest is not None and not needs.resources.fits(site.largest):
                 pretend = f"pretend with 'local:cores={needs.resources.cores}'"
                 raise GraphError(
                     f"stage {name!r} asks for {needs.resources}, more than {site.site} ever gives to one job "
-                    f"({site.largest}): lower the stage's needs, or "
+                    f"({site.largest}{by}): lower the stage's needs, or "
                     + (pretend if site.site == "local" else "choose a larger machine")
                 )
             share, most = node.stage.needs.task.gpus, site.gpus_per_node
@@ -112,7 +113,7 @@ class Graph:
             if site.longest_s is not None and needs.walltime_s > site.longest_s:
                 raise GraphError(
                     f"stage {name!r} asks for a wall time of {brief(needs.walltime_s)}, more than the "
-                    f"{brief(site.longest_s)} that {site.site} allows: lower walltime="
+                    f"{brief(site.longest_s)} that {site.site} allows{by}: lower walltime="
                 )
 
     def __str__(self) -> str:
@@ -153,7 +154,7 @@ def _asked(needs: Needs, site: Capabilities) -> str:
     """What a stage's job asks for, and is charged for."""
     asked = _resources(needs, site)
     packs = needs.spread == PACK and asked.nodes is None and asked.cores > 1
-    return f"{asked}{' on as few nodes as hold them' * packs} (charged {asked.cores})"
+    return f"{asked}{' on as few nodes as hold them' * packs} (charged {site.charged(asked)})"
 
 
 def _task(needs: Needs, site: Capabilities) -> Resources:
@@ -173,7 +174,10 @@ def _ranks(stage: Stage[..., Any]) -> str:
 
 
 def make_graph(result: Any) -> Graph:
-    """The graph that leads to `result`.
+    """The graph that leads to `result`; `result` where that is one already.
+
+    Stages are named as they are met. What is to be the same graph in another process, where a set has another order, is
+    therefore sent as a graph.
 
     Raises
     ------
@@ -181,6 +185,8 @@ def make_graph(result: Any) -> Graph:
         When there is no node in `result`, the nodes wait for each other in a circle, a stage is mapped over lists of
         different lengths, or a structure of its arguments cannot be made anew with results in it.
     """
+    if isinstance(result, Graph):
+        return result
     if not (results := nodes_in(result)):
         raise GraphError(
             f"{result!r} is not a workflow: it contains no call of a stage. Decorate a function with @asa.stage, call "

@@ -58,7 +58,7 @@ class Contexts:
             walltime_s,
             pending_s=max([0.0, *(now - held.handle.submitted for held in alike if held.handle)]),
             own_queued=len(queued),
-            own_cores=sum(held.request.resources.cores for held in own if held.started is not None),
+            own_cores=sum(held.cores for held in own if held.started is not None),
         )
         if (queue := self._watch.seen()) is None:
             return context

@@ -7,9 +7,11 @@ passed on as it is, without being opened here.
 from __future__ import annotations
 
 import hashlib
+import io
 import pickle
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +23,7 @@ from asa.core.errors import GraphError, Unpicklable
 from asa.core.job import Resources
 from asa.core.task import Input, Secrets, Task, Value
 from asa.log.values import INLINE_MOST, dump, load
-from asa.security.files import write_private
+from asa.security.files import write_once, write_private
 from asa.workflows.graph import Graph
 from asa.workflows.stage import Node, replace_nodes
 
@@ -43,14 +45,10 @@ class _ArgumentPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it is not 
 
 @dataclass
 class _Mapped:
-    """A parallel stage, prepared once: lists to take elements from, and what all its tasks share.
-
-    `made` are those of the lists that a task of the run has made: reading it again may give another order.
-    """
+    """A parallel stage, prepared once: lists to take elements from, and what all its tasks share."""
 
     width: int
     columns: list[list[Any] | Node]
-    made: list[list[Any]]
     common: dict[str, Any]
     shared: list[Value] = field(default_factory=list)
 
@@ -127,7 +125,6 @@ class Payloads:
         """
         node = self._graph.nodes[name]
         inputs: list[Value] = []
-        elements: list[bytes] = []
 
         def place(other: Node) -> Any:
             return self._place(other, inputs)
@@ -137,32 +134,27 @@ class Payloads:
             inputs += mapped.shared
             args = tuple(self._element(column, index, inputs) for column in mapped.columns)
             kwargs = mapped.common
-            elements = [dump_or_explain(column[index], f"an argument of stage {name!r}") for column in mapped.made]
         else:
             args, kwargs = replace_nodes((node.args, node.kwargs), place)
         arguments = self._value(
             self._dump_arguments(name, args, kwargs), f"{Path(self._files[name]).stem}-{index}-args"
         )
-        launch, identity = node.stage.launch, _identity([*inputs, *elements])
-        secrets = self._secrets.get(name)
-        return Task(name, index, self._files[name], arguments, tuple(inputs), resources, launch, identity, secrets)
+        launch, secrets = node.stage.launch, self._secrets.get(name)
+        found = tuple(inputs)
+        return Task(name, index, self._files[name], arguments, found, resources, launch, _identity(found), secrets)
 
     def _prepare(self, name: str) -> _Mapped:
         if name in self._mapped:
             return self._mapped[name]
         node = self._graph.nodes[name]
         columns: list[list[Any] | Node] = []
-        made: list[list[Any]] = []
-        for column in node.args:
-            if isinstance(column, Node) and not column.mapped:
-                made.append(self._listed(name, column))
-                columns.append(made[-1])
-            else:
-                columns.append(column)
+        for place, column in enumerate(node.args):
+            made = isinstance(column, Node) and not column.mapped
+            columns.append(self._listed(name, column, place) if made else column)
         lengths = {self.width(self._graph.names[item]) if isinstance(item, Node) else len(item) for item in columns}
         if len(lengths) > 1:
             raise GraphError(f"stage {name!r} maps over lists of different lengths: {sorted(lengths)}")
-        mapped = _Mapped(lengths.pop(), columns, made, {})
+        mapped = _Mapped(lengths.pop(), columns, {})
         for key, value in node.kwargs.items():
             placed = replace_nodes(value, lambda other: self._place(other, mapped.shared))
             data = dump_or_explain(placed, f"argument {key!r} of stage {name!r}", _ArgumentPickler)
@@ -175,7 +167,9 @@ class Payloads:
         self._mapped[name] = mapped
         return mapped
 
-    def _listed(self, name: str, node: Node) -> list[Any]:
+    def _listed(self, name: str, node: Node, place: int) -> list[Any]:
+        """The elements of a result, the `place`-th thing that a stage is mapped over, in the order that they have for
+        this run in all processes: sets have another one in each."""
         source = f"stage {name!r} is mapped over the result of stage {self._graph.names[node]!r}, which"
         try:
             value = load(self._result(self._graph.names[node], 0))
@@ -185,7 +179,12 @@ class Payloads:
                 "or let the driver import the same modules"
             ) from error
         try:
-            return list(value)
+            if hasattr(value, "__getitem__"):  # so it has an order of its own
+                return list(value)
+            path = Path(f"{self._files[name].removesuffix('.pkl')}-{place}.elements")
+            if not path.exists():
+                write_once(path, dump_or_explain(list(value), f"the result of stage {self._graph.names[node]!r}"))
+            return list(load(str(path)))
         except TypeError:
             raise GraphError(
                 f"{source} is no list but {type(value).__name__}: return a list there, or call "
@@ -233,22 +232,40 @@ def _identity(values: Sequence[Value]) -> str:
     return found.hexdigest()
 
 
-def pack(value: Any, sys_path: Sequence[str]) -> bytes:
-    """A workflow, or what holds one, for another process; `sys_path` is where its modules are found.
+def pack(value: Any, sys_path: Sequence[str], nodes: Iterable[Node] = ()) -> bytes:
+    """A workflow, or what holds one, for another process.
+
+    Parameters
+    ----------
+    sys_path
+        Where its modules are found.
+    nodes
+        All of the workflow, each after those that it waits for: pickled in this order, so that a chain of any length
+        does not end in recursion.
 
     Raises
     ------
     Unpicklable
         When it cannot travel.
     """
-    return pickle.dumps((sys_path, dump_or_explain(value, "the workflow")))
+    with io.BytesIO() as file:
+        pickler = cloudpickle.Pickler(file, 5)  # one for all, so that a node, or an array, is written once
+        with explained("the workflow"):
+            for item in (*nodes, value):
+                pickler.dump(item)
+        return pickle.dumps((list(sys_path), file.getvalue()))
 
 
 def unpack(data: bytes) -> Any:
     """What `pack` packed. The import path comes first, so that the user's own modules are found again."""
-    path, value = pickle.loads(data)
+    path, values = pickle.loads(data)
     sys.path += [entry for entry in path if entry not in sys.path]
-    return pickle.loads(value)
+    with io.BytesIO(values) as file:
+        unpickler = pickle.Unpickler(file)
+        while True:
+            value = unpickler.load()
+            if file.tell() == len(values):
+                return value
 
 
 def dump_or_explain(value: Any, what: str, pickler: type[cloudpickle.Pickler] | None = None) -> bytes:
@@ -259,8 +276,15 @@ def dump_or_explain(value: Any, what: str, pickler: type[cloudpickle.Pickler] | 
     Unpicklable, GraphError
         When it cannot travel, or holds a node whose result cannot be put in its place.
     """
-    try:
+    with explained(what):
         return dump(value, pickler)
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Say in errors what it was that could not be pickled."""
+    try:
+        yield
     except GraphError as error:
         raise GraphError(f"{what}: {error}") from error
     except Exception as error:  # pickling runs foreign code, which may raise anything

@@ -7,8 +7,10 @@ comes back as an event. So the same plan is replayed from a log, and runs on rea
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
 
 from asa.core.allocation import takes
 from asa.core.decision import Amend, Ask, Cancel, Predict, StrategyDecision, Wake
@@ -17,7 +19,7 @@ from asa.core.job import Capabilities, DependencyKind, QueueRegime, Resources
 from asa.core.ports import Strategy
 from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Pool, StageProgress, Wait
 from asa.core.stage import StageState
-from asa.core.view import AllocationView, WorkflowView
+from asa.core.view import AllocationView, StageView, WorkflowView
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,42 @@ Action = Submit | Cancel | Amend | Release | LaunchTasks | Expand | Predict | Te
 """What the runner carries out; `Cancel`, `Amend` and `Predict` are the strategy's own decisions, when they may be."""
 
 
+class StageViews(Sequence[StageView]):
+    """Stages as a strategy sees them, each made when it is looked at: of thousands, most decisions look at few."""
+
+    def __init__(self, stages: Sequence[StageProgress], pool: Pool, now: float) -> None:
+        self._stages, self._pool, self._now = stages, pool, now
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    @overload
+    def __getitem__(self, index: int) -> StageView: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[StageView, ...]: ...
+    def __getitem__(self, index: int | slice) -> StageView | tuple[StageView, ...]:
+        if isinstance(index, slice):
+            return self._all[index]
+        stage = self._stages[index]
+        meant = [self._view(held) for held in self._pool.held.values() if stage.spec.name in held.meant_for]
+        return stage.view(self._now, tuple(meant))
+
+    def __iter__(self) -> Iterator[StageView]:
+        return iter(self._all)
+
+    @cached_property
+    def _all(self) -> tuple[StageView, ...]:
+        meant: dict[str, list[AllocationView]] = {}
+        for held in self._pool.held.values():
+            item = self._view(held)
+            for name in held.stages:
+                meant.setdefault(name, []).append(item)
+        return tuple(stage.view(self._now, tuple(meant.get(stage.spec.name, ()))) for stage in self._stages)
+
+    def _view(self, held: Held) -> AllocationView:
+        return held.view(self._now, self._pool.throttles.get(held.request.array, 1))
+
+
 class Plan(FoldedRun):
     """A run's state, and what follows from it.
 
@@ -107,36 +145,33 @@ class Plan(FoldedRun):
     def decide(self, now: float) -> list[Action]:
         """What should be done now."""
         if self._is_over:
-            return [*self._conclude(), *self._let_go(now), *self._want(NOTHING), *self._teach()]
+            return [*self._conclude(), *self._let_go(now), *self._want(lambda: NOTHING), *self._teach()]
         # Jobs come in the round after widths are known, tasks in the one after it is settled which allocations stay.
         if expanding := [*self._expand()]:
             return expanding
         asked = [*self._ask(now)]
         changes = [*asked, *self._let_go(now, _arrays(asked, self.pool, now))]
-        return changes or self._launch(now) or [*self._want(self._missing()), *self._conclude(), *self._teach()]
+        return changes or self._launch(now) or [*self._want(self._missing), *self._conclude(), *self._teach()]
 
     def wake_at(self, now: float) -> float:
         """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""
         released = [
             held.released for held in self.pool.held.values() if held.released is not None and held.cancelled is None
         ]
-        times = [self._wake, *(time + UNRESPONSIVE_S for time in released)]
+        again = [] if self.full is None else [self.full.again]
+        times = [self._wake, *again, *(time + UNRESPONSIVE_S for time in released)]
         return min((time for time in times if time > now), default=math.inf)
 
     def view(self, now: float) -> WorkflowView:
-        """What the strategy sees."""
-        meant: dict[str, list[AllocationView]] = {}
-        for held in self.pool.held.values():
-            item = held.view(now, self.pool.throttles.get(held.request.array, 1))
-            for name in held.stages:
-                meant.setdefault(name, []).append(item)
+        """What the strategy sees, until the next event is folded."""
         return WorkflowView(
             now=now,
-            stages=tuple(stage.view(now, tuple(meant.get(name, ()))) for name, stage in self.stages.items()),
+            stages=StageViews(self._order, self.pool, now),
             regime=self.site.regime,
             dependencies=DependencyKind.AFTER_OK in self.site.dependencies,
             longest_s=math.inf if self.site.longest_s is None else self.site.longest_s,
             arrays=self.site.arrays,
+            unordered=self.site.unordered,
             parks=self.site.parks,
             poll_s=self.site.poll_s,
             cores_per_node=self.site.cores_per_node,
@@ -151,9 +186,7 @@ class Plan(FoldedRun):
             yield Teach(wait, *wait.lesson(dependents_age=self.site.regime.dependents_age))
 
     def _expand(self) -> Iterator[Action]:
-        for name, stage in self.stages.items():
-            if stage.state is StageState.READY and stage.width is None:
-                yield Expand(name)
+        return map(Expand, self.unexpanded)
 
     def _ask(self, now: float) -> Iterator[Action]:
         if self.changes != self._asked_at or now >= self._wake:
@@ -162,11 +195,11 @@ class Plan(FoldedRun):
             wakes = [item.at for item in self._decisions if isinstance(item, Wake)]
             drains = [held.drains for held in self.pool.held.values() if held.drains is not None and held.drains > now]
             self._wake = min([*wakes, *drains], default=math.inf)
-        number = self.asked
+        number, admitted = self.asked, self._admitted(now)
         for decision in self._decisions:
             match decision:
                 case Ask():
-                    if self._are_queued(decision.after):
+                    if id(decision) in admitted:
                         yield Submit(f"{self.run}.{number}", decision)
                         number += 1
                 case Predict():
@@ -180,6 +213,17 @@ class Plan(FoldedRun):
                     held = self.pool.held.get(decision.allocation)
                     if held is not None and held.handle and not held.running and not held.ending:
                         yield decision
+
+    def _admitted(self, now: float) -> set[int]:
+        """Which of the jobs that are asked for can be submitted now, as far as there is room for more.
+
+        Those of stages that need them at once come first; of a job array there may be the first elements only.
+        """
+        asks = [item for item in self._decisions if isinstance(item, Ask) and self._are_queued(item.after)]
+        later = [ask for ask in asks if all(self.stages[name].state is StageState.WAITING for name in ask.stages)]
+        first = [ask for ask in asks if ask not in later]
+        room = self.room(now) if asks else 0
+        return {id(ask) for ask in (*first, *later)[: None if room == math.inf else int(room)]}
 
     def _are_queued(self, keys: Iterable[str]) -> bool:
         """Whether the batch system has all of these jobs, as far as they have not ended."""
@@ -215,7 +259,7 @@ class Plan(FoldedRun):
             return "the run is over"
         if any(not self.stages[name].state.final for name, _ in held.running):
             return ""
-        if all(self.stages[name].state.final for name in held.stages):
+        if all(self.stages[name].state.final for name in reversed(held.stages)):  # the last ones are over last
             return "no stage needs it any more"
         spent = held.leaving(now) or self._is_spent(held, now)
         return "too little of its wall time is left" if spent else ""
@@ -244,34 +288,52 @@ class Plan(FoldedRun):
         """
         if held.running or not held.nodes or held.ends is None or not held.useful:
             return False
-        left = [stage for name in held.stages if not (stage := self.stages[name]).state.final]
+        left = (stage for name in reversed(held.stages) if not (stage := self.stages[name]).state.final)
         return all(stage.unlaunched and not self._may_take(held, stage.spec.name, stage, now) for stage in left)
 
     def _launch(self, now: float) -> list[Action]:
-        """Fill every core first; only when all are busy let short tasks queue up in the allocations."""
-        return self._fill(now, ahead=False) or self._fill(now, ahead=True)
+        """Fill every core first; only when all are busy let short tasks queue up in the allocations.
 
-    def _fill(self, now: float, *, ahead: bool) -> list[Action]:
-        """Launches that use each allocation at most once, its own stages first."""
-        launches: list[Action] = []
+        Each allocation is used at most once, by its own stages first.
+        """
+        free = [item for item in self.pool.held.values() if item.nodes and item.ends and not item.leaving(now)]
         used: set[str] = set()
-        held = [item for item in self.pool.held.values() if item.nodes and item.ends and not item.leaving(now)]
-        for name, stage in self.stages.items():
-            if not stage.unlaunched:
-                continue
-            takers = [item for item in held if item.key not in used and self._may_take(item, name, stage, now)]
-            takers.sort(key=lambda item: name not in item.stages)
-            given = 0
-            for position, item in enumerate(takers):
-                waiting = stage.unlaunched - given
-                count = min(waiting, item.room(stage.spec.task, stage.ahead if ahead else 0.0))
-                if ahead:
-                    count = min(count, math.ceil(waiting / (len(takers) - position)))
-                if count:
-                    launches.append(LaunchTasks(name, stage.next_ranges(count, given), item.key))
-                    used.add(item.key)
-                    given += count
+        rooms: dict[Resources, list[Held]] = {}
+
+        def unused(task: Resources) -> list[Held]:
+            there = rooms[task] if task in rooms else [item for item in free if item.room(task, 0.0)]
+            rooms[task] = [item for item in there if item.key not in used]
+            return rooms[task]
+
+        launches: list[Action] = [
+            launch
+            for stage in self.launchable.those(unused)
+            for launch in self._fill(stage, unused(stage.spec.task), used, now)
+        ]
+        if not launches:
+            for stage in self.launchable.begun():
+                if stage.ahead:
+                    there = [item for item in free if item.key not in used]
+                    launches += self._fill(stage, there, used, now, ahead=stage.ahead)
         return launches
+
+    def _fill(
+        self, stage: StageProgress, there: Iterable[Held], used: set[str], now: float, *, ahead: float = 0.0
+    ) -> Iterator[LaunchTasks]:
+        """Launches of one stage in allocations with room, which are then used."""
+        name = stage.spec.name
+        takers = [item for item in there if self._may_take(item, name, stage, now)]
+        takers.sort(key=lambda item: name not in item.meant_for)
+        given = 0
+        for position, item in enumerate(takers):
+            waiting = stage.unlaunched - given
+            count = min(waiting, item.room(stage.spec.task, ahead))
+            if ahead:
+                count = min(count, math.ceil(waiting / (len(takers) - position)))
+            if count:
+                yield LaunchTasks(name, stage.next_ranges(count, given), item.key)
+                used.add(item.key)
+                given += count
 
     def _may_take(self, held: Held, name: str, stage: StageProgress, now: float) -> bool:
         if not self.shared and name not in held.stages:
@@ -281,8 +343,8 @@ class Plan(FoldedRun):
         walltime_s = math.inf if held.lender else held.request.walltime_s
         return takes(stage.longest_s, now, held.ends, walltime_s)
 
-    def _want(self, wanted: tuple[Resources | None, int]) -> Iterator[Action]:
-        if self.borrows and wanted != self.wanted:
+    def _want(self, missing: Callable[[], tuple[Resources | None, int]]) -> Iterator[Action]:
+        if self.borrows and (wanted := missing()) != self.wanted:
             yield Want(*wanted)
 
     def _missing(self) -> tuple[Resources | None, int]:
@@ -305,7 +367,7 @@ class Plan(FoldedRun):
             return
         if self.cancelling:
             yield Finish(RunState.CANCELLED, self.cancelling)
-        elif all(stage.state.final for stage in self.stages.values()):
+        elif all(stage.state.final for stage in reversed(self.stages.values())):
             failed = [name for name, stage in self.stages.items() if stage.state is StageState.FAILED]
             if not failed:
                 yield Finish(RunState.SUCCEEDED)

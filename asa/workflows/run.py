@@ -174,7 +174,8 @@ class Run:
         if isinstance(started, RunStarted) and started.executor == VIRTUAL:
             return "it was in virtual time: run it again, it cannot be resumed"
         refused = self._log.latest(SubmitRefused, Submitted, DriverStarted)
-        if isinstance(refused, SubmitRefused) and self._ended() and not _MAY_PASS.search(refused.reason):
+        final = isinstance(refused, SubmitRefused) and not (refused.later or _MAY_PASS.search(refused.reason))
+        if final and self._ended():
             return "the same job would be refused again: change what it asks for, and run the workflow again"
         return f"`asa resume {self.name}` runs only what is not done"
 
@@ -228,7 +229,7 @@ def submit(
     """Start a workflow and return at once. Takes the same parameters as `run`."""
     graph = make_graph(workflow)
     settings = make_settings(
-        workflow,
+        graph,
         name or next(reversed(graph.nodes)),
         workdir=workdir,
         orphan_grace=orphan_grace,
@@ -255,8 +256,8 @@ def run(workflow: Any, **options: Any) -> Run:
         When jobs are asked for: ``"big-job"`` (default where there is no queue), ``"auto"`` (default elsewhere),
         ``"per-stage"``, ``"asa"``, ``"asa-naive"``, ``"cascade"``, with options as in ``"asa:dependency=predicted"``.
     executor
-        How tasks run inside allocations: ``"local"`` (default where there is no queue), ``"dask"``, or, through agents,
-        ``"mesos"`` (default elsewhere).
+        How tasks run inside allocations: ``"local"`` (default where there is no queue), ``"dask"`` (whose tasks end
+        with their driver), or, through agents, ``"mesos"`` (default elsewhere).
     pool
         ``"shared"``: a ready task runs in any allocation with room; ``"per-stage"``: only in its stage's own;
         ``"shared:NAME"``: also in what other runs with the same pool leave idle, and they in ours.

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,9 +116,9 @@ def make_settings(
     return Settings(result, name, workdir=str(place), orphan_grace_s=grace_s, **options)
 
 
-def save_settings(directory: RunDirectory, settings: Settings) -> None:
-    """Keep `settings` in the run's directory."""
-    write_private(directory.settings, pack(settings, settings.sys_path))
+def save_settings(directory: RunDirectory, settings: Settings, nodes: Iterable[Node] = ()) -> None:
+    """Keep `settings` in the run's directory; `nodes` as for `pack`."""
+    write_private(directory.settings, pack(settings, settings.sys_path, nodes))
 
 
 def load_settings(directory: RunDirectory) -> Settings:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from asa.core import units
@@ -221,8 +221,6 @@ def make_needs(
             run_time = units.duration(run_time, what="run_time")
         words = base.launcher if launcher is None else words_of(launcher)
         hidden = base.secrets if secrets is None else _secrets(secrets)
-        if hidden and words and PurePath(words[0]).name == "srun":
-            raise InvalidInput("secrets cannot go with srun, which sends them to nodes in plain: say launcher='mpirun'")
         return Needs(
             resources=Resources(cores, nodes, size, gpus),
             task=_one_task(cores // task_cores, task_cores, size, gpus),

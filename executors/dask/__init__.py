@@ -35,7 +35,8 @@ def dask(dashboard: bool = False, port: int = _PORT, heartbeat_s: float = 60.0) 
 
     Each core of a node has a dask worker of one thread. Which worker runs a task is decided as for the `local`
     executor; a task that needs several cores runs in one worker, beside which others stay idle. Dask never runs a task
-    again on its own. All traffic is under mutual TLS 1.3, on one machine too.
+    again on its own. All traffic is under mutual TLS 1.3, on one machine too. Workers, and tasks that run in them, end
+    with the driver, whose scheduler they belong to: the next driver runs those tasks again.
 
     Parameters
     ----------

@@ -39,6 +39,7 @@ from executors.dask.messages import (
     WorkerPlace,
     WorkerReady,
 )
+from executors.node import visible
 from executors.wire import OrderOutcome, TaskOrder, frame, read
 from executors.worker import Caller, tail
 
@@ -237,6 +238,7 @@ class _TaskPlugin(WorkerPlugin):
 
     def __init__(self, link: socket.socket, place: WorkerPlace) -> None:
         self._link, self._place, self._caller = link, place, Caller(place.values)
+        self._environ = dict(os.environ)  # the node's, before any task
         self._lock = threading.Lock()
         self._begun, self._barred = 0, set[int]()  # the last serial number that began, and those returned
         self._beginning, self._running, self._since = threading.Lock(), 0, 0.0
@@ -288,7 +290,7 @@ class _TaskPlugin(WorkerPlugin):
         """The environment of a task: for the programs it starts, and libraries that it is the first to load."""
         os.environ.update(dict.fromkeys(self._place.threads, str(order.threads)))
         if self._place.gpus:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self._place.gpus[gpu] for gpu in gpus)
+            os.environ.update(visible([self._place.gpus[gpu] for gpu in gpus], self._environ))
 
     def _listen(self) -> None:
         with self._link.makefile("rb") as stream:

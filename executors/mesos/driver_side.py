@@ -355,4 +355,4 @@ class DriverSide:
 
     def _start_master(self) -> None:
         self._missed = time.monotonic() + _MISSED_S
-        start_master(self._directory, local=self._context.local)
+        start_master(self._directory, local=self._context.local, withheld=self._context.secrets)

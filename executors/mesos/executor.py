@@ -126,6 +126,10 @@ class Mesos:
         """Why others than their tasks could see secrets, or "": they do not go through master and agents."""
         return self._inner.exposes()
 
+    def mingles(self) -> str:
+        """Why tasks cannot each have an environment of their own, and GPUs with it, or ""."""
+        return self._inner.mingles()
+
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
         """Run these tasks in this allocation, in order, as its nodes have room."""
         self._inner.launch(tasks, allocation)

@@ -9,6 +9,7 @@ import pwd
 import subprocess
 import sys
 import threading
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 
@@ -116,13 +117,15 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def start_master(directory: PoolDirectory, *, local: bool) -> None:
+def start_master(directory: PoolDirectory, *, local: bool, withheld: Collection[str] = ()) -> None:
     """Start one that outlives us; where there is one already, the new one ends at once.
 
     Parameters
     ----------
     local
         Whether all nodes are this machine.
+    withheld
+        Variables of our environment that it is not to have.
 
     Raises
     ------
@@ -138,8 +141,9 @@ def start_master(directory: PoolDirectory, *, local: bool) -> None:
     except OSError as error:
         raise cannot("write", path, error) from error
     try:
+        env = {name: value for name, value in os.environ.items() if name not in withheld}
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True, env=env
         )
     finally:
         os.close(log)

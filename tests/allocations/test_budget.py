@@ -136,6 +136,32 @@ def test_cancelling_needs_no_leave(tmp_path: Path) -> None:
     assert calls["cancel"] == [clock.now()]
 
 
+def test_what_a_backend_asks_besides_is_counted(tmp_path: Path) -> None:
+    class Curious(Counted):
+        """It asks five questions at the start, and one before each cancellation."""
+
+        questions = 5
+
+        def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
+            self.questions += 1
+            return super().query(handles)
+
+        def look(self) -> QueueView | None:
+            self.questions += 2
+            return super().look()
+
+    clock, calls = ManualClock(), dict[str, list[float]]()
+    curious, events = Curious(clock, calls), list[Event]()
+    watch = JobWatch(
+        curious, clock, events.extend, looks=True, budget=SharedBudget(tmp_path / "budget", CallLimits())
+    )
+    watch.submit([JobRequest("a", Resources(1), 3600.0, ("3000",))])
+    for second in range(600):
+        watch.step()
+        clock.wait(threading.Event(), float(second + 1))
+    assert 30 <= curious.questions <= WINDOW_S / 15, "as many as may be, those of the start among them"
+
+
 @given(st.lists(st.floats(0.0, 60.0), max_size=150), st.integers(1, 39))
 def test_no_ten_minutes_have_more_calls_than_the_mean(pauses: list[float], burst: int) -> None:
     bucket, now, times = Bucket(float(burst), 0.0), 0.0, list[float]()

@@ -279,6 +279,7 @@ def test_a_job_that_ended_well_in_flux() -> None:
     assert (status.state, status.exit_code) == (JobState.COMPLETED, 0)
     assert (status.started, status.ended) == (1687838671.9197195, 1687838672.1305885)
     assert status.nodes == tuple(f"burst{number}" for number in range(44, 50))
+    assert status.cores == 624, "whole nodes for its 6 tasks"
 
 
 @pytest.mark.parametrize(
@@ -424,7 +425,8 @@ QUEUED = """{"timestamp":1479277336, "pbs_version":"14.1", "pbs_server":"vbox", 
     "comment":"Not Running: Insufficient amount of resource: ncpus (R: 16 A: 8 T: 8)",
     "etime":"Fri Nov 11 17:57:05 2016", "Submit_arguments":"-N asa-1", "project":"_pbs_project_default"}}}"""
 PBS_JOB = json.loads(QUEUED)["Jobs"]["1.vbox"]
-STARTED = {"stime": "Fri Nov 11 18:00:00 2016", "exec_host": "n1/0*8+n2/0*8", "run_count": 1}
+VNODES = {"exec_host": "n1/0*8+n2/0*8", "exec_vnode": "(n1:ncpus=8)+(n2[0]:ncpus=4+n2[1]:ncpus=4)"}
+STARTED = {"stime": "Fri Nov 11 18:00:00 2016", **VNODES, "run_count": 1}
 
 
 def at(text: str) -> float:
@@ -441,6 +443,7 @@ def test_a_job_that_waits_in_pbs() -> None:
     jobs = pbs.document(QUEUED, "Jobs")
     status = pbs.parse_status(PBS_HANDLE, jobs["1.vbox"])
     assert (status.state, status.reason, status.started) == (JobState.PENDING, "Resources", None)
+    assert status.cores is None
     assert status.eligible == pbs.submit_time(jobs["1.vbox"]) == at("17:57:05")
 
 
@@ -461,7 +464,7 @@ def test_why_a_job_waits_in_pbs(changes: dict[str, str], reason: str) -> None:
 def test_a_job_that_runs_in_pbs() -> None:
     status = pbs.parse_status(PBS_HANDLE, PBS_JOB | STARTED | {"job_state": "R", "run_count": 2})
     assert (status.state, status.started, status.ended) == (JobState.RUNNING, at("18:00:00"), None)
-    assert (status.nodes, status.restarts) == (("n1", "n2"), 1)
+    assert (status.nodes, status.restarts, status.cores) == (("n1", "n2"), 1, 16)
 
 
 @pytest.mark.parametrize(

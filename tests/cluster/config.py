@@ -23,6 +23,8 @@ LOOPBACK = "127.0.0.1"
 
 _UNIX_PATH_LIMIT = 107  # sun_path holds 108 bytes, the last of them NUL
 _GPUS = re.compile(r"([a-z][a-z0-9]*:)?[1-9]")
+_SEEN_BY = {"a100": "nvidia_gpu_env", "mi300": "amd_gpu_env", "max": "intel_gpu_env"}
+"""By which variables jobs learn which devices are theirs, as ``AutoDetect`` would have it; all, of other types."""
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]+")  # Slurm splits at blanks and commas, and expands %
 
 # Submission order alone decides under "fifo". The others compare ages and differ in what stops a clock.
@@ -65,6 +67,9 @@ class ClusterConfig:
         One slurmd port for each node.
     cores_per_node
         Declared cores; they may exceed the host's, and no job is bound to any of them.
+    threads_per_core
+        Hardware threads of each core, each of which Slurm counts as a CPU: `cores_per_node` is a multiple of it, and a
+        job has whole cores.
     memory_per_node
         Declared memory [bytes], at least 1 MiB; not enforced.
     regime
@@ -88,9 +93,12 @@ class ClusterConfig:
         Silence after which a node counts as down [s], at least 5.
     lanes
         Also have a partition for each node by itself, see `ClusterConfig.lane`.
+    whole
+        Also have a partition ``whole`` that gives a node to one job only, with all its cores.
     gpus
         GPUs of each node, from the first on, as Slurm's ``Gres`` counts them: ``("a100:2", "2")`` are two nodes with
-        two each, the second's without a type. Their device files are null devices.
+        two each, the second's without a type. Their device files are null devices. ``a100`` is NVIDIA's, ``mi300``
+        AMD's, ``max`` Intel's.
     settings
         Further lines of slurm.conf as (key, value); they replace lines of the same key.
 
@@ -104,6 +112,7 @@ class ClusterConfig:
     hostname: str
     ports: Ports
     cores_per_node: int = 8
+    threads_per_core: int = 1
     memory_per_node: int = 4 * 2**30
     regime: Regime = "fifo"
     process_tracking: ProcessTracking = "linuxproc"
@@ -115,6 +124,7 @@ class ClusterConfig:
     cred_expire: int = 5
     node_timeout: int = 10
     lanes: bool = False
+    whole: bool = False
     gpus: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
 
@@ -130,6 +140,9 @@ class ClusterConfig:
                 len(set(numbers)) == len(numbers) and all(0 < n < 65536 for n in numbers)
             ),
             f"cores_per_node {self.cores_per_node}: expected at least 1": self.cores_per_node >= 1,
+            f"threads_per_core {self.threads_per_core}: expected a divisor of cores_per_node": (
+                self.threads_per_core >= 1 and self.cores_per_node % self.threads_per_core == 0
+            ),
             f"memory_per_node {self.memory_per_node}: expected at least 1 MiB": self.memory_per_node >= 2**20,
             f"regime {self.regime!r}: expected one of {', '.join(REGIMES)}": self.regime in REGIMES,
             f"regime {self.regime!r} needs database=True: without slurmdbd all ages count the same": (
@@ -292,7 +305,7 @@ def gres_conf(config: ClusterConfig) -> str:
     lines = []
     for node, gpus in zip(config.nodes, config.gpus, strict=False):
         kind = gpus.rpartition(":")[0]
-        named = f" Type={kind}" if kind else ""
+        named = (f" Type={kind}" if kind else "") + (f" Flags={_SEEN_BY[kind]}" if kind in _SEEN_BY else "")
         lines += [f"NodeName={node} Name=gpu{named} File={device}\n" for device in config.devices(node)]
     return "".join(lines)
 
@@ -306,7 +319,8 @@ def _jwt(config: ClusterConfig) -> dict[str, str]:
 
 
 def _nodes(config: ClusterConfig) -> list[str]:
-    shape = f"CPUs={config.cores_per_node} Sockets=1 CoresPerSocket={config.cores_per_node} ThreadsPerCore=1"
+    cores, threads = config.cores_per_node // config.threads_per_core, config.threads_per_core
+    shape = f"CPUs={config.cores_per_node} Sockets=1 CoresPerSocket={cores} ThreadsPerCore={threads}"
     memory = config.memory_per_node // 2**20
     gres = [f" Gres=gpu:{gpus}" for gpus in config.gpus]
     return [
@@ -323,6 +337,7 @@ def _partitions(config: ClusterConfig) -> list[str]:
     return [
         f"PartitionName={main} {everywhere} Default=YES OverSubscribe=NO",
         f"PartitionName={share} {everywhere} Default=NO OverSubscribe=FORCE:4",
+        *([f"PartitionName=whole {everywhere} Default=NO OverSubscribe=EXCLUSIVE"] if config.whole else []),
         *(
             f"PartitionName={config.lane(number)} Nodes={node} {limits} Default=NO OverSubscribe=NO"
             for number, node in enumerate(config.nodes)

@@ -178,7 +178,9 @@ def test_nodes_have_gpus_with_a_device_file_each():
     assert alone["GresTypes"] == "gpu"
     assert [node["Gres"] for node in tables["NodeName"]] == ["gpu:a100:2", "gpu:1"]
     first, second = config.nodes
-    devices = [(line["NodeName"], line.get("Type"), line["File"]) for line in parse(gres_conf(config))[1]["NodeName"]]
+    lines = parse(gres_conf(config))[1]["NodeName"]
+    assert [line.get("Flags") for line in lines] == ["nvidia_gpu_env", "nvidia_gpu_env", None]
+    devices = [(line["NodeName"], line.get("Type"), line["File"]) for line in lines]
     assert devices == [
         (first, "a100", f"/tmp/c/gpus/{first}/nvidia0"),
         (first, "a100", f"/tmp/c/gpus/{first}/nvidia1"),

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from asa.core.allocation import drain_margin, takes
 from asa.core.event import (
@@ -31,6 +33,7 @@ from asa.core.event import (
     Submitting,
     TaskCancelled,
     TaskDone,
+    TaskFailed,
     TasksKept,
     TasksLaunched,
 )
@@ -396,6 +399,70 @@ def folded(*events: Event) -> FoldedRun:
     return run
 
 
+@st.composite
+def graphs(draw: st.DrawFn) -> list[StageSpec]:
+    """Stages in topological order, of one-core and two-core tasks; of some the number of tasks is not known."""
+    specs: list[StageSpec] = []
+    for number in range(draw(st.integers(1, 7))):
+        after = draw(st.lists(st.sampled_from([spec.name for spec in specs]), unique=True)) if specs else []
+        width, cores = draw(st.sampled_from([0, 1, 1, 2, None])), draw(st.sampled_from([1, 1, 2]))
+        specs.append(stage_spec(f"s{number}", 4, width, *after, task_cores=cores))
+    return specs
+
+
+def check_order(run: FoldedRun) -> None:
+    """Each stage is where those before it, all of which are looked at, let it be; and what can be launched is known."""
+    for stage in run.stages.values():
+        before = {run.stages[name].state for name in stage.spec.predecessors}
+        if before & {StageState.FAILED, StageState.SKIPPED}:
+            assert stage.state in (StageState.SKIPPED, StageState.FAILED)
+        elif before <= {StageState.DONE}:
+            goes_on = StageState.READY, StageState.RUNNING, StageState.FAILED
+            assert stage.state in ((StageState.DONE,) if stage.done == stage.width else goes_on)
+        else:
+            assert stage.state in (StageState.WAITING, StageState.FAILED)
+    waiting = [stage for stage in run.stages.values() if stage.unlaunched]
+    assert list(run.launchable.those(lambda _: True)) == waiting
+    assert list(run.launchable.those(lambda task: task.cores == 2)) == [s for s in waiting if s.spec.task.cores == 2]
+    assert [s for s in run.launchable.begun() if s.state is StageState.RUNNING] == [
+        stage for stage in waiting if stage.state is StageState.RUNNING
+    ]
+    unknown = {s.spec.name for s in run.stages.values() if s.state is StageState.READY and s.width is None}
+    assert unknown == run.unexpanded.keys()
+
+
+@given(graphs(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_stages_follow_one_another_whatever_happens(specs: list[StageSpec], data: st.DataObject) -> None:
+    run = folded(*run_begins(*specs), *job_asked(1.0, "j0", 4, *(spec.name for spec in specs)))
+    run.on(NodeJoined(2.0, "j0", "n1", 4))
+    check_order(run)
+    jobs = 1
+    for now in map(float, range(3, 3 + data.draw(st.integers(0, 14)))):
+        (key,) = run.pool.held
+        held = run.pool.held[key]
+        can: list[Event] = [DriverStarted(now, 4712, "login1", keeps=data.draw(st.booleans()))]
+        can += [StageExpanded(now, name, data.draw(st.integers(0, 2))) for name in run.unexpanded]
+        can += [
+            TasksLaunched(now, stage.spec.name, stage.next_ranges(1), key)
+            for stage in run.launchable.those(lambda _: True)
+        ]
+        for name, index in held.running:
+            can += [TaskDone(now, name, index, key, "n1", now - 1, b"")] * 3
+            can += [TaskFailed(now, name, index, key, "n1", now - 1, "broken", "", "", infrastructure=lost)
+                    for lost in (True, True, False)]  # fmt: skip
+        can += [JobEnded(now, key, JobState.NODE_FAIL, 2.0, 1)] if held.nodes else []
+        event = data.draw(st.sampled_from(can))
+        run.on(event)
+        if isinstance(event, JobEnded):
+            for other in job_asked(now, f"j{jobs}", 4, *(spec.name for spec in specs)):
+                run.on(other)
+            jobs += 1
+        if not run.pool.held[f"j{jobs - 1}"].nodes:
+            run.on(NodeJoined(now, f"j{jobs - 1}", "n1", 4))
+        check_order(run)
+
+
 def test_stages_become_ready_one_by_one() -> None:
     diamond = [
         MadeStage("a", 1),
@@ -473,7 +540,7 @@ def test_a_lease_runs_from_when_it_was_given() -> None:
 def test_tasks_of_a_lease_that_ends_run_again(reason: str, state: JobState) -> None:
     run = folded(*LEASE, TaskDone(15.0, "a", 0, "l1", "n", 12.0), LeaseEnded(20.0, "l1", reason))
     lease = run.pool.ever["l1"]
-    assert (lease.job, lease.runs, lease.ended, lease.why_ended) == (state, [(10.0, 20.0)], 20.0, reason)
+    assert (lease.job, lease.runs, lease.ended, lease.why_ended) == (state, [(10.0, 20.0, 2)], 20.0, reason)
     assert (run.stages["a"].running, run.stages["a"].done) == (0, 1)
 
 
@@ -493,7 +560,7 @@ def test_what_the_nodes_have_not_kept_waits_again() -> None:
 def test_leases_end_with_their_driver() -> None:
     run = folded(*LEASE, DriverStarted(90.0, 2, "host"), LeaseEnded(95.0, "unknown"))
     lease = run.pool.ever["l1"]
-    assert (lease.job, lease.runs, lease.ended) == (JobState.LOST, [(10.0, 12.0)], 12.0), "it was last seen then"
+    assert (lease.job, lease.runs, lease.ended) == (JobState.LOST, [(10.0, 12.0, 2)], 12.0), "it was last seen then"
     again = folded(*LEASE, LeaseEnded(20.0, "l1"), DriverStarted(90.0, 2, "host")).pool.ever["l1"]
     assert (again.job, again.ended) == (JobState.COMPLETED, 20.0), "what has ended stays as it was"
 

@@ -98,8 +98,10 @@ def test_every_reason_of_a_job_that_waits_has_a_meaning(reason: Reason) -> None:
     [
         ("AssocGrpCPUMinutesLimit", "its account has"),
         ("AssocMaxJobsLimit", "its user has"),
-        ("QOSGrpNodeLimit", "jobs of its QOS"),
-        ("QOSMaxCpuPerUserLimit", "its QOS allows"),
+        ("QOSGrpNodeLimit", "its QOS has as many nodes"),
+        ("QOSMaxCpuPerUserLimit", "its user has as many CPUs in use as the QOS allows"),
+        ("AssocMaxWallDurationPerJobLimit", "will not start"),
+        ("QOSMaxCpuPerJobLimit", "it asks for more CPUs than its QOS allows a job"),
         ("PartitionTimeLimit", "more than its partition allows"),
         ("ReqNodeNotAvail, Reserved for maintenance", "down, drained or reserved"),
         ("DependencyNeverSatisfied", "never start"),

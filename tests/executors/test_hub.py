@@ -14,6 +14,7 @@ from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput, StateError
 from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed, TasksKept
 from asa.core.job import Resources
+from asa.core.launch import Launch
 from asa.core.ports import Executor, RunContext
 from asa.core.registry import EXECUTORS
 from asa.core.task import Task
@@ -25,8 +26,8 @@ from executors.wire import (
     RENDEZVOUS,
     Alive,
     ChannelListener,
-    CommandEnded,
-    CommandRefused,
+    ExpectCommands,
+    ForgetCommands,
     Hello,
     KeepOrders,
     KeptOrder,
@@ -35,10 +36,7 @@ from executors.wire import (
     OrderOutcome,
     OutcomesLogged,
     ReleaseNode,
-    RemoteCommand,
     RunOrders,
-    StartCommand,
-    StopCommand,
     TaskOrder,
     TaskReport,
     UnixListener,
@@ -57,6 +55,7 @@ class Guest:
         self.channel = connect(str(directory))
         self.channel.largest = LARGEST
         self.heard: list[Any] = []
+        self.passed: list[Any] = []
         self.channel.send(introduction)
 
     def hear(self, kind: type) -> Any:
@@ -67,6 +66,7 @@ class Guest:
             while self.heard:
                 if isinstance(message := self.heard.pop(0), kind):
                     return (message,)  # which may be empty, and then false
+                self.passed.append(message)
             return None
 
         return until(next_one, kind.__name__)[0]
@@ -374,11 +374,12 @@ class TestIdle:
 
 
 class TestRemoteCommands:
-    """A launched task has two of three nodes; its launcher's shell asks for the second."""
+    """A task that mpirun launches has two of three nodes; its launcher will ask the second for ranks."""
 
     @pytest.fixture
     def nodes(self, hub: Hub, tmp_path: Path, post: Post) -> list[Node]:
-        hub.launch([task(cores=2, nodes=2)], "a")
+        launched = replace(task(cores=2, nodes=2), launch=Launch(("mpirun",), ranks=2, cores=1))
+        hub.launch([launched], "a")
         nodes = []
         for number in range(1, 4):
             nodes.append(Node(tmp_path, f"n{number}", number))
@@ -388,45 +389,22 @@ class TestRemoteCommands:
     @pytest.fixture
     def order(self, nodes: list[Node]) -> TaskOrder:
         (order,) = nodes[0].hear(RunOrders).orders
+        assert nodes[1].hear(ExpectCommands).ticket == order.ticket
         return order
 
-    @pytest.fixture
-    def shell(self, order: TaskOrder, tmp_path: Path) -> Guest:
-        return Guest(tmp_path, RemoteCommand(order.ticket, "n2", "orted", {"A": "b"}))
+    def test_only_its_other_node_expects_commands(self, hub: Hub, nodes: list[Node], order: TaskOrder) -> None:
+        hub.release("a")
+        for node in (nodes[0], nodes[2]):
+            node.hear(ReleaseNode)
+            assert not any(isinstance(message, ExpectCommands) for message in node.passed)
 
-    def test_the_node_starts_it_and_the_shell_gets_its_exit_code(self, nodes: list[Node], shell: Guest) -> None:
-        start = nodes[1].hear(StartCommand)
-        assert (start.command, start.environment) == ("orted", {"A": "b"})
-        nodes[1].channel.send(CommandEnded(start.number, 3))
-        assert shell.hear(CommandEnded).code == 3
-
-    @pytest.mark.parametrize("host", ["n3", "n4"])
-    def test_other_nodes_are_refused(self, order: TaskOrder, tmp_path: Path, host: str) -> None:
-        shell = Guest(tmp_path, RemoteCommand(order.ticket, host, "orted", {}))
-        assert "one of the task's nodes" in shell.hear(CommandRefused).reason
-
-    def test_when_the_shell_ends_so_does_the_command(self, nodes: list[Node], shell: Guest) -> None:
-        number = nodes[1].hear(StartCommand).number
-        shell.channel.close()
-        assert nodes[1].hear(StopCommand).number == number
-
-    def test_when_the_task_ends_so_do_both(self, nodes: list[Node], order: TaskOrder, shell: Guest) -> None:
-        number = nodes[1].hear(StartCommand).number
+    def test_when_the_task_ends_they_are_forgotten(self, nodes: list[Node], order: TaskOrder) -> None:
         nodes[0].channel.send(TaskReport([OrderOutcome(order.ticket, 1.0, 2.0, b"")], []))
-        assert nodes[1].hear(StopCommand).number == number
-        assert shell.hear(CommandRefused).reason == "the task has ended"
+        assert nodes[1].hear(ForgetCommands).ticket == order.ticket
 
-    def test_when_the_tasks_first_node_is_lost_so_do_both(self, nodes: list[Node], shell: Guest) -> None:
-        number = nodes[1].hear(StartCommand).number
+    def test_when_its_first_node_is_lost_they_are_forgotten(self, nodes: list[Node], order: TaskOrder) -> None:
         nodes[0].channel.close()
-        assert nodes[1].hear(StopCommand).number == number
-        assert "first node" in shell.hear(CommandRefused).reason
-
-    def test_when_its_node_is_lost_the_shell_is_refused(self, nodes: list[Node], shell: Guest) -> None:
-        nodes[1].hear(StartCommand)
-        nodes[1].channel.send(Leaving("the power is out"))
-        nodes[1].channel.close()
-        assert "the power is out" in shell.hear(CommandRefused).reason
+        assert nodes[1].hear(ForgetCommands).ticket == order.ticket
 
 
 def test_of_a_node_that_connects_anew_the_old_connection_is_closed(hub: Hub, tmp_path: Path, post: Post) -> None:

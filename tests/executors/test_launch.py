@@ -103,7 +103,7 @@ class TestHow:
         return TaskOrder(7, "s", 0, "f", b"", (), 1, 0, 0, len(hosts), launch, hosts)
 
     def test_mpirun_finds_its_nodes_and_a_shell_for_them_in_files_that_are_gone_afterwards(self) -> None:
-        with how(self.order(MPIRUN, "n3", "n7"), "/the run's/values") as (words, variables):
+        with how(self.order(MPIRUN, "n3", "n7"), "/the run's/values", "p") as (words, variables):
             assert words == prefix(MPIRUN, 2, ["n3", "n7"])
             hosts, shell = variables["HYDRA_HOST_FILE"], variables["HYDRA_LAUNCHER_EXEC"]
             assert Path(hosts).read_text().split() == [socket.gethostname()] * 5 + ["n7"] * 4
@@ -117,7 +117,7 @@ class TestHow:
 
     def test_srun_needs_neither(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SLURM_JOB_ID", "7")
-        with how(self.order(SRUN, "n3", "n7"), "/run/values") as (_, variables):
+        with how(self.order(SRUN, "n3", "n7"), "/run/values", "p") as (_, variables):
             assert not any(value.startswith("/proc/") for value in variables.values())
 
 

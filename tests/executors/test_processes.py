@@ -14,7 +14,6 @@ from asa.testing.executors import PATIENCE_S, is_gone, wait_for
 from executors import processes
 from executors.processes import SessionGuard, kill_bearers, kill_sessions, wakeup
 from executors.remote import LauncherDaemons
-from executors.wire import CommandEnded, StartCommand
 from tests.waiting import until
 
 
@@ -145,7 +144,7 @@ def test_it_ends_with_what_was_raised_in_it() -> None:
     assert signal.getsignal(signal.SIGUSR1) is before and signal.set_wakeup_fd(-1) == -1
 
 
-Ended = list[CommandEnded]
+Ended = list[tuple[int, int]]
 
 
 @pytest.fixture
@@ -155,13 +154,13 @@ def ended() -> Ended:
 
 
 @pytest.fixture
-def daemons(ended: Ended) -> Iterator[LauncherDaemons]:
-    daemons = LauncherDaemons(ended.append)
+def daemons(ended: Ended) -> Iterator[LauncherDaemons[int]]:
+    daemons = LauncherDaemons[int](lambda *end: ended.append(end))
     yield daemons
     daemons.close()
 
 
-def until_ended(daemons: LauncherDaemons, ended: Ended) -> CommandEnded:
+def until_ended(daemons: LauncherDaemons[int], ended: Ended) -> tuple[int, int]:
     def has_ended() -> bool:
         daemons.reap()
         return bool(ended)
@@ -176,47 +175,45 @@ def lingering(file: Path) -> str:
 
 
 def test_a_command_is_run_by_a_shell_and_its_end_is_reported(
-    daemons: LauncherDaemons, ended: Ended, tmp_path: Path
+    daemons: LauncherDaemons[int], ended: Ended, tmp_path: Path
 ) -> None:
-    daemons.start(
-        StartCommand(5, f'A=$B; export A; printenv A >"{tmp_path}/a"; exit 3', {**os.environ, "B": "two words"})
-    )
-    assert until_ended(daemons, ended) == CommandEnded(5, 3)
+    daemons.start(5, f'A=$B; export A; printenv A >"{tmp_path}/a"; exit 3', {**os.environ, "B": "two words"})
+    assert until_ended(daemons, ended) == (5, 3)
     assert (tmp_path / "a").read_text() == "two words\n"
 
 
 def test_variables_of_the_node_stay_as_they_are(
-    daemons: LauncherDaemons, ended: Ended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    daemons: LauncherDaemons[int], ended: Ended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURMD_NODENAME", "here")
     monkeypatch.setenv("SLURM_PROCID", "3")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    daemons.start(StartCommand(1, f'env >"{tmp_path}/env"', {"PATH": os.environ["PATH"]}))
+    daemons.start(1, f'env >"{tmp_path}/env"', {"PATH": os.environ["PATH"]})
     until_ended(daemons, ended)
     names = dict(line.partition("=")[::2] for line in (tmp_path / "env").read_text().splitlines())
     assert names["SLURMD_NODENAME"] == "here"
     assert not names.keys() & {"SLURM_PROCID", "OMP_NUM_THREADS"}, "of the supervisor's step; what the launcher lacks"
 
 
-def test_one_that_cannot_be_started(daemons: LauncherDaemons, ended: Ended) -> None:
-    daemons.start(StartCommand(1, "true", {"LONG": "x" * (1 << 22)}))
-    assert ended == [CommandEnded(1, 127)]
+def test_one_that_cannot_be_started(daemons: LauncherDaemons[int], ended: Ended) -> None:
+    daemons.start(1, "true", {"LONG": "x" * (1 << 22)})
+    assert ended == [(1, 127)]
 
 
-def test_one_is_ended_with_all_that_it_has_started(daemons: LauncherDaemons, ended: Ended, tmp_path: Path) -> None:
+def test_one_is_ended_with_all_that_it_has_started(daemons: LauncherDaemons[int], ended: Ended, tmp_path: Path) -> None:
     for number in (1, 2):
-        daemons.start(StartCommand(number, lingering(tmp_path / str(number)), dict(os.environ)))
+        daemons.start(number, lingering(tmp_path / str(number)), dict(os.environ))
     first, second = (wait_for(tmp_path / str(number)) for number in (1, 2))
     daemons.stop(1)
-    assert ended == [CommandEnded(1, -9)]
+    assert ended == [(1, -9)]
     assert is_gone(first) and Path(f"/proc/{second}").exists()
     daemons.stop(1)
     assert len(ended) == 1, "it has ended"
 
 
-def test_what_a_daemon_leaves_ends_with_it(daemons: LauncherDaemons, ended: Ended, tmp_path: Path) -> None:
-    daemons.start(StartCommand(1, lingering(tmp_path / "pid").removesuffix("wait"), dict(os.environ)))
-    assert until_ended(daemons, ended) == CommandEnded(1, 0)
+def test_what_a_daemon_leaves_ends_with_it(daemons: LauncherDaemons[int], ended: Ended, tmp_path: Path) -> None:
+    daemons.start(1, lingering(tmp_path / "pid").removesuffix("wait"), dict(os.environ))
+    assert until_ended(daemons, ended) == (1, 0)
     assert is_gone(wait_for(tmp_path / "pid"))
 
 
@@ -224,8 +221,7 @@ def test_all_end_with_their_supervisor_even_when_it_is_killed(tmp_path: Path) ->
     script = f"""
 import os, threading
 from executors.remote import LauncherDaemons
-from executors.wire import StartCommand
-LauncherDaemons(print).start(StartCommand(1, {lingering(tmp_path / "pid")!r}, dict(os.environ)))
+LauncherDaemons(print).start(1, {lingering(tmp_path / "pid")!r}, dict(os.environ))
 threading.Event().wait()
 """
     with subprocess.Popen([sys.executable, "-c", script]) as supervisor:

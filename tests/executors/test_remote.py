@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,8 +23,10 @@ from asa.core.job import Resources
 from asa.core.launch import Launch
 from asa.core.ports import RunContext
 from asa.core.task import Task
+from asa.security.ca import create
 from asa.security.files import private_directory, write_private
 from asa.testing.executors import Bench, ExecutorDriver, is_gone
+from executors import remote
 from executors.dask import dask
 from executors.hub import local
 from executors.mesos.executor import POOL, Mesos
@@ -99,7 +103,8 @@ def launch(bench: Bench, words: Sequence[str], function: Any, *args: object, pro
     write_private(file, cloudpickle.dumps(function))
     how = Launch(tuple(words), ranks=2 * len(NODES), cores=1, program=program)
     needs = Resources(cores=2 * len(NODES), nodes=len(NODES))
-    driver.executor.launch([Task("s", 0, str(file), pickle.dumps((args, {})), (), needs, how)], "a")
+    driver.given.append(Task("s", 0, str(file), pickle.dumps((args, {})), (), needs, how))
+    driver.executor.launch(driver.given, "a")
     for name in NODES:
         bench.node(resources=Resources(cores=2), name=name)
     return driver
@@ -126,13 +131,23 @@ def there(pids: Path) -> list[tuple[str, list[psutil.Process]]]:
     return list(found.items())
 
 
-def test_without_a_driver_there_is_no_shell(
+def test_without_a_node_there_is_no_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And who has started it is left alone, if that is no launcher of ours."""
     monkeypatch.setenv("HYDRA_LAUNCHER_EXEC", f"{tmp_path}/shell")
-    assert main(str(tmp_path), 7, "n2", "true") == 255
-    assert "asa: no remote shell on n2: " in capsys.readouterr().err
+    assert main(str(tmp_path), 7, "n1,n3", "n2", "true") == 255
+    assert "asa: no remote shell on n2: it is not one of the task's nodes" in capsys.readouterr().err
+    create(private_directory(tmp_path / "tls"), "run")
+    with socket.socket() as deaf:  # bound, and listening to none: its supervisor has died
+        deaf.bind(("127.0.0.1", 0))
+        where = {"host": socket.gethostname(), "addresses": [], "port": deaf.getsockname()[1]}
+        write_private(private_directory(tmp_path / "reached") / "7-n2.json", json.dumps(where).encode())
+        assert main(str(tmp_path), 7, "n2", "n2", "true") == 255
+    assert "asa: no remote shell on n2: port " in capsys.readouterr().err
+    monkeypatch.setattr(remote, "PATIENCE_S", 0.1)
+    assert main(str(tmp_path), 8, "n2", "n2", "true") == 255
+    assert "does not expect commands of this task" in capsys.readouterr().err
 
 
 class TestShell:
@@ -163,9 +178,9 @@ class TestShell:
     def test_only_nodes_of_the_task_may_be_asked_for(self, bench: Bench, fake: str) -> None:
         failed = launch(bench, [fake, "n3"], os.getpid).failure()
         assert "ended with exit code" in failed.error
-        assert "no remote shell on n3: it is not, or not any more, one of the task's nodes" in failed.stderr
+        assert "no remote shell on n3: it is not one of the task's nodes" in failed.stderr
 
-    @pytest.mark.parametrize("victim", ["worker", "launcher", "shell", "first node", "other node", "driver"])
+    @pytest.mark.parametrize("victim", ["worker", "launcher", "shell", "first node", "other node"])
     def test_when_something_is_killed_no_rank_is_left(self, bench: Bench, fake: str, pids: Path, victim: str) -> None:
         check_kill(bench, [fake, ""], pids, victim)
 
@@ -182,12 +197,32 @@ def check_kill(bench: Bench, words: Sequence[str], pids: Path, victim: str) -> N
     shell = next(each for each in family if each and "executors.remote" in each.cmdline())
     victims = {"worker": worker, "launcher": ancestors[ancestors.index(worker) - 1], "shell": shell}
     victims |= {"first node": programs[first[0]], "other node": programs[other[0]]}
-    if victim == "driver":
-        driver.executor.close()
-    else:
-        victims[victim].kill()
-        assert driver.failure().infrastructure == victim.endswith("node")
+    victims[victim].kill()
+    assert driver.failure().infrastructure == victim.endswith("node")
     assert [process for process in family if process and not is_gone(process.pid)] == []
+
+
+def check_next_driver(bench: Bench, words: Sequence[str], pids: Path, wanted: bool) -> None:
+    """The driver dies under way: ranks of both nodes go on, and are the next driver's if that wants them."""
+    driver = launch(bench, words, work, pids, 4.0 if wanted else 600.0)
+    ranks = [rank for _, node in there(pids) for rank in node]
+    driver.executor.close()
+    time.sleep(0.5)
+    assert all(rank.is_running() for rank in ranks)
+    (task,) = driver.given
+    other = bench.driver([task] if wanted else [replace(task, identity="another")], NODES)
+    if wanted:
+        assert other.kept() == (("s", 0),)
+        assert other.values(1) == [0]
+    else:
+        assert other.kept() == ()
+    until(lambda: all(is_gone(rank.pid) for rank in ranks), "the end of all ranks")
+    assert len(list(pids.glob("[0-9]*"))) == len(ranks), "none was started again"
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_ranks_outlive_the_driver(bench: Bench, fake: str, pids: Path, wanted: bool) -> None:
+    check_next_driver(bench, [fake, ""], pids, wanted)
 
 
 @needs_mpirun
@@ -206,6 +241,10 @@ class TestMpirun:
         (first,), (other,) = ({node for _, node in said[start : start + 2]} for start in (0, 2))
         assert {first, other} == set(NODES)
 
+    @pytest.mark.parametrize("executor", ["local", "mesos"], indirect=True)
+    def test_ranks_outlive_the_driver(self, bench: Bench, pids: Path) -> None:
+        check_next_driver(bench, ["mpirun"], pids, wanted=True)
+
     def test_a_program(self, bench: Bench, hello: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         # All nodes are this machine, whose shared memory the ranks of one of them must not look for on another.
         monkeypatch.setenv("OMPI_MCA_btl", "tcp,self")
@@ -215,7 +254,7 @@ class TestMpirun:
     @pytest.mark.parametrize(
         ("executor", "victim"),
         [
-            *(("local", victim) for victim in ("worker", "launcher", "first node", "other node", "driver")),
+            *(("local", victim) for victim in ("worker", "launcher", "first node", "other node")),
             *(("dask", victim) for victim in ("worker", "other node")),
             *(("mesos", victim) for victim in ("first node", "other node")),
         ],

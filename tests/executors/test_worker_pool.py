@@ -177,7 +177,7 @@ def test_each_task_has_its_own_gpus(bench: Bench, monkeypatch: pytest.MonkeyPatc
     driver.launch(none_visible, [()], resources=Resources(gpus=2), stage="both")
     assert driver.values(1, "both") == ["3,5"]
     driver.launch(none_visible, [()], stage="none")
-    assert driver.values(1, "none") == [""]
+    assert driver.values(1, "none") == ["-1"]
     driver.launch(none_visible, [()], resources=Resources(gpus=3), stage="more")
     assert "needs 3 GPUs" in driver.failure("more").error
 

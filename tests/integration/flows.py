@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import asa
 
@@ -29,6 +30,12 @@ def tasks(folder: str = ".", count: int = 6, seconds: float = 1.0, cores: int = 
     stage = asa.stage(cores=cores, walltime=walltime)
     done = stage(work).map(range(count), folder=os.path.abspath(folder), seconds=seconds)
     return asa.stage(walltime="5m")(sum)(done)
+
+
+def one(cores: int = 1, task_cores: int = 1, memory: str | None = None) -> asa.Node:
+    """One stage that takes two seconds."""
+    stage = asa.stage(cores=cores, task_cores=task_cores, memory=memory, walltime="5m")
+    return stage(work)(0, os.path.abspath("."), 2.0)
 
 
 def nodes(count: int = 2, seconds: float = 1.0, tasks: int | None = None) -> asa.Node:
@@ -57,16 +64,23 @@ def _count(*results: list[int]) -> int:
 
 def fingerprint(folder: str, patience_s: float = 100.0) -> str:
     """Of the secret; it takes until the folder has a file ``go``."""
-    Path(folder, "task-0").touch()
+    Path(folder, f"task-{os.environ.get('SLURMD_NODENAME', 'here')}").touch()
     until = time.monotonic() + patience_s
     while not Path(folder, "go").exists() and time.monotonic() < until:
         time.sleep(0.1)
     return hashlib.sha256(os.environ["LICENSE"].encode()).hexdigest()
 
 
-def licensed() -> asa.Node:
-    """A task that needs a secret."""
-    return asa.stage(walltime="5m", secrets=["LICENSE"])(fingerprint)(folder=os.path.abspath("."))
+def licensed(launcher: str = "") -> asa.Node:
+    """A task that needs a secret; with a launcher, a rank on each of two nodes."""
+    ranks: dict[str, Any] = {"launcher": launcher, "nodes": 2, "tasks_per_node": 1} if launcher else {}
+    return asa.stage(walltime="5m", secrets=["LICENSE"], **ranks)(fingerprint)(folder=os.path.abspath("."))
+
+
+def licensed_program(launcher: str) -> asa.Node:
+    """A program on two nodes that needs a secret, and leaves its digest in a file of each."""
+    line = """sh -c 'printf %s "$LICENSE" | sha256sum >"digest-$SLURMD_NODENAME"'"""
+    return asa.command(line, nodes=2, tasks_per_node=1, launcher=launcher, walltime="5m", secrets=["LICENSE"])()
 
 
 def traces(folder: Path, word: str = "started") -> dict[int, int]:

@@ -10,10 +10,18 @@ from pathlib import Path
 
 import asa
 
+VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL")
+
+
+def seen() -> dict[str, str]:
+    """All variables that say which GPUs this process may use."""
+    return {name: os.environ[name] for name in VARIABLES if name in os.environ}
+
 
 def devices() -> list[str]:
     """Names of the GPUs that this process may use; [] where it is told to use none."""
-    return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
+    names = next(iter(seen().values())).split(",")
+    return [name for name in names if name not in ("", "-1")]
 
 
 @contextmanager
@@ -88,6 +96,24 @@ def program() -> asa.Node:
     """Each rank of a program says its node and devices."""
     line = "sh -c 'echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES'"
     return asa.command(line, nodes=2, gpus=4, launcher="srun", walltime="5m", name="program")()
+
+
+def kinds(folder: str = ".") -> list[asa.Node]:
+    """Two tasks of one device each, at the same time, and then one of none."""
+    path = os.path.abspath(folder)
+    first = asa.stage(cores=2, gpus=2, walltime="5m", name="first")(see)
+    return [done := first.map([0, 1], [path] * 2), asa.stage(cores=1, walltime="5m", name="second")(after)(done)]
+
+
+def see(index: int, folder: str) -> dict[str, str]:
+    """The task's variables, while another task holds another device."""
+    use(index, folder, 2)
+    return seen()
+
+
+def after(before: list[dict[str, str]]) -> dict[str, str]:
+    """As `see`, of a task without a device."""
+    return seen()
 
 
 def two(folder: str = ".", together: int = 2) -> list[asa.Node]:

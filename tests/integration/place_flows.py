@@ -17,13 +17,13 @@ def leave(index: int, folder: str, name: str, seconds: float, fails: bool) -> in
     return index
 
 
-def chain(seconds: float = 2.0, fails: str = "") -> asa.Node:
-    """One core, then two, one and two again; the stage named in `fails` does."""
+def chain(seconds: float = 2.0, fails: str = "", stages: int = 4, cores: int = 2, walltime: str = "1m") -> asa.Node:
+    """One core, then two (`cores`), one and two again; the stage named in `fails` does."""
     node: asa.Node | None = None
-    for number, cores in enumerate((1, 2, 1, 2)):
-        name = f"stage{number}"
-        stage = asa.stage(cores=cores, walltime="1m")(leave).options(name=name)
-        made = stage.map(range(cores), folder=os.getcwd(), name=name, seconds=seconds, fails=name == fails)
+    for number in range(stages):
+        name, wide = f"stage{number}", cores if number % 2 else 1
+        stage = asa.stage(cores=wide, walltime=walltime)(leave).options(name=name)
+        made = stage.map(range(wide), folder=os.getcwd(), name=name, seconds=seconds, fails=name == fails)
         node = made if node is None else made.after(node)
-    assert node is not None, "there are four"
+    assert node is not None, "there is one at least"
     return node

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +25,35 @@ ASA = Path(sys.executable).with_name("asa")
 PATIENCE_S = 60.0
 
 
+@functools.cache
+def python_for(user: str) -> Path | None:
+    """A Python of this one's version that another user can run on this checkout; None where there is none."""
+    code = f"import sys, asa.cli.main; assert sys.version_info[:2] == {sys.version_info[:2]}"
+    for python in (sys.executable, "/usr/bin/python3"):
+        done = subprocess.run(
+            ["runuser", "-u", user, "--", python, "-c", code], capture_output=True, check=False, cwd="/",
+            env=os.environ | {"PYTHONPATH": _python_path()},
+        )  # fmt: skip
+        if done.returncode == 0:
+            return Path(python)
+    return None
+
+
+def _python_path() -> str:
+    return ":".join(filter(None, sys.path))
+
+
+@contextmanager
+def _acting_as(user: str | None) -> Iterator[None]:
+    """Files are opened as this user does."""
+    before = os.geteuid()
+    os.seteuid(before if user is None else pwd.getpwnam(user).pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a command left: its exit code, what it printed, and the result that it wrote as JSON (empty if none)."""
@@ -35,11 +66,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """Runs ``asa`` as a user of `cluster` would, in `folder`; `suffix` tells its result files from those of others."""
+    """Runs ``asa`` as a user of `cluster` would, in `folder`; `suffix` tells its result files from those of others.
+
+    Without `user`, as whoever runs the tests; another must be able to enter the folder, and needs a `python_for`.
+    """
 
     cluster: Cluster
     folder: Path
     suffix: str = ""
+    user: str | None = None
 
     @property
     def state(self) -> Path:
@@ -59,10 +94,12 @@ class Shell:
     def started(self, command: str, *words: object) -> Iterator[subprocess.Popen[str]]:
         """A command of ``asa`` that goes on; it is killed when left."""
         self._result.unlink(missing_ok=True)
-        argv = [str(ASA), command, *map(str, words), "--json", str(self._result)]
+        program = [str(ASA)] if self.user is None else [str(python_for(self.user)), "-m", "asa"]
+        argv = [*program, command, *map(str, words), "--json", str(self._result)]
         process = subprocess.Popen(
-            argv, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+            argv, cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            user=self.user, extra_groups=None if self.user is None else [],
+        )  # fmt: skip
         try:
             yield process
         finally:
@@ -85,21 +122,25 @@ class Shell:
     def env(self) -> dict[str, str]:
         """Of every command; BLAST would tell its maker how it is used."""
         own = {"SLURM_CONF": str(self.cluster.config.slurm_conf), "ASA_STATE_DIR": str(self.state)}
+        if self.user is not None:
+            own |= {"HOME": str(self.folder), "USER": self.user, "PYTHONPATH": _python_path()}
         return os.environ | own | {"BLAST_USAGE_REPORT": "false"}
 
     @property
     def run(self) -> str:
         """The name of the run in this folder; there is one."""
-        (directory,) = list_runs(self.state)
+        with _acting_as(self.user):
+            (directory,) = list_runs(self.state)
         return directory.name
 
     def events(self, *kinds: type[Event]) -> list[Any]:
         """What the run's log has of these kinds by now."""
-        found = [directory.events for directory in list_runs(self.state) if directory.events.exists()]
-        if not found:
-            return []
-        with EventLog(found[0]) as log:
-            return [event for _, event in log.read() if isinstance(event, kinds)]
+        with _acting_as(self.user):
+            found = [directory.events for directory in list_runs(self.state) if directory.events.exists()]
+            if not found:
+                return []
+            with EventLog(found[0]) as log:
+                return [event for _, event in log.read() if isinstance(event, kinds)]
 
     def await_events(self, kind: type[Event], count: int = 1, timeout: float = PATIENCE_S) -> list[Any]:
         """Wait until the run's log has as many events of a kind, and return them."""

@@ -15,6 +15,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from asa.backends.slurm import array
+from asa.backends.slurm.words import SlurmOptions
+from asa.core.job import JobRequest, Resources
 from tests.cluster.cluster import Cluster
 from tests.cluster.config import ORDINARY_USERS
 
@@ -119,6 +122,24 @@ EXPECTED: dict[str, tuple[str, ...]] = {  # by regime; docs/queue-age.md shows i
     "array throttle `%1`, until the first element ends": _ALWAYS,
 }
 
+SIZES = {"alike": (2, 2, 2, 2), "none smaller than the one before": (1, 2, 2, 4), "unlike": (2, 1, 4, 1)}
+"""Cores of the elements of arrays of which one element runs at a time, on a node of four."""
+WEIGHTS: dict[str, dict[str, str]] = {
+    "sizes do not count": {},
+    "PriorityWeightQOS and PriorityWeightPartition": {
+        "PriorityWeightQOS": "50000",
+        "PriorityWeightPartition": "50000",
+    },
+    "PriorityWeightJobSize": {"PriorityWeightJobSize": "100000"},
+    "PriorityWeightTRES of CPUs": {"PriorityWeightTRES": "CPU=100000"},
+}
+_IN_ORDER = dict.fromkeys(SIZES, "0 1 2 3")
+_BY_SIZE = {"alike": "0 1 2 3", "none smaller than the one before": "3 1 2 0", "unlike": "2 0 1 3"}
+ORDERS: dict[str, dict[str, str]] = {
+    name: _IN_ORDER if number < 2 else _BY_SIZE for number, name in enumerate(WEIGHTS)
+}
+"""By what counts and by their sizes, the order in which they start."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -181,6 +202,37 @@ def run(cluster: Cluster, lanes: Sequence[Lane]) -> list[str]:
     return [experiment.outcome(lane) for lane in lanes]
 
 
+def elements(cluster: Cluster) -> dict[str, str]:
+    """By `SIZES`, the order in which the elements of an array start that was behind a job that filled its lane.
+
+    Raises
+    ------
+    AssertionError
+        When Slurm does not do in time what is waited for.
+    """
+    found = [Lane(name, Technique(), cluster.config.lane(at), cluster.nodes[at]) for at, name in enumerate(SIZES)]
+    experiment = _Experiment(cluster, found)
+    for lane in found:
+        lane.jobs["filler"] = experiment.sbatch(lane.partition, OTHERS, "--exclusive", sleep=3600)
+    experiment.reach("fill their lanes", "filler", lambda row: row.state == "RUNNING")
+    for lane in found:
+        first, *_ = sizes = SIZES[lane.name]
+        several = f"{lane.partition},main"  # a partition whose factor is another one's half, and whose nodes are busy
+        wanted = ("--array=0-3%1", "--begin=now+6", f"--ntasks={first}", f"--nodelist={lane.node}")
+        number = experiment.sbatch(several, OWN, *wanted)
+        lane.jobs |= {str(at): f"{number}_{at}" for at in range(len(sizes))}
+        requests = [JobRequest(f"size{cores}", Resources(cores, unit=1), 60.0, ("true",)) for cores in sizes]
+        for at, settings in array.edits(requests, SlurmOptions()):
+            words = [word for word in settings if not word.startswith("StdOut=")]
+            cluster.run("scontrol", "update", f"JobId={number}_{at}", *words, user=OWN)
+    time.sleep(TICK_S)
+    cluster.run("scancel", *(lane.jobs["filler"] for lane in found))
+    experiment.reach("end", "3", lambda row: row.state in _ENDED, patience_s=120.0)
+    experiment.reach("end", "0", lambda row: row.state in _ENDED, patience_s=120.0)
+    rows = experiment.rows()
+    return {lane.name: " ".join(sorted("0123", key=lambda at: rows[lane.jobs[at]].start)) for lane in found}
+
+
 class _Experiment:
     def __init__(self, cluster: Cluster, lanes: Sequence[Lane]) -> None:
         self.cluster, self.lanes = cluster, lanes
@@ -191,27 +243,27 @@ class _Experiment:
         """Something runs in each lane; P of an array waits already."""
         for lane in self.lanes:
             if lane.technique.needs_parent:
-                lane.jobs["parent"] = self._sbatch("main", OWN, "--begin=now+1hour")
+                lane.jobs["parent"] = self.sbatch("main", OWN, "--begin=now+1hour")
             if lane.technique.array:
-                number = self._sbatch(lane.partition, OWN, "--array=0-1%1", "--begin=now+4", sleep=3600)
+                number = self.sbatch(lane.partition, OWN, "--array=0-1%1", "--begin=now+4", sleep=3600)
                 lane.jobs |= {"filler": f"{number}_0", "P": f"{number}_1"}
             else:
-                lane.jobs["filler"] = self._sbatch(lane.partition, OTHERS, sleep=3600)
-        self._await("fill their lanes", "filler", lambda row: row.state == "RUNNING")
+                lane.jobs["filler"] = self.sbatch(lane.partition, OTHERS, sleep=3600)
+        self.reach("fill their lanes", "filler", lambda row: row.state == "RUNNING")
         self._settle("P")
 
     def compete(self, name: str) -> None:
         """The other user's next job."""
         for lane in self.lanes:
             if name in lane.competitors:
-                lane.jobs[name] = self._sbatch(lane.partition, OTHERS)
+                lane.jobs[name] = self.sbatch(lane.partition, OTHERS)
         self._settle(name)
 
     def submit(self) -> None:
         """P, unless it is in an array."""
         for lane in self.lanes:
             if "P" not in lane.jobs:
-                lane.jobs["P"] = self._sbatch(lane.partition, OWN, *lane.fill(lane.technique.options))
+                lane.jobs["P"] = self.sbatch(lane.partition, OWN, *lane.fill(lane.technique.options))
                 self._tell(lane, lane.technique.at_once)
         self._settle("P")
 
@@ -221,7 +273,7 @@ class _Experiment:
         for lane in self.lanes:
             self._tell(lane, lane.technique.aged)
         heads = [lane for lane in self.lanes if lane.technique.heads]
-        self._await("be found impossible", "P", lambda row: row.reason == "BadConstraints", heads, patience_s=TICK_S)
+        self.reach("be found impossible", "P", lambda row: row.reason == "BadConstraints", heads, patience_s=TICK_S)
         time.sleep(GAP_S)
 
     def let_go(self) -> None:
@@ -231,22 +283,22 @@ class _Experiment:
             if lane.technique.parent_ends:
                 self.cluster.run("scancel", lane.jobs["parent"], user=OWN)
         free = [lane for lane in self.lanes if lane.technique.free or lane.technique.parent_ends]
-        self._await("be let go", "P", lambda row: row.state == "RUNNING" or row.reason not in _HELD_BACK, free)
+        self.reach("be let go", "P", lambda row: row.state == "RUNNING" or row.reason not in _HELD_BACK, free)
         time.sleep(GAP_S)
 
     def empty(self) -> None:
         """Once Slurm has counted all priorities anew, the lanes are emptied, and the jobs start one after the other."""
         if self.ages:
-            before = max(self._rows()[lane.jobs["C2"]].priority for lane in self.lanes)
-            self._await("be given another priority", "C2", lambda row: row.priority > before, patience_s=TICK_S)
+            before = max(self.rows()[lane.jobs["C2"]].priority for lane in self.lanes)
+            self.reach("be given another priority", "C2", lambda row: row.priority > before, patience_s=TICK_S)
         self.cluster.run("scancel", *(lane.jobs["filler"] for lane in self.lanes))
         for name in (*COMPETITORS, "P"):
             there = [lane for lane in self.lanes if name in lane.jobs]
-            self._await("end", name, lambda row: row.state in _ENDED, there, patience_s=120.0)
+            self.reach("end", name, lambda row: row.state in _ENDED, there, patience_s=120.0)
 
     def outcome(self, lane: Lane) -> str:
         """What became of P."""
-        rows = self._rows()
+        rows = self.rows()
         order = sorted((*lane.competitors, "P"), key=lambda name: rows[lane.jobs[name]].start)
         place = order.index("P") + (lane.technique.array or lane.technique.heads)
         others = tuple(name for name in order if name != "P") == lane.competitors
@@ -259,10 +311,10 @@ class _Experiment:
             return row.reason in _HELD_BACK or bool(row.reason and (row.ages_since or not self.ages))
 
         there = [lane for lane in self.lanes if name in lane.jobs]
-        self._await("be looked at", name, settled, there)
+        self.reach("be looked at", name, settled, there)
         time.sleep(GAP_S)
 
-    def _await(
+    def reach(
         self,
         what: str,
         name: str,
@@ -278,20 +330,20 @@ class _Experiment:
             time.sleep(POLL_S)
 
     def _late(self, wanted: Mapping[str, str], reached: Callable[[Row], bool]) -> dict[str, Row]:
-        rows = self._rows()
+        rows = self.rows()
         return {lane: rows[key] for key, lane in wanted.items() if not reached(rows[key])}
 
     def _tell(self, lane: Lane, words: Command) -> None:
         if words:
             self.cluster.run("scontrol", *lane.fill(words), user=OWN)
 
-    def _sbatch(self, partition: str, user: str, *options: str, sleep: int = _RUN_S) -> str:
+    def sbatch(self, partition: str, user: str, *options: str, sleep: int = _RUN_S) -> str:
         wanted = ["--parsable", f"--partition={partition}", "--ntasks=1", "--output=/dev/null"]
         limit = [] if any(option.startswith("--time") for option in options) else [f"--time={1 + sleep // 60}"]
         program = f"if [ ${{SLURM_ARRAY_TASK_ID:-0}} = 0 ]; then exec sleep {sleep}; else exec sleep {_RUN_S}; fi"
         return self.cluster.run("sbatch", *wanted, *limit, *options, f"--wrap={program}", user=user).strip()
 
-    def _rows(self) -> Mapping[str, Row]:
+    def rows(self) -> Mapping[str, Row]:
         wanted = ",".join(f"{name}:|" for name in _FIELDS)
         told = self.cluster.run("squeue", "--noheader", "--all", "--array", "--states=all", f"--Format={wanted}")
         return dict(_row(*line.split("|")[: len(_FIELDS)]) for line in told.splitlines() if line.strip())
@@ -304,8 +356,11 @@ def _row(array: str, index: str, state: str, reason: str, ages: str, priority: s
 
 
 def documented(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Techniques and what becomes of P in each regime, from the table of docs/queue-age.md."""
+    """Techniques and what becomes of P in each regime, from the table of docs/queue-age.md; and by what counts, the
+    orders in which elements of arrays start."""
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("|") and cells[0] in TECHNIQUES:
             yield cells[0], tuple(cell.replace("*", "").split()[0] for cell in cells[1:])
+        elif line.startswith("|") and cells[0] in WEIGHTS:
+            yield cells[0], tuple(cells[1:])

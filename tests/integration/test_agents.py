@@ -16,6 +16,7 @@ import pytest
 
 from asa.core.event import NodeJoined, Submitted, TaskDone
 from tests.cluster.processes import wait_until
+from tests.executors.mpi import needs_mpirun
 from tests.integration.shell import FLOWS, Shell
 
 pytest_plugins = ("tests.cluster.fixtures",)
@@ -63,38 +64,65 @@ def files_with(word: str, folders: Iterable[Path]) -> list[Path]:
     return found
 
 
-def processes_with(word: str, name: str, driver: int = -1) -> list[psutil.Process]:
-    """Those that have a word in this file of /proc, but for the driver and what it has started on its own machine."""
+def processes_with(word: str, name: str) -> list[psutil.Process]:
+    """Those that have a word in this file of /proc, but for this one."""
     found = []
     for process in psutil.process_iter():
         with suppress(OSError, psutil.Error):
-            there = word.encode() in Path(f"/proc/{process.pid}/{name}").read_bytes()
-            if there and driver not in [process.pid, *(above.pid for above in process.parents())]:
+            if word.encode() in Path(f"/proc/{process.pid}/{name}").read_bytes() and process.pid != os.getpid():
                 found.append(process)
     return found
 
 
-@pytest.mark.parametrize("executor", ["local", "mesos"])
-def test_a_secret_is_nowhere_but_in_its_task(shell: Shell, monkeypatch: pytest.MonkeyPatch, executor: str) -> None:
+ASKING = ("squeue", "sacct", "sinfo", "scontrol", "sbatch", "scancel", "env")
+"""What the driver asks the batch system with: it has the driver's environment for a moment, and hands nothing on."""
+
+
+@pytest.mark.parametrize(
+    ("backend", "executor", "launcher"),
+    [
+        ("slurm:poll_s=1", "local", ""),
+        ("slurm:poll_s=1", "mesos", ""),
+        ("slurm:poll_s=1", "local", "srun"),
+        pytest.param("slurm:poll_s=1", "local", "mpirun", marks=needs_mpirun),
+        ("local", "local", ""),
+        ("local", "mesos", ""),
+    ],
+)
+def test_a_secret_is_nowhere_but_in_its_task(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, backend: str, executor: str, launcher: str
+) -> None:
     """What is no secret, and is looked for in the same way, is found: in the job's environment, and Slurm's files."""
     secret, plain = (f"{word}-{secrets.token_hex(8)}" for word in ("secret", "plain"))
     for name, value in (("LICENSE", secret), ("HARMLESS", plain)):
         monkeypatch.setenv(name, value)
     slurm = Path(shell.cluster.config.base)
-    words = ("--backend", "slurm:poll_s=1", "--executor", executor, "--log-level", "debug")
+    words = ["--backend", backend, "--executor", executor, "--log-level", "debug"]
+    if launcher:
+        words += ["--set", f"launcher={launcher}"]
+    if (backend, executor) == ("local", "mesos"):
+        words += ["--pool", "shared:mine"]  # its master is a process of its own, which outlives the driver
     with shell.started("run", f"{FLOWS}:licensed", *words) as driver:
-        assert wait_until((shell.folder / "task-0").exists, 60)
+        ranks = 2 if launcher else 1
+        assert wait_until(lambda: len(list(shell.folder.glob("task-*"))) == ranks, 60)
         (submitted,) = shell.events(Submitted)
         job = submitted.handle.job_id
         agents = [*Path(tempfile.gettempdir()).glob(f"asa-agent-{os.geteuid()}-*")]
         places = [shell.folder, slurm, *agents]
-        in_job = processes_with(plain, "environ", driver.pid)  # the batch script has become its program
+        in_job = [" ".join(process.cmdline()) for process in processes_with(plain, "environ")]
         program = "mesos.agent" if executor == "mesos" else "executors.supervisor"
-        assert any(program in " ".join(process.cmdline()) for process in in_job) and (agents or executor == "local")
-        assert files_with(plain, [slurm])
-        assert processes_with(secret, "environ", driver.pid) == [] and processes_with(secret, "cmdline") == []
-        assert secret not in shell.cluster.run("scontrol", "--details", "show", "job", job)
-        assert secret not in shell.cluster.run("scontrol", "write", "batch_script", job, "-")
+        assert any(program in line for line in in_job) and (agents or executor == "local")
+        assert any("asa master" in line for line in in_job) == ("shared:mine" in words)
+        having = [process for process in processes_with(secret, "environ") if process.pid != driver.pid]
+        theirs = [process for process in having if "executors.worker" in " ".join(process.cmdline())]
+        assert len(theirs) == (ranks if launcher else 0), "ranks have it from their start"
+        assert [process for process in having if process not in theirs and process.name() not in ASKING] == []
+        assert processes_with(secret, "cmdline") == []
+        if backend != "local":
+            assert files_with(plain, [slurm])
+            assert secret not in shell.cluster.run("scontrol", "--details", "show", "job", job)
+            assert secret not in shell.cluster.run("scontrol", "write", "batch_script", job, "-")
+            assert secret not in shell.cluster.run("scontrol", "--details", "show", "step")
         assert files_with(secret, places) == []
         (shell.folder / "go").touch()
         outcome = shell.ended(driver)
@@ -102,3 +130,14 @@ def test_a_secret_is_nowhere_but_in_its_task(shell: Shell, monkeypatch: pytest.M
     assert hashlib.sha256(secret.encode()).hexdigest() in outcome.out
     assert secret not in outcome.out + outcome.err and " DEBUG " in outcome.err
     assert files_with(secret, places) == []
+
+
+@pytest.mark.parametrize("launcher", ["srun", pytest.param("mpirun", marks=needs_mpirun)])
+def test_a_program_s_ranks_have_its_secret(shell: Shell, monkeypatch: pytest.MonkeyPatch, launcher: str) -> None:
+    monkeypatch.setenv("LICENSE", secret := f"secret-{secrets.token_hex(8)}")
+    words = ("--backend", "slurm:poll_s=1", "--executor", "local", "--quiet", "--set", f"launcher={launcher}")
+    outcome = shell.asa("run", f"{FLOWS}:licensed_program", *words)
+    assert outcome.code == 0, outcome.err
+    digests = [path.read_text().split()[0] for path in shell.folder.glob("digest-*")]
+    assert digests == [hashlib.sha256(secret.encode()).hexdigest()] * 2
+    assert files_with(secret, [shell.folder, Path(shell.cluster.config.base)]) == []

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.slow, pytest.mark
 FLOWS = Path(__file__).with_name("gpu_flows.py")
 GPUS = ("a100:2", "a100:2", "3")
 """Of the first nodes; the last has none."""
+CUDA = "CUDA_VISIBLE_DEVICES"
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +118,44 @@ def test_a_task_that_needs_more_than_a_node_has_is_refused(shell: Shell) -> None
     outcome = shell.asa("run", f"{FLOWS}:tasks", "--backend", "slurm", "--set", "cores=1")
     assert outcome.code == 1
     assert "a task of stage 'use' needs 4 GPUs on one node, and nodes of asa have 3 at most" in outcome.err
+
+
+KINDS = ("mi300:2", "max:2", "2")
+"""Of AMD, of Intel, and of a type that Slurm does not know."""
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes, each with GPUs of another kind."""
+    reason = host.obstacle()
+    if reason is not None:
+        pytest.skip(reason)
+    with running(host.configure(tmp_path_factory.mktemp("kinds"), nodes=3, gpus=KINDS, lanes=True)) as cluster:
+        yield cluster
+
+
+AMD, INTEL, OPENCL = "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"
+SEEN = (
+    ({AMD: "{}"}, {AMD: ""}),
+    ({INTEL: "{}"}, {INTEL: "-1"}),
+    ({CUDA: "{}", AMD: "{}", INTEL: "{}", OPENCL: "0"}, {CUDA: "-1", AMD: "", INTEL: "-1", OPENCL: "-1"}),
+)
+"""By node: what tasks with a device find, and tasks without one."""
+
+
+@pytest.mark.parametrize(("node", "executor"), [(0, "mesos"), (1, "mesos"), (2, "mesos"), (2, "local"), (2, "dask")])
+def test_tasks_learn_their_devices_from_the_variables_that_slurm_sets(
+    kinds: Cluster, tmp_path: Path, node: int, executor: str
+) -> None:
+    seen, none = SEEN[node]
+    shell = Shell(kinds, tmp_path)
+    options = ["--backend", f"slurm:poll_s=1,partition={kinds.config.lane(node)}", "--executor", executor]
+    outcome = shell.asa("run", f"{FLOWS}:kinds", "--set", f"folder={tmp_path}", "--strategy", "big-job", *options)
+    assert outcome.code == 0, outcome.err
+    first, second = value(outcome)
+    device = sorted(first, key=str)
+    assert device == [{name: text.format(number) for name, text in seen.items()} for number in (0, 1)]
+    assert second == none
 
 
 def test_doctor_says_what_there_is(shell: Shell) -> None:

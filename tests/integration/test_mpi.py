@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from asa.core.event import JobEnded
+from asa.core.event import JobEnded, TasksKept
 from asa.core.job import JobState
 from asa.testing.executors import is_gone
 from tests.cluster.cluster import Cluster
@@ -114,9 +116,9 @@ class TestFunction:
         assert all(map(is_gone, ranks))
 
     def test_without_a_driver_its_ranks_run_on_or_end_before_they_are_started_again(
-        self, shell: Shell, function: list[str], launcher: str
+        self, shell: Shell, function: list[str]
     ) -> None:
-        """They run on where nothing of theirs goes through the driver, which is a supervisor's srun."""
+        """They end with dask's workers, which end with their scheduler, the driver's."""
         with shell.started(*function, *sizes(seconds=5)) as driver:
             ranks = await_ranks(shell)
             driver.kill()
@@ -124,10 +126,32 @@ class TestFunction:
             outcome = shell.asa("resume", shell.run, "--quiet")
         assert result_of(outcome) == "0"
         assert all(map(is_gone, ranks))
-        if launcher == "srun" and "dask" not in function:
+        if "dask" not in function:
             assert await_ranks(shell, times=1) == ranks
         else:
             assert set(await_ranks(shell, times=2)).isdisjoint(ranks)
+
+    @pytest.mark.parametrize("executor", ["local", "mesos"])
+    @needs_mpirun
+    def test_mpirun_on_two_nodes_outlives_a_driver_that_is_killed_in_the_middle(
+        self, shell: Shell, executor: str
+    ) -> None:
+        run = words("function", launcher="mpirun", folder=shell.folder, seconds=20)
+        with shell.started(*run, "--executor", executor) as driver:
+            ranks = await_ranks(shell)
+            begun = time.time()
+            time.sleep(5)
+            driver.kill()
+            driver.wait()
+        time.sleep(3)
+        assert all(map(psutil.pid_exists, ranks)), "without a driver, on both nodes"
+        outcome = shell.asa("resume", shell.run, "--quiet")
+        assert result_of(outcome) == "0"
+        assert await_ranks(shell, times=1) == ranks
+        assert 20 <= time.time() - begun < 35
+        (stage,) = outcome.data["stages"]
+        assert stage["launched"] == stage["done"] == 1, "no restart"
+        assert [event.tasks for event in shell.events(TasksKept)] == [(("trace", 0),)]
 
     def test_a_job_that_is_cancelled_leaves_no_rank_and_is_asked_for_again(
         self, shell: Shell, function: list[str]

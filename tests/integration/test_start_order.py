@@ -16,7 +16,8 @@ REPEATS = 2
 
 
 def test_the_document_says_what_is_tested() -> None:
-    assert dict(start_order.documented(DOCUMENT.read_text())) == start_order.EXPECTED
+    orders = {name: tuple(found.values()) for name, found in start_order.ORDERS.items()}
+    assert dict(start_order.documented(DOCUMENT.read_text())) == start_order.EXPECTED | orders
 
 
 @pytest.mark.slurm
@@ -43,3 +44,26 @@ def test_start_order(regime: Regime) -> None:
     told = [f"{name}: {outcome}" for name, outcome in zip(names, found, strict=True)]
     print("", regime, *told, sep="\n")
     assert told == [f"{name}: {start_order.EXPECTED[name][at]}" for name in names]
+
+
+@pytest.mark.slurm
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize("weights", start_order.WEIGHTS)
+def test_elements_of_unlike_sizes(weights: str) -> None:
+    if (reason := host.obstacle(database=True)) is not None:
+        pytest.skip(reason)
+    config = host.configure(
+        None, nodes=len(start_order.SIZES), cores_per_node=4, regime="limits", database=True, lanes=True,
+        users=(start_order.OTHERS, start_order.OWN), settings=tuple(start_order.WEIGHTS[weights].items()),
+    )  # fmt: skip
+    try:
+        with running(config) as cluster:
+            if "PriorityWeightPartition" in weights:
+                cluster.run("scontrol", "update", "PartitionName=main", "PriorityJobFactor=1000")
+            found = start_order.elements(cluster)
+    finally:
+        layout.remove(config)
+    print("", weights, found, sep="\n")
+    assert found == start_order.ORDERS[weights]

@@ -371,6 +371,27 @@ def test_requeued_job_is_charged_for_both_runs_and_waited_once() -> None:
     assert stage.run_time_s == 60.0 and stage.running == 1
 
 
+def test_what_a_job_was_given_is_charged_not_what_it_asked_for() -> None:
+    run = summarise(
+        [
+            *run_begins(stage_spec("a", 2, 1)),
+            *job_asked(0.0, "j0", 2, "a"),
+            AllocationStarted(10.0, "j0", 10.0, ("n1",), 8),
+            Requeued(40.0, "j0", "node failure"),
+            AllocationStarted(100.0, "j0", 100.0, ("n2",)),
+            TasksLaunched(100.0, "a", ((0, 1),), "j0"),
+            JobEnded(130.0, "j0", JobState.COMPLETED, 100.0, 0, cores=4),  # it was completing when it was first seen
+            *job_asked(130.0, "j1", 2, "a"),
+            AllocationStarted(140.0, "j1", 140.0, ("n1",)),
+        ],
+        now=150.0,
+    )
+    given, unsaid = run.jobs
+    assert (given.cores, given.asked_cores, unsaid.cores, unsaid.asked_cores) == (4, 2, 2, 2)
+    assert given.core_hours_charged == pytest.approx((8 * 30 + 4 * 30) / HOUR)
+    assert run.core_hours_charged == pytest.approx((8 * 30 + 4 * 30 + 2 * 10) / HOUR)
+
+
 def test_refused_job_costs_nothing() -> None:
     run = summarise(
         [*run_begins(stage_spec("a", 1, 1)), *job_asked(0.0, "j0", 1, "a")[:1], SubmitRefused(1.0, "j0", "no")]

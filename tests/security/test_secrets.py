@@ -97,7 +97,6 @@ def test_executors_that_would_show_it_are_refused(tmp_path: Path, executor: str,
 @pytest.mark.parametrize(
     ("needs", "why"),
     [
-        ({"secrets": ["LICENSE"], "launcher": "srun"}, "sends them to nodes in plain"),
         ({"secrets": "LICENSE"}, "a list of names"),
         ({"secrets": ["a=b"]}, "one of these is no name"),
         ({"secrets": ["SLURM_JWT"]}, "needed by more than the tasks"),

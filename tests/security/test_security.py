@@ -13,8 +13,8 @@ import time
 import pytest
 
 from asa.core.errors import StateError
-from asa.security.ca import DRIVER_NAME, create, dask_security, driver_context, node_context
-from asa.security.files import check_private, private_directory, write_private
+from asa.security.ca import DRIVER_NAME, WORKER_NAME, create, dask_security, driver_context, node_context
+from asa.security.files import check_private, private_directory, write_once, write_private
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +102,19 @@ def test_nodes_certificate_does_not_pass_for_the_driver(run, name):
     error = talk(as_server(run, "node.pem"), node_context(run), name)["client"]
     assert isinstance(error, ssl.SSLCertVerificationError)
     assert "unsuitable certificate purpose" in error.verify_message
+
+
+def test_supervisors_listen_for_nodes_of_their_run_and_do_not_pass_for_the_driver(run, stranger):
+    listening = driver_context(run, "worker.pem")
+    assert talk(listening, node_context(run), WORKER_NAME)["server"] == ("client", "TLSv1.3")
+    assert isinstance(talk(listening, as_client(run))["server"], ssl.SSLError)
+    for context, client, name in (
+        (listening, node_context(run), DRIVER_NAME),
+        (listening, node_context(stranger), WORKER_NAME),
+        (driver_context(stranger, "worker.pem"), node_context(run), WORKER_NAME),
+        (as_server(run, "node.pem"), node_context(run), WORKER_NAME),
+    ):
+        assert isinstance(talk(context, client, name)["client"], ssl.SSLError)
 
 
 def test_workers_of_one_run_talk_to_one_another_whoever_calls(run, stranger):
@@ -327,3 +340,19 @@ def test_a_full_disk_keeps_the_old_contents(tmp_path, monkeypatch):
         write_private(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_of_several_who_write_once_the_first_wins(tmp_path):
+    path = tmp_path / "order"
+    written = [threading.Thread(target=write_once, args=(path, bytes([number]) * 1000)) for number in range(8)]
+    for thread in written:
+        thread.start()
+    for thread in written:
+        thread.join()
+    first = path.read_bytes()
+    assert len(first) == 1000 and len(set(first)) == 1
+    write_once(path, b"later")
+    assert path.read_bytes() == first and [item.name for item in tmp_path.iterdir()] == ["order"]
+    assert path.stat().st_mode & 0o077 == 0
+    with pytest.raises(StateError, match="cannot write"):
+        write_once(tmp_path / "absent" / "order", b"x")

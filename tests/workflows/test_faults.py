@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +24,15 @@ from asa.core.event import (
     Learned,
     Requeued,
     RunEnded,
+    RunState,
+    SubmitRefused,
     Submitted,
     Submitting,
     TaskDone,
     TaskFailed,
     Trouble,
 )
-from asa.core.job import JobHandle, JobRequest, JobState, JobStatus
+from asa.core.job import JobHandle, JobRequest, JobState, JobStatus, QueueRegime
 from asa.core.task import Task
 from asa.workflows.explain import explain
 from tests.workflows.world import Crash, World, launches, square, squares, total
@@ -193,6 +199,82 @@ def test_a_job_refused_only_because_of_its_dependency_is_asked_for_later(tmp_pat
     assert [event.after for event in world.events(Submitting)] == [(), ("run.0",), ()]
 
 
+def chain(count: int = 12) -> asa.Node:
+    """Stages of one task each, one after the other."""
+    node = square.options(name="s0").map([0])
+    for number in range(1, count):
+        node = square.options(name=f"s{number}").map([number]).after(node)
+    return node
+
+
+class Crowd:
+    """How many jobs of the run are in the queue: at most, and in the mean over time."""
+
+    def __init__(self, world: World) -> None:
+        self.most, self.job_s, self._count, self._since = 0, 0.0, 0, world.clock.now()
+        world.after_event = self._note
+
+    def _note(self, event: Any) -> None:
+        self.job_s += self._count * (event.at - self._since)
+        self._count += isinstance(event, Submitted) - isinstance(event, JobEnded)
+        self._since, self.most = event.at, max(self.most, self._count)
+
+
+HELD = ["hold", "auto", "hold:technique=parked"]
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("regime", [item for item in QueueRegime if item is not QueueRegime.IMMEDIATE])
+@pytest.mark.parametrize("strategy", [*HELD, "asa", "asa:dependency=upfront", "asa-naive", "stagger", "per-stage"])
+def test_more_stages_than_jobs_may_be_in_the_queue(
+    tmp_path: Path, strategy: str, regime: QueueRegime, told: bool
+) -> None:
+    world = World(
+        tmp_path, chain(), strategy, regime=regime, run_time=lambda _task: 40.0, wait=30.0, most_jobs=4, told=told
+    )
+    crowd = Crowd(world)
+    assert world.succeed() == [121]
+    assert crowd.most <= 4 or not told, "as far as it is known which have ended"
+    if strategy in HELD or "upfront" in strategy:
+        assert crowd.most >= 4, "places are held for as many as may be"
+    if told:
+        assert not world.events(SubmitRefused), "nothing is sent that would be refused"
+
+
+@pytest.mark.parametrize("others", [3, 4])
+@pytest.mark.parametrize("regime", [QueueRegime.FIFO, QueueRegime.LIMITS])
+@pytest.mark.parametrize("strategy", ["hold", "per-stage"])
+def test_other_jobs_of_the_user_fill_the_limit_for_a_while(
+    tmp_path: Path, strategy: str, regime: QueueRegime, others: int
+) -> None:
+    world = World(tmp_path, chain(6), strategy, regime=regime, run_time=lambda _task: 40.0, most_jobs=4)
+    world.batch.others = others
+    said: list[str] = []
+    world.at(200.0, lambda: said.append(explain(world.runner.plan, world.clock.now())))  # type: ignore[arg-type]
+    world.at(1000.0, lambda: setattr(world.batch, "others", 0))
+    assert world.succeed() == [25]
+    tries = [event.at - 1000.0 for event in world.events(Submitting) if event.at < 2000.0]
+    if others == 4:
+        assert "takes no more jobs for now, asked again in" in said[0] and "as many jobs in the queue" in said[0]
+        pauses = [later - at for at, later in pairwise(tries) if later > at]
+        assert pauses == sorted(pauses) and pauses[:4] == [5.0, 10.0, 20.0, 40.0], "ever more slowly"
+        assert min(event.at for event in world.events(Submitted)) <= 2000.0 + 600.0
+    else:
+        assert min(event.at for event in world.events(TaskDone)) < 1100.0, "one at a time"
+    assert all(event.later for event in world.events(SubmitRefused))
+    assert len(world.runner.plan.pool.ever) == len(world.events(Submitted)), "a report shows no job that never was"
+
+
+def test_a_run_that_waits_for_room_can_be_cancelled_and_resumed(tmp_path: Path) -> None:
+    world = World(tmp_path, total(squares(4)), "hold", most_jobs=2)
+    world.batch.others = 2
+    world.at(100.0, lambda: world.runner.cancel("enough"))
+    assert world.drive() is RunState.CANCELLED
+    assert world.clock.now() < 1110.0
+    world.batch.others = 0
+    assert world.succeed() == 14
+
+
 @pytest.mark.parametrize("call", ["submit", "query", "cancel", "find"])
 @pytest.mark.parametrize("times", [1, 6])
 def test_a_batch_system_that_does_not_answer_for_a_while(tmp_path: Path, call: str, times: int) -> None:
@@ -326,11 +408,60 @@ def unordered() -> Unordered:
     return Unordered(*range(8))
 
 
-def test_a_task_with_other_input_is_another_task(tmp_path: Path) -> None:
+def test_elements_keep_the_order_that_they_had_for_the_first_driver(tmp_path: Path) -> None:
     world = World(tmp_path, total(square.map(unordered())), run_time=lambda _task: 10.0)
-    crash_after(world, 15.0)
+    crash_after(world, 25.0)
+    done = [event for event in world.events(TaskDone) if event.stage == "square"]
+    assert 0 < len(done) < 8, "it died in the middle"
     assert world.succeed() == sum(x * x for x in range(8))
-    assert Counter(world.nodes.begun)["square", 0] == 2
+    assert set(Counter(world.nodes.begun).values()) == {1}, "what ran was the same task for the next driver"
+
+
+UNORDERED = """
+from pathlib import Path
+import asa
+
+@asa.stage
+def letters(count):
+    return {chr(97 + number) * 3 for number in range(count)}
+
+@asa.stage
+def shout(word, go):
+    if word == "kkk" and not Path(go).exists():
+        raise RuntimeError("not yet")
+    return word.upper()
+
+@asa.stage
+def one(word, go):
+    if word == "f" and not Path(go).exists():
+        raise RuntimeError("not yet")
+    return word
+
+@asa.stage
+def both(words, parts):
+    return sorted(words) + sorted(parts)
+
+go = str(Path(__file__).with_name("go"))
+workflow = both(shout.map(letters(20), go=go), {one(letter, go) for letter in "abcdefgh"})
+"""
+
+
+def test_what_has_no_order_has_the_same_one_in_every_process_of_a_run(tmp_path: Path) -> None:
+    """A set of strings, or of nodes, has another order in each process."""
+    (tmp_path / "flow.py").write_text(UNORDERED)
+
+    def run(seed: int, *words: str) -> subprocess.CompletedProcess[str]:
+        env = os.environ | {"PYTHONHASHSEED": str(seed), "ASA_STATE_DIR": str(tmp_path / "state")}
+        argv = [sys.executable, "-m", "asa", *words, "--quiet"]
+        return subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+    first = run(1, "run", "flow.py", "--name", "sets")
+    assert first.returncode == 1 and "not yet" in first.stderr
+    (tmp_path / "go").touch()
+    (name,) = (path.name for path in (tmp_path / "state" / "runs").iterdir())
+    second = run(2, "resume", name)
+    assert second.returncode == 0, second.stderr
+    assert second.stdout.strip() == str([chr(65 + number) * 3 for number in range(20)] + list("abcdefgh"))
 
 
 # Tasks and the wall time of their allocations.

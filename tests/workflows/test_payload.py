@@ -19,7 +19,7 @@ from asa.log.values import INLINE_MOST, dump, load
 from asa.security.files import private_directory
 from asa.testing.runlogs import run_begins, stage_spec
 from asa.workflows.graph import make_graph
-from asa.workflows.payload import Payloads
+from asa.workflows.payload import Payloads, pack, unpack
 from asa.workflows.stage import stage
 from asa.workflows.virtual_work import Calls, Times, recorded
 from executors import hub
@@ -59,6 +59,19 @@ class Made:
         task = self.made(stage, index)
         args, kwargs = load(task.arguments)
         return args, kwargs, tuple(load(value) for value in task.inputs)
+
+
+def test_a_chain_of_any_length_travels_and_what_its_nodes_share_does_once() -> None:
+    table = bytes(100_000)
+    node = single(table)
+    for _ in range(3000):
+        node = single(node, table=table)
+    graph = make_graph([node])
+    data = pack({"result": graph.result}, [], graph.nodes.values())
+    assert len(data) < 2 * len(table) + 3000 * 300
+    again = make_graph(unpack(data)["result"])
+    assert again.predecessors == graph.predecessors
+    assert all(node.kwargs.get("table", table) == table for node in again.nodes.values())
 
 
 def test_functions_are_files_that_load_again(tmp_path: Path) -> None:

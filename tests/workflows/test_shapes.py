@@ -303,3 +303,10 @@ def test_a_driver_that_takes_over_neither_adopts_nor_cancels_leases(tmp_path: Pa
     assert [event.allocation for event in world.events(JobEnded, Cancelled)] == ["run.0", "run.0"]
     leases = [event.allocation for event in world.events(Leased)]
     assert len(leases) == len(set(leases)) > 1
+
+
+def test_a_chain_of_hundreds_of_stages_runs(tmp_path: Path) -> None:
+    node = square(0, offset=1)
+    for number in range(249):
+        node = total.options(name=f"total{number}", cores=1)([node], 1)
+    assert asa.run(node, backend="local:cores=2", state=tmp_path).result() == 250

@@ -722,6 +722,14 @@ def test_a_task_with_more_gpus_than_any_node_has_is_refused() -> None:
         graph.check(Capabilities("there", cores_per_node=4, gpus_per_node=2))
 
 
+@pytest.mark.parametrize("executor", ["local:workers=threads", "mesos:workers=threads"])
+def test_gpus_for_tasks_that_share_a_process_are_refused(tmp_path: Path, executor: str) -> None:
+    node, options = one.options(cores=1, gpus=1)(1), {"backend": "local:cores=1,gpus=1", "state": tmp_path}
+    with pytest.raises(InvalidInput, match=r"each task of 'one' its own GPUs: .* say workers='processes'"):
+        asa.submit(node, executor=executor, **options)
+    assert list((tmp_path / "runs").glob("*/jobs/*")) == []
+
+
 @pytest.mark.parametrize(
     ("site", "said"),
     [

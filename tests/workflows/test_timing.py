@@ -273,7 +273,10 @@ def test_a_job_with_live_work_is_never_cancelled(tmp_path: Path, strategy: str) 
 
 @pytest.mark.parametrize("regime", list(QueueRegime))
 def test_only_waits_that_the_queue_made_are_learned(tmp_path: Path, regime: QueueRegime) -> None:
-    """second's job waits for first's to end, and a moment longer; third's queue is longer than second runs."""
+    """second's job waits for first's to end, and a moment longer; third's queue is longer than second runs.
+
+    Where dependents age, nobody knows when their turn would have come without that.
+    """
     waits = {"run.0": 50.0, "run.1": 50.0, "run.2": 300.0}
     options = {"wait": lambda request: waits[request.token], "run_time": run_times(), "regime": regime}
     world = World(tmp_path, chain(), "asa:dependency=upfront", **options)
@@ -282,10 +285,12 @@ def test_only_waits_that_the_queue_made_are_learned(tmp_path: Path, regime: Queu
     if regime is QueueRegime.IMMEDIATE:  # where there is no queue nothing is learned
         assert not learned and not world.waits.learned
         return
-    from_end = 60.0 if regime.dependents_age else 0.0
-    assert learned["run.0"] == (50.0, False) and learned["run.1"][1] and not learned["run.2"][1]
-    assert not from_end or (learned["run.1"][0], learned["run.2"][0]) == (60.0, 300.0)
-    assert world.waits.learned == {"run.0": 50.0, "run.2": learned["run.2"][0]}
+    assert learned["run.0"] == (50.0, False)
+    if regime.dependents_age:
+        assert learned["run.1"] == (60.0, True) and learned["run.2"] == (300.0, True)
+    else:
+        assert not learned["run.1"][1] and learned["run.1"][0] < 10.0 < learned["run.2"][0] < 300.0
+    assert world.waits.learned == {token: wait_s for token, (wait_s, censored) in learned.items() if not censored}
 
 
 @pytest.mark.parametrize("crash_at", range(0, 40, 3))

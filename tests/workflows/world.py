@@ -379,6 +379,8 @@ class World:
         How another run of the same pool lends; None when there is none.
     after_event
         Called with every event once it is logged, with the world as it is then.
+    most_jobs, told
+        How many jobs may be in the queue; whether the run knows that.
     on_disk
         Whether the log is a real one.
     horizon_s, decisions
@@ -403,6 +405,8 @@ class World:
     silent: bool = False
     lends: Terms | None = None
     after_event: Callable[[Event], None] = lambda _event: None
+    most_jobs: int | None = None
+    told: bool = True
     on_disk: bool = False
     horizon_s: float = 1e6
     decisions: int = 20_000
@@ -416,6 +420,8 @@ class World:
             self.clock, cores=self.cores, wait=self.wait, regime=self.regime, refuse=self.refuse, ages=self.ages
         )
         self.batch.limits = {"longest_s": self.longest_s, "dependencies": self.dependencies}
+        self.batch.most_jobs = self.most_jobs
+        self.batch.limits |= {} if self.told else {"most_jobs": None}
         self.nodes = FakeNodes(self.clock, self.batch, self._call, self.run_time)
         self._reach_nodes, self.batch.watch = self.batch.watch, self._on_job
         self.lender = Lender(self.clock, self.lends or Terms(cores=0), self._reach_nodes, self._lose)
@@ -440,10 +446,12 @@ class World:
         payloads = Payloads(self.graph, self.directory / "functions", self.directory / "values", self.log.value)
         if self.log.last == 0:
             payloads.save()
-            specs = self.graph.specs(self.batch.capabilities())
+            site = self.batch.capabilities()
+            specs = self.graph.specs(site)
             started = RunStarted(
-                self.clock.now(), "run", "w", specs, "fake", "s", "fake", "shared", "fake", "", fixed_s=self.fixed_s
-            )
+                self.clock.now(), "run", "w", specs, "fake", "s", "fake", "shared", "fake", "", fixed_s=self.fixed_s,
+                most_jobs=site.most_jobs,
+            )  # fmt: skip
             self.log.append([started])
             plan.on(started)
         inbox, alive, until = Inbox(), True, self.clock.now() + self.horizon_s

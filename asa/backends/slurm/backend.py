@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from asa.backends import batch
 from asa.backends.batch import Submitted, host_names, job_label, key
-from asa.backends.slurm import array, commands, words
+from asa.backends.slurm import array, commands, limits, words
 from asa.backends.slurm.commands import NOTHING, SlurmCommands, SlurmTransport
 from asa.backends.slurm.words import Flag, JobRecord, NodeGroup, SiteRefusal, SlurmOptions, VisibleJob
 from asa.core.clock import SystemClock
@@ -47,9 +47,11 @@ Records = Mapping[JobHandle, JobRecord]
 
 
 class _Site(NamedTuple):
-    """What is asked once: what matters to planning, all partitions, and those of them that jobs go to."""
+    """What is asked once: what matters to planning, the limits that hold for the user's jobs, all partitions, and those
+    of them that jobs go to."""
 
     capabilities: Capabilities
+    limits: Sequence[limits.Limit]
     partitions: Sequence[Mapping[str, str]]
     chosen: Sequence[Mapping[str, str]]
 
@@ -160,6 +162,11 @@ class Slurm:
         """The script that is submitted for a request."""
         return words.job_script(request, self._options)
 
+    @property
+    def questions(self) -> int:
+        """How often Slurm was asked something so far."""
+        return self._slurm.questions
+
     def capabilities(self) -> Capabilities:
         """What matters to planning; asked once."""
         return self._site.capabilities
@@ -177,6 +184,7 @@ class Slurm:
         partitions = self._slurm.partitions()
         partition = self._partition or default_partition(partitions)
         chosen = chosen_partitions(partitions, partition)
+        there, said = self._limits(configuration, chosen)
         site = site_capabilities(
             configuration,
             chosen,
@@ -185,29 +193,68 @@ class Slurm:
             partition=partition,
             poll_s=self._poll_s,
         )
+        largest, longest_s, bounds = limits.bounded(site.largest, site.longest_s, there)
+        able = self._slurm.arrays and configuration.get("MaxArraySize") not in ("0", "1")
         site = replace(
             site,
-            arrays=self._slurm.arrays
-            and configuration.get("MaxArraySize") not in ("0", "1")
-            and not size_weight(configuration),
+            largest=largest,
+            longest_s=longest_s,
+            bounds=bounds,
+            most_jobs=limits.most_jobs(there),
+            arrays=able and not site.unordered,
             parks=bool(node_names(chosen)),
             wide_first=wide_first(configuration),
-            details={"reached through": self._slurm.name()} | dict(site.details),
+            whole_nodes=site.whole_nodes or self._options.flags.get("exclusive") is True,
+            details={"reached through": self._slurm.name(), "limits": said} | dict(site.details),
         )
-        return _Site(site, partitions, chosen)
+        return _Site(site, there, partitions, chosen)
+
+    def _limits(
+        self, configuration: Mapping[str, str], chosen: Sequence[Mapping[str, str]]
+    ) -> tuple[list[limits.Limit], str]:
+        """The limits that hold in whichever partition jobs go to, and what to say of them; none where they are unknown.
+
+        Account and QOS are those of the options, or of sbatch's variables, or the user's own.
+        """
+        if not _words(configuration.get("AccountingStorageEnforce", "")) & _LIMITS:
+            return [], "not enforced" if configuration else "not known: the configuration is not shown"
+        if _CHOOSES.search(self._options.template or ""):
+            return [], "not looked at: the job script template chooses account or QOS"
+        flags = self._options.flags
+        account = str(flags.get("account") or os.environ.get("SBATCH_ACCOUNT", ""))
+        qos = str(flags.get("qos") or flags.get("q") or os.environ.get("SBATCH_QOS", ""))
+        of_partitions = {item["PartitionName"]: item.get("QoS", "") for item in chosen}
+        choices = [
+            limits.JobAccount(account, qos, name, "" if own in NOTHING else own) for name, own in of_partitions.items()
+        ]
+        try:
+            first, *others = limits.read(self._slurm, configuration.get("ClusterName", ""), choices)
+        except BackendError as error:
+            batch.log.info("limits of accounts and QOS are not known: %s", error)
+            return [], "enforced, but not shown: " + str(error).partition("\n")[0]
+        found = [limit for limit in first if all(limit in other for other in others)]
+        return found, "; ".join(map(str, found)) or "none"
 
     def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
         """One outcome per request, in order; a refusal has the site's own message.
 
-        Submission times are the controller's. A job that could never start (larger than the partition, or after one
-        that failed) is refused here where Slurm would not. The elements of an array are taken or refused together.
+        Submission times are this machine's; a status has the controller's. A job that could never start (larger than
+        the partition or a limit allows, or after one that failed) is refused here where Slurm would not. The elements
+        of an array are taken or refused together. Once one was refused because the user has as many jobs in the queue
+        as may be, those that take no less room are not tried.
         """
         outcomes: dict[str, Submitted] = {}
         predecessors = self._queued([item.on for request in requests for item in request.dependencies])
+        full: Sequence[Submitted] = ()
         for group in _groups(requests):
             submit = self._submit_array if group[0].array else self._submit_single
-            outcomes |= zip((request.token for request in group), submit(group, predecessors), strict=True)
-        return batch.with_site_times([outcomes[request.token] for request in requests], self._submit_times)
+            if not full or len(group) < len(full):
+                found = submit(group, predecessors)
+                full = found if isinstance(found[0], Refused) and found[0].later else full
+            else:
+                found = [replace(full[0], token=request.token) for request in group]
+            outcomes |= zip((request.token for request in group), found, strict=True)
+        return [outcomes[request.token] for request in requests]
 
     def preview(self, requests: Sequence[JobRequest]) -> list[str]:
         """The commands that submit these; nothing is run, and ``ID`` stands for an id that is not known yet."""
@@ -236,8 +283,15 @@ class Slurm:
             options = words.sbatch_options(request, self._options)
             job_id = self._slurm.submit(options, self.job_script(request), request.withheld)
         except BackendError as error:
-            return [batch.refusal(request, error)]
+            return self._refused(requests, error)
         return [JobHandle(job_id, request.token, submitted)]
+
+    def _refused(self, requests: Sequence[JobRequest], error: BackendError) -> list[Submitted]:
+        """The outcomes of requests that Slurm turned down together."""
+        found = [batch.refusal(request, error) for request in requests]
+        limited = "_site" in self.__dict__ and self._site.capabilities.most_jobs is not None
+        later = isinstance(error, SiteRefusal) and words.is_full(error.reason, limited)
+        return [replace(refused, later=later) for refused in found]
 
     def _submit_array(self, requests: Sequence[JobRequest], predecessors: Records) -> list[Submitted]:
         """All elements of an array, or none: one that is not as it was asked for is cancelled before it may start."""
@@ -251,7 +305,7 @@ class Slurm:
             job_id = self._slurm.submit(options, script, requests[0].withheld)
             self._edit_elements(job_id, requests)
         except BackendError as error:
-            return [batch.refusal(request, error) for request in requests]
+            return self._refused(requests, error)
         return [JobHandle(job_id, request.token, submitted, at) for at, request in enumerate(requests)]
 
     def _edit_elements(self, job_id: str, requests: Sequence[JobRequest]) -> None:
@@ -276,6 +330,8 @@ class Slurm:
             site = self.capabilities()
         except SiteRefusal:  # no such partition: the submission will be refused in the site's own words
             return None
+        if (limit := limits.broken(request, self._site.limits)) is not None:
+            return limits.why_broken(request, limit)
         if site.details.get("EnforcePartLimits") != "NO" or "qos" in self._options.flags:
             return None  # the site refuses in its own words; a QOS may lift a partition's limits
         return batch.misfit(request, site, "partition", spreads=True)
@@ -289,9 +345,6 @@ class Slurm:
         there = [item for item in dependencies if item.on in queued]
         gone = [item for item in dependencies if item.on not in queued and item.kind is DependencyKind.AFTER_OK]
         return (*there, *batch.unfulfilled(gone, self.query))
-
-    def _submit_times(self, handles: Sequence[JobHandle]) -> dict[JobHandle, float]:
-        return {handle: record.submitted for handle, record in self._queued(handles).items()}
 
     def _queued(self, handles: Sequence[JobHandle]) -> dict[JobHandle, JobRecord]:
         """What the controller has of these jobs."""
@@ -478,9 +531,12 @@ def _named(tokens: Sequence[str], records: Sequence[JobRecord], without: Collect
 # -- a site, for planning ----------------------------------------------------------------------------------------------
 
 _LIMITS = frozenset({"LIMITS", "SAFE", "ALL"})
+_CHOOSES = re.compile(r"^#SBATCH\s.*(--account|--qos|-A|-q)\b", re.MULTILINE)
 _UNSTATED_MEMORY = 2**20  # what Slurm shows of a node whose RealMemory is not configured [bytes]
 _SHOWN = (
-    "PriorityType", "PriorityFlags", "PriorityWeightAge", "PriorityMaxAge", "AccountingStorageType",
+    "PriorityType", "PriorityFlags", "PriorityWeightAge", "PriorityMaxAge", "PriorityWeightFairShare",
+    "PriorityWeightJobSize", "PriorityWeightTRES", "PriorityWeightQOS", "PriorityWeightPartition",
+    "PriorityWeightAssoc", "PrioritySiteFactorPlugin", "AccountingStorageType",
     "AccountingStorageEnforce", "EnforcePartLimits", "SchedulerType", "SchedulerParameters", "SelectType",
     "SelectTypeParameters", "PreemptMode", "JobRequeue", "MaxArraySize", "MaxJobCount", "MinJobAge", "MessageTimeout",
 )  # fmt: skip
@@ -569,6 +625,9 @@ def site_capabilities(
     shown = {name: configuration[name] for name in _SHOWN if configuration.get(name)}
     if weight := size_weight(configuration):
         shown["job arrays"] = f"hold no places: sizes count in priorities ({weight}), so elements start by size"
+    elif configuration:
+        alike = f"account, QOS and partition{'s' * (len(partitions) > 1)}"
+        shown["job arrays"] = f"keep their order: sizes do not count in priorities, and elements have the same {alike}"
     for item in partitions:
         found = (f"{name}={item[name]}" for name in _SHOWN_OF_PARTITION if name in item)
         shown[f"partition {item['PartitionName']}"] = " ".join(found)
@@ -581,11 +640,13 @@ def site_capabilities(
         site=configuration.get("ClusterName", "slurm"),
         partition=partition,
         regime=queue_regime(configuration),
+        unordered=weight,
         largest=max(largest, key=lambda size: size.cores, default=None),
         cores_per_node=max((group.cores for group in usable), default=None),
         gpus_per_node=max((group.gpus for group in usable), default=None),
         longest_s=max(finite) if limits and len(finite) == len(limits) else None,
         poll_s=poll_interval(configuration, poll_s),
+        whole_nodes=any(item.get("OverSubscribe") == "EXCLUSIVE" for item in partitions),
         details={"Slurm": commands.version_text(version), **shown},
     )
 
@@ -763,11 +824,11 @@ def choose_transport(
         raise InvalidInput(f"clusters={clusters!r} with rest={rest!r}: name the slurmrestd of that cluster instead")
     # Here, because requests takes longer to import than all else of this backend.
     from asa.backends.slurm import rest_job
-    from asa.backends.slurm.rest import RestServer, SlurmRest, Tokens, own_name
+    from asa.backends.slurm.rest import RestServer, SlurmRest, Tokens
 
     anything = JobRequest("anything", Resources(), 60.0, ("true",))
     rest_job.given_options(words.sbatch_options(anything, options), words.job_script(anything, options))
-    user = own_name() if rest_user is None else str(rest_user)
+    user = commands.own_name() if rest_user is None else str(rest_user)
     tokens = Tokens(user, None if rest_token is None else Path(rest_token), os.environ, timeout_s, now)
     server = RestServer(
         str(rest),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import pwd
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,10 +24,16 @@ class SlurmTransport(Protocol):
     """A way to talk to one Slurm cluster as one user.
 
     Jobs are named by keys: an id, or ``ID_INDEX``. Every method raises `BackendError`, ``transient`` when Slurm did not
-    answer; a `SiteRefusal` when it said no. `arrays`: elements of job arrays can be changed singly.
+    answer; a `SiteRefusal` when it said no. `arrays`: elements of job arrays can be changed singly; `user`: whose jobs
+    they are, by name; `questions`: how often it asked something.
     """
 
     arrays: bool
+
+    @property
+    def user(self) -> str: ...
+    @property
+    def questions(self) -> int: ...
 
     def name(self) -> str:
         """How Slurm is reached, in words."""
@@ -68,9 +75,12 @@ class SlurmTransport(Protocol):
     def nodes(self, partition: str) -> list[NodeGroup]:
         """Nodes of these partitions (names with commas between)."""
 
+    def accounting_settings(self, what: Sequence[str], fields: Sequence[str]) -> list[dict[str, str]]:
+        """These columns of what ``sacctmgr show`` has, one mapping a row."""
+
 
 class SlurmCommands:
-    """Slurm through sbatch, squeue, sacct, scontrol, scancel and sinfo; a `SlurmTransport`.
+    """Slurm through sbatch, squeue, sacct, scontrol, scancel, sinfo and sacctmgr; a `SlurmTransport`.
 
     Parameters
     ----------
@@ -90,12 +100,17 @@ class SlurmCommands:
         self._submission = Asking(by_subprocess(timeout_s, submitting), words.ERRORS)
         self._question = Asking(by_subprocess(timeout_s, asking), words.ERRORS)
         self._user = str(os.geteuid())
+        self.questions = 0
+
+    @property
+    def user(self) -> str:
+        return own_name()
 
     def name(self) -> str:
         return "its commands" + (f", cluster {self._cluster}" if self._cluster else "")
 
     def version(self) -> tuple[int, ...]:
-        return parse_version(self._ask(["sbatch", "--version"]))
+        return parse_version(self._question(["sbatch", "--version"]))  # which asks nobody
 
     def submit(self, options: Sequence[str], script: str, withheld: Sequence[str] = ()) -> str:
         return parse_job_id(self._submission(without(withheld, self.submission(options)), script))
@@ -119,11 +134,11 @@ class SlurmCommands:
         return parse_visible(self._ask(visible_command(partitions)))
 
     def update(self, key: str, settings: Sequence[str]) -> None:
-        self._ask(["scontrol", "update", f"JobId={key}", *settings])
+        self._question(on_cluster(["scontrol", "update", f"JobId={key}", *settings], self._cluster))
 
     def cancel(self, keys: Sequence[str]) -> None:
         for some in portions(keys):
-            self._ask(["scancel", "--quiet", *some], unless=words.ERRORS.only_ended)
+            self._question(on_cluster(["scancel", "--quiet", *some], self._cluster), unless=words.ERRORS.only_ended)
 
     def configuration(self) -> dict[str, str]:
         return parse_configuration(self._ask(["scontrol", "show", "config"]))
@@ -136,6 +151,12 @@ class SlurmCommands:
             self._ask(["sinfo", "--noheader", "--exact", f"--partition={partition}", f"--format={NODE_FORMAT}"])
         )
 
+    def accounting_settings(self, what: Sequence[str], fields: Sequence[str]) -> list[dict[str, str]]:
+        argv = ["sacctmgr", "--noheader", "--parsable2", "show", *what, f"format={','.join(fields)}"]
+        self.questions += 1
+        printed = self._question(argv)  # which cluster is said in `what`
+        return [dict(zip(fields, row, strict=True)) for row in _rows(printed, "sacctmgr", len(fields))]
+
     def _jobs(self, argv: list[str]) -> list[JobRecord]:
         return parse_queue(self._ask(argv, unless=words.is_unknown_job))
 
@@ -147,6 +168,7 @@ class SlurmCommands:
         ]
 
     def _ask(self, argv: list[str], *, unless: Callable[[CommandError], bool] | None = None) -> str:
+        self.questions += 1
         return self._question(on_cluster(argv, self._cluster), unless=unless)
 
 
@@ -154,13 +176,15 @@ class SlurmCommands:
 
 QUEUE_FIELDS = (
     "ArrayJobID", "ArrayTaskID", "State", "Reason", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "exit_code",
-    "RestartCnt", "NodeList", "AccrueTime", "Name",
+    "RestartCnt", "NodeList", "AccrueTime", "NumCPUs", "Name",
 )  # fmt: skip
 VISIBLE_FIELDS = (
     "ArrayJobID", "ArrayTaskID", "UserName", "Partition", "State", "Reason", "PriorityLong", "NumCPUs", "NumNodes",
     "TimeLimit", "SubmitTime", "EndTime", "NodeList", "Name",
 )  # fmt: skip
-ACCOUNTING_FIELDS = ("JobID", "State", "Submit", "Eligible", "Start", "End", "ExitCode", "NodeList", "JobName")
+ACCOUNTING_FIELDS = (
+    "JobID", "State", "Submit", "Eligible", "Start", "End", "ExitCode", "NodeList", "AllocCPUS", "JobName",
+)  # fmt: skip
 NODE_FORMAT = "%R|%D|%c|%m|%G|%t"
 DELIMITER = "|"  # only names may contain it, and they come last
 
@@ -232,6 +256,14 @@ def portions(items: Sequence[str], most: int = KEYS_AT_ONCE) -> list[Sequence[st
     return [items[at : at + most] for at in range(0, len(items), most)]
 
 
+def own_name() -> str:
+    """The caller's name on this machine."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
 def on_cluster(argv: list[str], cluster: str | None) -> list[str]:
     """The same question to another cluster of a multi-cluster site."""
     return argv if cluster is None else [argv[0], f"--clusters={cluster}", *argv[1:]]
@@ -297,6 +329,7 @@ def _queued(job: Mapping[str, str]) -> JobRecord:
         exit_code=parse_exit_status(job["exit_code"]),
         restarts=_count(job["RestartCnt"], 0),
         nodes=host_names(_text(job["NodeList"])),
+        cpus=_count(job["NumCPUs"], 0) or None,
     )
 
 
@@ -374,6 +407,7 @@ def _accounted(job: Mapping[str, str], key: str) -> JobRecord:
         end=parse_time(job["End"]),
         exit_code=parse_exit_status(job["ExitCode"]),
         nodes=host_names(_text(job["NodeList"])),
+        cpus=_count(job["AllocCPUS"], 0) or None,
     )
 
 

@@ -7,7 +7,6 @@ import ipaddress
 import json
 import logging
 import os
-import pwd
 import re
 import socket
 import stat
@@ -26,7 +25,7 @@ from urllib3.exceptions import NewConnectionError
 
 from asa.backends.batch import run
 from asa.backends.slurm import commands, rest_job, rest_parse
-from asa.backends.slurm.commands import SlurmCommands
+from asa.backends.slurm.commands import SlurmCommands, own_name
 from asa.backends.slurm.rest_parse import (
     ALREADY_DONE,
     INVALID_JOB_ID,
@@ -66,17 +65,18 @@ class SlurmRest:
     """Slurm through slurmrestd; a `SlurmTransport`.
 
     The controller's configuration, which slurmrestd does not have, is asked of scontrol where there is one that
-    speaks to the same controller; that may take `timeout_s` [s]. `user` is a name in Slurm; jobs inherit
-    `environment`.
+    speaks to the same controller, and limits of sacctmgr; that may take `timeout_s` [s]. `user` is a name in Slurm;
+    jobs inherit `environment`.
     """
 
     # v0.0.38 says that a changed element was not changed, and does change it but for its name; later versions refuse
     arrays = False
 
     def __init__(self, server: RestServer, user: str, timeout_s: float, environment: Mapping[str, str]) -> None:
-        self._server, self._user, self._timeout_s = server, user, timeout_s
+        self._server, self.user, self._timeout_s = server, user, timeout_s
         self._environment = environment
         self._version: int | None = None
+        self.questions = 0  # not those that slurmrestd answers by itself
 
     def name(self) -> str:
         """The server, and the version of the interface that is spoken with it."""
@@ -107,10 +107,10 @@ class SlurmRest:
         page = f"job/{jobs.pop()}" if len(jobs) == 1 else "jobs"
         wanted = set(keys)
         answer = self._slurm("GET", page, unless=(INVALID_JOB_ID, NO_ENTRY))
-        return [record for record in rest_parse.queue(answer, self._user) if record.key in wanted]
+        return [record for record in rest_parse.queue(answer, self.user) if record.key in wanted]
 
     def queue_by_name(self, names: Sequence[str]) -> list[JobRecord]:
-        return rest_parse.queue(self._slurm("GET", "jobs"), self._user) if names else []
+        return rest_parse.queue(self._slurm("GET", "jobs"), self.user) if names else []
 
     def accounting(self, keys: Sequence[str]) -> list[JobRecord]:
         return [record for some in commands.portions(keys, ITEMS_AT_ONCE) for record in self._accounts({"step": some})]
@@ -151,6 +151,7 @@ class SlurmRest:
         return found
 
     def _commands(self) -> SlurmCommands:
+        self.questions += 1
         # Without a token, because an old one would keep scontrol from saying who is asking in the usual way.
         environment = {name: value for name, value in self._environment.items() if name not in _SECRET}
         return SlurmCommands(None, self._timeout_s, environment)
@@ -168,6 +169,9 @@ class SlurmRest:
     def nodes(self, partition: str) -> list[NodeGroup]:
         return rest_parse.nodes(self._slurm("GET", "nodes"), partition.split(","))
 
+    def accounting_settings(self, what: Sequence[str], fields: Sequence[str]) -> list[dict[str, str]]:
+        return self._commands().accounting_settings(what, fields)
+
     def _ping(self) -> Mapping[str, Any]:
         """The answer to ``ping``, in the first of `VERSIONS` that the server speaks."""
         for version in VERSIONS if self._version is None else (self._version,):
@@ -175,7 +179,7 @@ class SlurmRest:
                 answer = self._server.ask("GET", "slurm", f"v0.0.{version}", "ping")
             except NoSuchPage:
                 continue
-            self._version = version
+            self._version, self.questions = version, self.questions + 1
             return answer
         self._version = None
         raise BackendError(f"slurmrestd at {self._server.name} speaks none of v0.0.38 to v0.0.{max(VERSIONS)}")
@@ -190,8 +194,10 @@ class SlurmRest:
         self, method: str, page: str, *, body: Mapping[str, Any] | None = None, unless: Sequence[int] = ()
     ) -> Mapping[str, Any]:
         """What the controller says; nothing when it says no with one of the errors of `unless`."""
+        spoken = self._spoken()
+        self.questions += method == "GET"
         try:
-            return self._server.ask(method, "slurm", f"v0.0.{self._spoken()}", page, body=body)
+            return self._server.ask(method, "slurm", f"v0.0.{spoken}", page, body=body)
         except Denied as error:
             named = error.numbers - {0}
             if named and named.issubset(unless):
@@ -205,6 +211,7 @@ class SlurmRest:
         """
         if self._spoken() < rest_job.OLDEST_TYPED:
             query = {name: [",".join(values)] for name, values in query.items()}
+        self.questions += 1
         try:
             answer = self._server.ask("GET", "slurmdb", f"v0.0.{self._spoken()}", "jobs", query=query)
         except NoSuchPage:
@@ -213,7 +220,7 @@ class SlurmRest:
             if NOTHING_FOUND in error.numbers:
                 return []
             raise
-        return rest_parse.accounting(answer, self._user)
+        return rest_parse.accounting(answer, self.user)
 
 
 def _for_job(inherited: Mapping[str, str]) -> dict[str, str]:
@@ -556,14 +563,6 @@ class Tokens:
                 f"rest_token=FILE, or set {_VARIABLE}. Asked for one, Slurm said: {error}"
             ) from error
         return _parse_token(printed, "scontrol token")
-
-
-def own_name() -> str:
-    """The caller's name on this machine."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
 
 
 def expiry(token: str) -> float | None:

@@ -177,6 +177,7 @@ def _queued(job: Mapping[str, Any], key: str) -> JobRecord:
         exit_code=_exit_code(job.get("exit_code")),
         restarts=_number(job.get("restart_cnt")) or 0,
         nodes=host_names(_text(job.get("nodes"))),
+        cpus=_number(job.get("cpus")) or None,
     )
 
 
@@ -229,7 +230,13 @@ def _accounted(job: Mapping[str, Any]) -> JobRecord:
         exit_code=None if code == 0 and word.startswith("FAILED") else code,
         restarts=_number(job.get("restart_cnt")) or 0,
         nodes=host_names(_text(job.get("nodes"))),
+        cpus=_allocated_cpus(job),
     )
+
+
+def _allocated_cpus(job: Mapping[str, Any]) -> int | None:
+    found = (item for item in _at(job, "tres/allocated") or () if item.get("type") == "cpu")
+    return next((_number(item.get("count")) or None for item in found), None)
 
 
 def partitions(answer: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -47,6 +47,8 @@ class JobRecord:
         Names of its nodes; none while it waits.
     ages_since
         Since when its age counts (``AccrueTime``), perhaps in the future; None while Slurm has set no such time.
+    cpus
+        CPUs that it holds or held; while it waits those that it asks for. None where nothing is said of that.
     """
 
     key: str
@@ -61,6 +63,7 @@ class JobRecord:
     restarts: int = 0
     nodes: tuple[str, ...] = ()
     ages_since: float | None = None
+    cpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +247,14 @@ def _from_record(handle: JobHandle, record: JobRecord, now: float) -> JobStatus:
         nodes=record.nodes,
         exit_code=record.exit_code if state.final and ran else None,
         restarts=record.restarts,
+        cores=_held(record),
+        submitted=record.submitted if record.submitted and not record.restarts else None,
     )
+
+
+def _held(record: JobRecord) -> int | None:
+    """CPUs that a job holds or held. While it is completing Slurm counts only those not yet free again."""
+    return record.cpus if record.nodes and "COMPLETING" not in record.word.upper() else None
 
 
 def _reason(record: JobRecord) -> str:
@@ -265,6 +275,7 @@ def _lost(handle: JobHandle, last: JobRecord | None) -> JobStatus:
         reason=reason,
         started=last.start if last and last.nodes else None,
         nodes=last.nodes if last else (),
+        cores=_held(last) if last else None,
     )
 
 
@@ -288,6 +299,9 @@ ERRORS = ErrorPatterns(
 _UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 _ELEMENT = re.compile(r"\s*\d+_")
 _NO_ERROR = re.compile(r"\bno error$", re.IGNORECASE)
+_FULL = re.compile(r"\b(Assoc|QOS)(Max|Grp)SubmitJob")
+_POLICY = re.compile(r"violates accounting/QOS policy")
+_OTHER = re.compile(r"\b(Assoc|QOS)(Max|Grp|Min)\w+")
 _NO_ACCOUNTING = re.compile(r"accounting storage is disabled|slurm accounting.*disabled", re.IGNORECASE)
 
 
@@ -308,6 +322,18 @@ def changed_the_others(reason: str) -> bool:
     return bool(lines) and all(
         _NO_ERROR.search(line) or (_ELEMENT.match(line) and ERRORS.ended.search(line)) for line in lines
     )
+
+
+def is_full(reason: str, limited: bool) -> bool:
+    """Whether a job was refused because the user, account or QOS has as many in the queue as may be.
+
+    slurmrestd does not say which limit it was: then it is taken for that one where there is one (`limited`), as a job
+    that is too large has been found before.
+
+    >>> is_full("QOSMaxSubmitJobPerUserLimit\\nJob violates accounting/QOS policy", False)
+    True
+    """
+    return bool(_FULL.search(reason) or (limited and _POLICY.search(reason) and not _OTHER.search(reason)))
 
 
 def is_no_accounting(error: CommandError) -> bool:

@@ -12,6 +12,7 @@ from executors.mesos.agent.state import AgentOptions, SandboxFile, TaskShare
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import field, octets, value_of
 from executors.mesos.resources import parse
+from executors.node import visible
 
 KILL_GRACE_S = 3.0
 """How long a task that is killed has by default until SIGKILL [s]; that of Mesos."""
@@ -200,7 +201,7 @@ def environment(
     if role is not None:
         mesos["MESOS_ALLOCATION_ROLE"] = role
     if options.gpus:
-        mesos["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        mesos |= visible(gpus, options.environment)
     if framework.get("checkpoint") is True:
         mesos["MESOS_CHECKPOINT"] = "1"
         mesos["MESOS_RECOVERY_TIMEOUT"] = duration(options.recovery_s)

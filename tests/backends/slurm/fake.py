@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from asa.backends.slurm.words import JobRecord, NodeGroup, SiteRefusal, VisibleJob
+from asa.backends.slurm.words import JobRecord, NodeGroup, SiteRefusal, VisibleJob, state_of
 from asa.core.errors import BackendError
 from asa.core.job import JobHandle
 
 NOW = 5000.0
+POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
 
 
 class FakeSlurm:
@@ -35,6 +36,10 @@ class FakeSlurm:
         self.after_update: dict[str, BackendError] = {}  # by key; raised once, although it is changed
         self.before_submit: dict[str, BackendError] = {}  # by job name; raised once, without a job
         self.after_submit: dict[str, BackendError] = {}  # by job name; raised once, although there is a job
+        self.user, self.questions = "ann", 0
+        self.accounts: dict[str, list[dict[str, str]]] = {}  # rows of sacctmgr by what is shown; none: refused
+        self.most_jobs: int | None = None
+        self.says = "AssocMaxSubmitJobLimit\nBatch job submission failed: " + POLICY  # of one job too many
 
     def name(self) -> str:
         return "a fake"
@@ -47,11 +52,14 @@ class FakeSlurm:
         name = next(option.removeprefix("--job-name=") for option in options if option.startswith("--job-name="))
         if name in self.before_submit:
             raise self.before_submit.pop(name)
+        array = next((option for option in options if option.startswith("--array=")), "")
+        last = int(array.removeprefix("--array=0-").removesuffix("%1")) if array else None
+        there = sum(not state_of(record).final for record in self.queued.values())
+        if self.most_jobs is not None and there + (last or 0) >= self.most_jobs:
+            raise SiteRefusal(self.says)
         self.number += 1
         self.options.append(list(options))
         self.scripts.append(script)
-        array = next((option for option in options if option.startswith("--array=")), "")
-        last = int(array.removeprefix("--array=0-").removesuffix("%1")) if array else None
         number = str(self.number)
         for key in [number] if last is None else [f"{number}_{at}" for at in range(last + 1)]:
             self.queued[key] = JobRecord(key, name, "PENDING", submitted=NOW + 1)
@@ -64,6 +72,7 @@ class FakeSlurm:
 
     def queue(self, keys: Sequence[str]) -> list[JobRecord]:
         self.calls += ["queue"] if keys else []
+        self.questions += bool(keys)
         asked = [key for key in self.queued if {key, key.partition("_")[0]}.intersection(keys)]
         away = [key for key in asked if self.unshown.get(key, 0) > 0]
         self.unshown |= {key: self.unshown[key] - 1 for key in away}
@@ -107,6 +116,12 @@ class FakeSlurm:
 
     def partitions(self) -> list[dict[str, str]]:
         return [self.where]
+
+    def accounting_settings(self, what: Sequence[str], fields: Sequence[str]) -> list[dict[str, str]]:
+        self.calls.append("sacctmgr " + " ".join(what))
+        if not self.accounts:
+            raise SiteRefusal("Access/permission denied", "sacctmgr: Access/permission denied")
+        return [{name: row.get(name, "") for name in fields} for row in self.accounts[what[0]]]
 
     def nodes(self, partition: str) -> list[NodeGroup]:
         return [NodeGroup("main", 4, 8, 2**32, 0, "idle")]

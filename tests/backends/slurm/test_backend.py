@@ -64,8 +64,12 @@ def submit(slurm: Slurm, *requests: JobRequest) -> list[JobHandle]:
     return handles
 
 
-def test_submission_times_are_the_controllers(slurm: Slurm) -> None:
-    assert submit(slurm, request("a")) == [JobHandle("1", "a", NOW + 1)]
+def test_a_submission_is_one_call_and_the_status_has_the_controllers_time(slurm: Slurm, fake: FakeSlurm) -> None:
+    (handle,) = submit(slurm, request("a"))
+    assert handle == JobHandle("1", "a", NOW) and fake.calls == ["submit"]
+    assert slurm.query([handle])[0].submitted == NOW + 1
+    fake.queued["1"] = replace(fake.queued["1"], submitted=NOW + 50, restarts=1)
+    assert slurm.query([handle])[0].submitted is None, "a requeued job's is that of its last start"
 
 
 def test_submission_times_are_this_machines_without_an_answer(
@@ -300,7 +304,7 @@ def handles(slurm: Slurm) -> list[JobHandle]:
 
 
 def test_requests_of_one_array_are_one_submission_and_an_edit_each(slurm: Slurm, fake: FakeSlurm) -> None:
-    assert handles(slurm) == [JobHandle("1", token, NOW + 1, at) for at, token in enumerate("abc")]
+    assert handles(slurm) == [JobHandle("1", token, NOW, at) for at, token in enumerate("abc")]
     assert [key for key, _ in fake.updates] == ["1_1", "1_0", "1_2"]
     assert "--array=0-2%1" in fake.options[0]
     assert slurm.find(["a", "b", "c"]) == {token: JobHandle("1", token, NOW + 1, at) for at, token in enumerate("abc")}
@@ -491,8 +495,8 @@ def test_where_size_counts_no_array_holds_places(fake: FakeSlurm, settings: dict
     )
     site = Slurm(transport=fake, clock=ManualClock(NOW)).capabilities()
     assert site.arrays == (not said)
-    told = site.details.get("job arrays", "")
-    assert said in told and bool(told) == bool(said)
+    told = site.details["job arrays"]
+    assert said in told and told.startswith("hold no places" if said else "keep their order")
 
 
 def survey(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from asa.backends.batch import key
 from asa.backends.slurm.backend import Slurm
 from asa.core.errors import BackendError
 from asa.core.job import (
@@ -259,7 +260,8 @@ class TestRecords:
         assert [item.exit_code for item in found[:2]] == [0, 3]
         assert [item.started is None for item in found] == [False, False, False, True]
         assert "cancelled by uid 0" in found[2].reason
-        assert backend.find([item.token for item in handles]) == {item.token: item for item in handles}
+        found = backend.find([item.token for item in handles])
+        assert {token: key(item) for token, item in found.items()} == {item.token: key(item) for item in handles}
         backend.cancel(handles)
         assert "which ended as failed" in refusal(backend, request("true", Dependency(failed)))
         submit(backend, request("true", Dependency(done), Dependency(failed, DependencyKind.AFTER_ANY)))
@@ -312,7 +314,7 @@ class TestSite:
         assert backend.capabilities().site == "asa"
         handle = submit(backend, request("true"))
         reach(backend, handle, JobState.COMPLETED)
-        assert backend.find([handle.token]) == {handle.token: handle}
+        assert [key(item) for item in backend.find([handle.token]).values()] == [key(handle)]
 
     def test_a_waiting_job_has_a_planned_start(self, slurm_cluster: Cluster, connect: Connect) -> None:
         backend = connect(slurm_cluster)

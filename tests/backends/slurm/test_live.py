@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from asa.backends.batch import key
 from asa.backends.slurm import array
 from asa.backends.slurm.array import NOT_RUN
 from asa.backends.slurm.backend import Slurm
@@ -60,7 +61,8 @@ def test_elements_of_an_array_are_jobs_of_their_own(slurm: Slurm, slurm_cluster:
         element(tmp_path, "never", Resources(3, nodes=3), "echo never"),
     ]
     handles = [outcome for outcome in slurm.submit(requests) if isinstance(outcome, JobHandle)]
-    assert slurm.find([request.token for request in requests]) == {handle.token: handle for handle in handles}
+    found = slurm.find([request.token for request in requests])
+    assert {token: key(handle) for token, handle in found.items()} == {handle.token: key(handle) for handle in handles}
     assert wait_until(lambda: all(status.ages_since for status in slurm.query(handles)), 20), "before the first starts"
     limits = [slurm_cluster.job(f"{handle.job_id}_{handle.array_index}")["TimeLimit"] for handle in handles]
     assert limits == ["00:01:00", "00:02:00", "00:01:00", "00:01:00"]

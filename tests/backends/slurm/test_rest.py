@@ -947,7 +947,7 @@ def test_jobs_in_the_queue() -> None:
     assert jobs["113"] == JobRecord(
         "113", "failed", "FAILED", "NonZeroExitCode", submitted=1795259101.0, eligible=1795259101.0,
         start=1795259102.0, end=1795259102.0, exit_code=3, nodes=("n1",),
-        ages_since=1795259101.0,
+        ages_since=1795259101.0, cpus=1,
     )  # fmt: skip
     assert (jobs["114"].word, jobs["114"].nodes) == ("RUNNING", ("n1", "n2"))
     waiting = jobs["116"]
@@ -973,13 +973,13 @@ def test_a_job_in_later_versions() -> None:
         "job_id": 7, "name": "token", "user_name": "ada", "job_state": ["CANCELLED", "COMPLETING"],
         "array_job_id": wrapped(0), "array_task_id": wrapped(None), "state_reason": "None",
         "submit_time": wrapped(100), "eligible_time": wrapped(101), "start_time": wrapped(102),
-        "end_time": wrapped(None), "restart_cnt": 2, "nodes": "n[1-2]",
+        "end_time": wrapped(None), "restart_cnt": 2, "nodes": "n[1-2]", "cpus": wrapped(3),
         "exit_code": {
             "status": ["SIGNALED"], "return_code": wrapped(None), "signal": {"id": wrapped(9), "name": "KILL"},
         },
     }  # fmt: skip
     assert rest_parse.queue({"jobs": [job]}, "ada") == [
-        JobRecord("7", "token", "CANCELLED,COMPLETING", "", 100.0, 101.0, 102.0, None, 137, 2, ("n1", "n2"))
+        JobRecord("7", "token", "CANCELLED,COMPLETING", "", 100.0, 101.0, 102.0, None, 137, 2, ("n1", "n2"), cpus=3)
     ]
     job["exit_code"] = {"status": ["ERROR"], "return_code": wrapped(3), "signal": {"id": wrapped(None)}}
     assert rest_parse.queue({"jobs": [job]}, "ada")[0].exit_code == 3
@@ -991,7 +991,7 @@ def test_jobs_in_the_accounting() -> None:
     assert jobs["failed"].exit_code is None, "22.05 says 0 of every job"
     assert jobs["running"] == JobRecord(
         "114", "running", "CANCELLED", "cancelled by ada", 1795259101.0, 1795259101.0, 1795259102.0, 1795259106.0,
-        0, 0, ("n1", "n2"),
+        0, 0, ("n1", "n2"), cpus=10,
     )  # fmt: skip
     assert (jobs["waiting"].start, jobs["waiting"].nodes) == (None, ())
     assert rest_parse.accounting(recorded("slurmdb-jobs"), "bob") == []
@@ -1003,9 +1003,10 @@ def test_the_accounting_of_later_versions() -> None:
         "array": {"job_id": 8, "task_id": wrapped(1)}, "nodes": "n1", "restart_cnt": 1, "kill_request_user": "",
         "time": {"submission": 100, "eligible": 101, "start": 102, "end": 103},
         "exit_code": {"status": ["ERROR"], "return_code": wrapped(3), "signal": {"id": wrapped(None), "name": ""}},
+        "tres": {"allocated": [{"type": "mem", "count": 64}, {"type": "cpu", "name": "", "id": 1, "count": 6}]},
     }  # fmt: skip
     assert rest_parse.accounting({"jobs": [job]}, "ada") == [
-        JobRecord("8_1", "token", "FAILED", "", 100.0, 101.0, 102.0, 103.0, 3, 1, ("n1",))
+        JobRecord("8_1", "token", "FAILED", "", 100.0, 101.0, 102.0, 103.0, 3, 1, ("n1",), cpus=6)
     ]
 
 

@@ -159,6 +159,20 @@ def test_a_waiting_job_ages_once_its_time_has_come(since: float | None, shown: f
     assert job_status(JOB, replace(waiting, word="RUNNING", nodes=("n1",)), None, NOW).ages_since is None
 
 
+@pytest.mark.parametrize(
+    ("record", "cores"),
+    [
+        (replace(record("RUNNING"), cpus=8), 8),
+        (replace(record("COMPLETED"), cpus=8), 8),
+        (replace(record("PENDING", nodes=()), cpus=8), None),  # what it asks for
+        (replace(record("COMPLETING"), cpus=8), None),  # those that are not free again
+        (replace(record("CANCELLED,COMPLETING"), cpus=8), None),
+    ],
+)
+def test_the_cores_of_a_job_are_those_it_has(record: JobRecord, cores: int | None) -> None:
+    assert job_status(JOB, record, None, NOW).cores == cores
+
+
 def test_the_user_who_cancelled_is_in_the_reason() -> None:
     assert job_status(JOB, None, record("CANCELLED by 1000"), NOW).reason == "cancelled by uid 1000"
 
