@@ -437,6 +437,8 @@ class Capabilities:
         The setting by which they would not; "" where there is none.
     parks
         Whether waiting jobs can be parked (`JobChanges.parked`).
+    wide_first
+        Whether a wider job starts before a narrower one, however long that has waited.
     whole_nodes
         Whether a job gets, and is charged for, all cores of its nodes.
     details
@@ -457,6 +459,7 @@ class Capabilities:
     arrays: bool = False
     unordered: str = ""
     parks: bool = False
+    wide_first: bool = False
     whole_nodes: bool = False
     details: dict[str, str] = field(default_factory=dict)
 

@@ -223,6 +223,8 @@ class WorkflowView:
     fixed_s
         How long an allocation on one node, and one on several, is charged for beside its tasks [s]: until its nodes
         have joined, and from its last task to its end. Zeros where that is not known.
+    wide_first
+        Whether a wider job starts before a narrower one, however long that has waited.
     """
 
     now: float
@@ -237,6 +239,7 @@ class WorkflowView:
     idle_core_s: float = 0.0
     cores_per_node: int | None = None
     fixed_s: tuple[float, float] = (0.0, 0.0)
+    wide_first: bool = False
 
     def __getitem__(self, name: str) -> StageView:
         return self._named[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -19,6 +20,9 @@ from asa.strategies.staggered import Staggered
 
 MOST = 12
 """Stages that are newly merged into one allocation, at most: how far ahead is looked from each."""
+DEARER = 2.0
+"""How often as much merged stages may be charged where the narrower of them might not start by themselves for as long
+as others submit wider jobs."""
 
 Group = Sequence[StageView]
 """Stages that follow on one another, each the only one before and after its neighbours."""
@@ -26,7 +30,7 @@ Group = Sequence[StageView]
 
 class Auto(Hold):
     """Hold places where the site allows it, stagger requests where it does not; first, merge stages into one allocation
-    where that is expected to be sooner and no dearer.
+    where that is expected to be sooner and no dearer, or where narrow jobs might wait without end.
 
     Parameters
     ----------
@@ -68,8 +72,9 @@ class Auto(Hold):
 
 
 class Gain(NamedTuple):
-    """What one allocation for several stages is expected to bring: how much sooner the last of them ends [s], and what
-    they are charged together and apart [core-s]; `cores` is its size, `jobs` how many it replaces."""
+    """What one allocation for several stages is expected to bring: how much sooner the last of them ends [s], infinite
+    where else it might never start, and what they are charged together and apart [core-s]; `cores` is its size, `jobs`
+    how many it replaces."""
 
     saved_s: float
     together: float
@@ -84,10 +89,12 @@ class Gain(NamedTuple):
         'one allocation of 12 cores for these 2 stages: expected to end 2.5 s sooner than 2, charged 71 instead of 74 \
 core-seconds'
         """
+        sooner = "narrower jobs wait here for as long as others submit wider ones"
+        if self.saved_s < math.inf:
+            sooner = f"expected to end {brief(self.saved_s)} sooner than {self.jobs}"
         return (
-            f"one allocation of {self.cores} core{'s' * (self.cores != 1)} for these {self.jobs} stages: expected to "
-            f"end {brief(self.saved_s)} sooner than {self.jobs}, charged {self.together:.0f} instead of "
-            f"{self.apart:.0f} core-seconds"
+            f"one allocation of {self.cores} core{'s' * (self.cores != 1)} for these {self.jobs} stages: {sooner}, "
+            f"charged {self.together:.0f} instead of {self.apart:.0f} core-seconds"
         )
 
 
@@ -105,7 +112,8 @@ def mergers(view: WorkflowView, patience: float = 0.0) -> Iterator[tuple[Group, 
     """Stages that no job was asked for, to be merged, and what that brings; each is in one group at most.
 
     From each on, of the stretches that begin there and are no dearer, the one that is soonest. Nothing is merged where
-    it is not known what an allocation costs.
+    it is not known what an allocation costs. Where wider jobs go first, the narrower stages of a stretch might never
+    start by themselves: the longest stretch is taken that is not `DEARER`.
 
     Parameters
     ----------
@@ -124,9 +132,12 @@ def mergers(view: WorkflowView, patience: float = 0.0) -> Iterator[tuple[Group, 
             for last in range(first + 2, min(first + MOST, len(stretch)) + 1):
                 group = stretch[first:last]
                 gain = weigh(group, view, expected[group[0].spec.name].ready)
-                if gain is None or gain.saved_s <= 0 or gain.together > gain.apart + patience * gain.saved_s:
+                if gain is None or gain.saved_s <= 0:
                     continue
-                if best is None or gain.saved_s > best[1].saved_s:
+                starves = gain.saved_s == math.inf
+                if gain.together > (DEARER * gain.apart if starves else gain.apart + patience * gain.saved_s):
+                    continue
+                if best is None or gain.saved_s > best[1].saved_s or starves:
                     best = group, gain
             if best is not None:
                 yield best
@@ -175,6 +186,8 @@ def weigh(group: Group, view: WorkflowView, ready: float) -> Gain | None:
         apart += stage.spec.resources.cores * held_s
     held_s = fixed_s(whole, view) + sum(spec.run_time_s for spec in specs)
     merged = max(ready, view.now + (widest.predicted_wait_s or 0.0)) + held_s
+    if view.wide_first and any(spec.resources.cores < whole.cores for spec in specs):
+        end = math.inf
     return Gain(end - merged, whole.cores * held_s, apart, whole.cores, len(group))
 
 

@@ -204,6 +204,7 @@ class Slurm:
             most_jobs=limits.most_jobs(there),
             arrays=able and not site.unordered,
             parks=bool(node_names(chosen)),
+            wide_first=wide_first(configuration),
             whole_nodes=site.whole_nodes or self._options.flags.get("exclusive") is True,
             details={"reached through": self._slurm.name(), "limits": said} | dict(site.details),
         )
@@ -582,6 +583,17 @@ def size_weight(configuration: Mapping[str, str]) -> str:
     weights = {f"PriorityWeightTRES={name}": weight for name, _, weight in (item.partition("=") for item in tres)}
     weights["PriorityWeightJobSize"] = configuration.get("PriorityWeightJobSize", "")
     return next((f"{name}={weight}" for name, weight in weights.items() if weight.strip("0.")), "")
+
+
+def wide_first(configuration: Mapping[str, str]) -> bool:
+    """Whether a job's size counts in its priority, the larger the better, and its age does not.
+
+    >>> wide_first({"PriorityType": "priority/multifactor", "PriorityWeightAge": "0", "PriorityWeightJobSize": "100"})
+    True
+    """
+    ages = configuration.get("PriorityWeightAge", "").strip("0.")
+    favours_small = configuration.get("PriorityFavorSmall", "").upper() == "YES"
+    return bool(size_weight(configuration)) and not ages and not favours_small
 
 
 def _words(text: str) -> set[str]:
