@@ -183,7 +183,8 @@ class Payloads:
                 return list(value)
             path = Path(f"{self._files[name].removesuffix('.pkl')}-{place}.elements")
             if not path.exists():
-                write_once(path, sealed(dump_or_explain(list(value), f"the result of stage {self._graph.names[node]!r}")))
+                data = dump_or_explain(list(value), f"the result of stage {self._graph.names[node]!r}")
+                write_once(path, sealed(data))
             return list(load(str(path)))
         except TypeError:
             raise GraphError(
