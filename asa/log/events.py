@@ -176,6 +176,8 @@ class EventLog:
             When one of them is damaged.
         """
         found = self._values("AND task BETWEEN ? AND ?", stage, start, stop - 1)
+        if len(found) < stop - start:  # a damaged index may hide from a search what a scan, as for `lost`, finds
+            found = self._values("AND +task BETWEEN ? AND ?", stage, start, stop - 1)
         return [found[index] for index in range(start, stop)]
 
     def all_values(self, stage: str) -> list[Value]:

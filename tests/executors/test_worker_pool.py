@@ -438,7 +438,7 @@ def test_a_disk_that_takes_no_result_is_named(run: Any, tmp_path: Path) -> None:
 def test_the_step_that_fails_is_named(run: Any, tmp_path: Path) -> None:
     lost = TaskOrder(1, "s", 0, str(tmp_path / "absent"), b"", (), 1, 0, 0, 1)
     assert "loading the function: StateError: " in (error := Caller("").run(lost).error) and "absent" in error
-    assert "loading an input: FileNotFoundError" in run(abs, Input(0), inputs=(str(tmp_path / "no"),)).error
+    assert "loading an input: StateError" in run(abs, Input(0), inputs=(str(tmp_path / "no"),)).error
     assert run(abs, "text").error.startswith("TypeError: bad operand")
     assert run(sys.exit, 3).error == "SystemExit: 3"
     assert "keeping the result, of type 'generator': TypeError: cannot pickle" in run(lambda: (n for n in (1,))).error
