@@ -5,6 +5,7 @@ All of it follows from the random numbers, so that a seed is a case.
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import time
@@ -65,11 +66,11 @@ def changed(value: Any, rng: random.Random) -> Any:
             holder, key = inner, rng.choice([*inner] if isinstance(inner, dict) else range(len(inner)))
             inner = inner[key]
         if holder is None:
-            return rng.choice(VALUES)
+            return copy.deepcopy(rng.choice(VALUES))
         if rng.random() < 0.3:
             del holder[key]
         else:
-            holder[key] = rng.choice(VALUES)
+            holder[key] = copy.deepcopy(rng.choice(VALUES))
     return value
 
 

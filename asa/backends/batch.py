@@ -313,6 +313,9 @@ def moment(seconds: float) -> float | None:
     return float(seconds) if 0 < seconds < _LATEST else None
 
 
+_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, InvalidInput)
+
+
 @contextmanager
 def reading(system: str, expected: str) -> Iterator[None]:
     """While what a batch system printed is taken apart: whatever is wrong with it is a `BackendError`.
@@ -321,7 +324,7 @@ def reading(system: str, expected: str) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, InvalidInput) as error:
+    except _UNREADABLE as error:
         said = f"{type(error).__name__}: {error!s:.200}"
         raise BackendError(f"{system} printed what cannot be read ({said}): {expected}") from error
 
@@ -347,8 +350,11 @@ def table(text: str, read: Callable[[Any], dict[str, Any]], system: str, expecte
     """
     if not text.strip():
         return {}
-    with reading(system, expected):
+    try:
         return read(load_json(text))
+    except _UNREADABLE as error:
+        said = f"{type(error).__name__}: {error!s:.200}"
+        raise BackendError(f"{system} printed what is no JSON ({said}): {expected}") from error
 
 
 def host_names(text: str) -> tuple[str, ...]:

@@ -366,9 +366,10 @@ def parse_time(value: Any) -> float | None:
     (1479277336.0, None)
     """
     if isinstance(value, int | float):
-        return moment(value)
+        return moment(value) if value else 0.0
     try:
-        return moment(time.mktime(time.strptime(str(value), "%a %b %d %H:%M:%S %Y")))
+        seconds = time.mktime(time.strptime(str(value), "%a %b %d %H:%M:%S %Y"))
+        return moment(seconds) if seconds else 0.0
     except (ValueError, OverflowError):
         return None
 

@@ -1,6 +1,7 @@
 import json
 import os
 import pickle
+import random
 import socket
 import ssl
 import struct
@@ -10,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asa.core.ports import RunContext
 from asa.security import ca
@@ -17,7 +20,8 @@ from asa.testing import tasks
 from asa.testing.executors import Bench
 from executors import wire
 from executors.hub import local
-from executors.wire import LARGEST, LARGEST_FIRST, Alive, Channel, Hello, RunOrders, frame, read
+from executors.wire import _LENGTH, LARGEST, LARGEST_FIRST, Alive, Channel, Hello, RunOrders, frame, read
+from tests.mutation import garbled
 
 HELLO = Hello("a", "n1", 1, 2, 0, 0)
 
@@ -65,6 +69,33 @@ def test_a_first_message_is_short(pair: tuple[Channel, socket.socket]) -> None:
     peer.sendall(struct.pack("!Q", LARGEST_FIRST + 1))
     with pytest.raises(ConnectionAbortedError, match=f"at most {LARGEST_FIRST}"):
         channel.receive()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\0", b"\x80\x05.", b"cno.such\nmodule\n.", b"\x80\xff.", frame(HELLO)[8:-9], b"(" * 99]
+)
+def test_a_message_that_cannot_be_read_ends_the_connection(pair: tuple[Channel, socket.socket], body: bytes) -> None:
+    channel, peer = pair
+    peer.sendall(_LENGTH.pack(len(body)) + body)
+    with pytest.raises(ConnectionAbortedError, match="cannot be read"):
+        channel.receive()
+
+
+@given(st.randoms(use_true_random=True))
+def test_lengths_that_are_damaged_are_waited_for_or_end_the_connection(rng: random.Random) -> None:
+    ours, theirs = socket.socketpair()
+    channel, size = Channel(ours), _LENGTH.size
+    try:
+        for _ in range(10):
+            data = frame(HELLO)
+            theirs.sendall(garbled(data[:size], rng)[:size] + data[size : rng.randint(size, len(data))])
+            channel.receive()
+            assert len(channel._in) <= LARGEST_FIRST + size
+    except ConnectionAbortedError:
+        pass
+    finally:
+        ours.close()
+        theirs.close()
 
 
 def test_no_message_is_read_before_the_handshake_is_done() -> None:
