@@ -184,6 +184,21 @@ def test_strangers_are_refused_and_disturb_no_node(remote: Bench, tmp_path: Path
     silent.close()
 
 
+def test_damaged_greetings_of_tls_disturb_no_node(remote: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    driver = remote.driver()
+    said = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), said, server_hostname=ca.DRIVER_NAME).do_handshake()
+    greeting = said.read()
+    for seed in range(100):
+        with stranger_of(remote) as stream, suppress(OSError):
+            stream.sendall(garbled(greeting, random.Random(seed)))
+    remote.node()
+    driver.launch(tasks.echo, [(1,)])
+    assert driver.values(1) == [1]
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_a_node_does_not_talk_to_another_runs_driver(remote: Bench, tmp_path: Path) -> None:
     remote.driver()
     other = tmp_path / "other"
