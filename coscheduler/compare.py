@@ -235,7 +235,7 @@ def _queue_table(lines: Sequence[RuleRow]) -> str:
                 "CPU [%]": _per_cent(metrics["cpu_utilisation"]),
                 "response [h]": _against(metrics, base, "mean_response_h"),
                 "makespan [h]": _against(metrics, base, "makespan_h"),
-                "slowdown": f"{metrics['mean_slowdown'].value:.3f}{_interval(metrics['mean_slowdown'], 3)}",
+                "slowdown": _plain(metrics["mean_slowdown"]),
                 "over wall time [%]": _per_cent(metrics["over_walltime"]),
                 "paper: wait, CPU, response": "-"
                 if paper is None
@@ -268,6 +268,10 @@ def _against(metrics: Mapping[str, Estimate], base: Mapping[str, Estimate], name
     found, other = metrics[name], base[name].value
     change = "" if found is base[name] or not other else f" ({100 * (found.value / other - 1):+.0f} %)"
     return f"{found.value:.2f}{_interval(found, 2)}{change}"
+
+
+def _plain(found: Estimate) -> str:
+    return "-" if math.isnan(found.value) else f"{found.value:.3f}{_interval(found, 3)}"
 
 
 def _per_cent(found: Estimate) -> str:

@@ -98,7 +98,7 @@ class JobRun:
     @property
     def slowdown(self) -> float:
         """First start to end, over the run time alone: what eviction has cost is part of it. NaN where unknown."""
-        return (self.ended - self.started) / self.alone_s
+        return (self.ended - self.started) / self.alone_s if self.alone_s else math.nan
 
     @property
     def over_walltime(self) -> bool:
@@ -144,15 +144,17 @@ class SharedQueue:
     def metrics(self) -> dict[str, float]:
         """The paper's metrics; times in hours, shares in [0, 1]. Slowdowns count where they are known, else NaN.
 
-        Empty while no job has ended.
+        Means are over the jobs that have ended well; what failed ones have used counts as used. Empty while no job has
+        ended well.
         """
-        jobs = self.jobs
+        jobs = [job for job in self.jobs if not job.problem]
         if not jobs:
             return {}
+        held_s = self.cores * self.makespan_s
         slowdowns = [job.slowdown for job in jobs if not math.isnan(job.slowdown)]
         return {
             "mean_wait_h": float(np.mean([job.wait_s for job in jobs])) / HOUR,
-            "cpu_utilisation": sum(job.cpu_s for job in jobs) / (self.cores * self.makespan_s),
+            "cpu_utilisation": sum(job.cpu_s for job in self.jobs) / held_s if held_s else math.nan,
             "mean_response_h": float(np.mean([job.response_s for job in jobs])) / HOUR,
             "makespan_h": self.makespan_s / HOUR,
             "mean_slowdown": float(np.mean(slowdowns)) if slowdowns else math.nan,

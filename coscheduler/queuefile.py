@@ -396,7 +396,7 @@ def _shown(why: Mapping[str, Any]) -> Iterable[str]:
     """A record, a line for each entry; tables below their names.
 
     >>> list(_shown({"rate": 0.93, "state": {"cpu": 0.5}, "votes": {"cpu": [0.1, 0.9]}}))
-    ['rate 0.93', 'state: cpu 0.5', 'votes:', '  cpu 0.1 0.9']
+    ['rate 0.93 of its speed alone', 'state: cpu 0.5', 'votes:', '  cpu 0.1 0.9']
     >>> list(_shown({"node": "n7", "memory": 1.02, "hard": False}))
     ['node n7', 'memory 1.02', 'hard no']
     """
@@ -407,7 +407,14 @@ def _shown(why: Mapping[str, Any]) -> Iterable[str]:
         elif isinstance(value, Mapping):
             yield f"{name}: " + ", ".join(f"{key} {_number(each)}" for key, each in value.items())
         else:
-            yield f"{name} {_number(value)}"
+            yield f"{name} {_number(value)}{_UNITS.get(name, '')}"
+
+
+_UNITS = {
+    "rate": " of its speed alone",
+    "harm": " added to the slowdowns of all concerned",
+    "gain": " of a mean job's core-seconds saved",
+}
 
 
 def _number(value: Any) -> str:

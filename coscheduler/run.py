@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput
-from asa.core.units import duration
+from asa.core.units import HOUR, brief, duration
 from asa.log.database import LearnedStore
 from asa.log.messages import notify
 from asa.log.rundir import DriverLock
@@ -176,14 +177,30 @@ def _answer(
     failed = [job for job in found.jobs if job.problem]
     data = {"sharing": options.sharing, "on": options.on} | found.to_json()
     data |= {} if directory is None else {"directory": str(directory)}
-    summary = table([found.metrics()], "") if found.jobs else ""
-    parts = [table([_row(job) for job in found.jobs], "no job has ended"), summary]
+    parts = [table([_row(job) for job in found.jobs], "no job has ended"), summary(found)]
     parts += [f"{job.name} failed: {job.problem}" for job in failed]
     if interrupted:
         text = "interrupted: jobs that had not ended are not shown"
         text += "" if options.on == SIMULATED else f"; to go on: --work {directory} --resume"
         return CommandResult(data, "\n\n".join([*parts, text]), 130)
     return CommandResult(data, "\n\n".join(part for part in parts if part), 1 if failed else 0)
+
+
+def summary(found: SharedQueue) -> str:
+    """The metrics, in the units that suit them; those of the JSON are always the same."""
+    metrics = {name: None if math.isnan(value) else value for name, value in found.metrics().items()}
+    if not metrics:
+        return "no job has ended well" if found.jobs else ""
+    row: dict[str, Any] = {"jobs": sum(not job.problem for job in found.jobs)}
+    for name, value in metrics.items():
+        words = name.removesuffix("_h").replace("_", " ").replace("cpu", "CPU").replace("walltime", "wall time")
+        if name.endswith("_h"):
+            row[words] = None if value is None else brief(value * HOUR)
+        elif name == "mean_slowdown":
+            row[words] = value
+        else:
+            row[f"{words} [%]"] = None if value is None else round(100 * value, 1)
+    return table([row], "")
 
 
 def _row(job: JobRun) -> dict[str, Any]:
@@ -193,7 +210,7 @@ def _row(job: JobRun) -> dict[str, Any]:
         "submitted [s]": job.submitted,
         "wait [s]": job.wait_s,
         "ended [s]": job.ended,
-        "slowdown": job.slowdown,
+        "slowdown": None if job.problem or math.isnan(job.slowdown) else job.slowdown,
         "over wall time": "yes" if job.over_walltime else "no",
         "guest of": ", ".join(dict.fromkeys(stay.host for stay in job.stays if stay.host)) or "-",
     }
@@ -226,9 +243,9 @@ def figure(queue: SharedQueue, title: str = "") -> Figure:
     _happiness_chart(axes[2], queue)
     handles = [axes[1].plot([], [], color=colour, label=name)[0] for name, colour in _colours(queue).items()]
     legend_above(made, handles, title=title)
-    axis = ticks(queue.makespan_s, 8)
+    axis = ticks(queue.makespan_s or 1.0, 8)
     axes[2].set_xticks(axis.at, axis.labels)
-    axes[2].set_xlim(0, queue.makespan_s)
+    axes[2].set_xlim(0, queue.makespan_s or 1.0)
     axes[2].set_xlabel(f"time [{axis.unit}]")
     return made
 
@@ -238,10 +255,11 @@ def _busy(axes: Axes, queue: SharedQueue) -> None:
     axes.fill_between([sample.at for sample in queue.samples], busy, step="post", color=BUSY)
     axes.set_ylim(0, 100)
     axes.set_ylabel("cores in use [%]")
-    mean = 100 * queue.metrics()["cpu_utilisation"]
-    axes.axhline(mean, color=LINE, linewidth=0.8, linestyle="--")
+    mean = 100 * queue.metrics().get("cpu_utilisation", math.nan)
     heading(axes, "CPU")
-    note(axes, f"dashed: mean, {mean:.0f} %")
+    if not math.isnan(mean):
+        axes.axhline(mean, color=LINE, linewidth=0.8, linestyle="--")
+        note(axes, f"dashed: mean, {mean:.0f} %")
 
 
 def _shares(axes: Axes, queue: SharedQueue) -> None:

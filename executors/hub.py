@@ -333,7 +333,7 @@ class Hub:
         except Exception as error:  # what a peer sends must not end the hub, whatever it is
             if not isinstance(error, OSError):
                 peer.reason = f"it sent an invalid message: {error!r}"
-            elif peer.node is None:
+            elif peer.node is None or isinstance(error, ConnectionAbortedError):
                 peer.reason = str(error)
             self._drop(peer)
 

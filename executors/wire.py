@@ -353,8 +353,13 @@ class Channel:
                 raise ConnectionAbortedError(f"a message of {length} bytes; at most {self.largest} are allowed")
             if len(self._in) - at < size + length:
                 break
-            with memoryview(self._in) as view:
-                found.append(pickle.loads(view[at + size : at + size + length]))
+            try:
+                with memoryview(self._in) as view, view[at + size : at + size + length] as body:
+                    found.append(pickle.loads(body))
+            except Exception as error:  # a damaged pickle raises anything
+                raise ConnectionAbortedError(
+                    f"a message that cannot be read: {type(error).__name__}: {error}"
+                ) from error
             at += size + length
         del self._in[:at]
         return found

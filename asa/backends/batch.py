@@ -16,12 +16,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from asa.core.errors import BackendError
+from asa.core.errors import BackendError, InvalidInput
 from asa.core.hostlist import InvalidHostList, expand
 from asa.core.job import (
     Capabilities,
@@ -295,6 +295,51 @@ def of_known(ids: Iterable[str], ask: Callable[[Sequence[str]], str], unknown: r
     return ""
 
 
+_WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+_LATEST = 1e11  # a time in the year 5138: what is later is none [s since the epoch]
+
+
+def whole(text: str) -> int | None:
+    """A whole number that a batch system printed, or None for other words.
+
+    >>> whole("42"), whole("-1"), whole("\u00b2"), whole("9" * 5000)
+    (42, None, None, None)
+    """
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def moment(seconds: float) -> float | None:
+    """A time [s since the epoch], or None where a batch system has another number in its place."""
+    return float(seconds) if 0 < seconds < _LATEST else None
+
+
+_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, InvalidInput)
+
+
+@contextmanager
+def reading(system: str, expected: str) -> Iterator[None]:
+    """While what a batch system printed is taken apart: whatever is wrong with it is a `BackendError`.
+
+    Around a block, or as a decorator. `expected` says whose output would do.
+    """
+    try:
+        yield
+    except _UNREADABLE as error:
+        said = f"{type(error).__name__}: {error!s:.200}"
+        raise BackendError(f"{system} printed what cannot be read ({said}): {expected}") from error
+
+
+def load_json(text: str) -> Any:
+    """What JSON text says; halves of surrogate pairs, which could be neither printed nor stored, are question marks.
+
+    Raises `ValueError` or `RecursionError` when it is none.
+    """
+    found = json.loads(text, strict=False)
+    if "\\ud" in text or "\\uD" in text:
+        found = json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"), strict=False)
+    return found
+
+
 def table(text: str, read: Callable[[Any], dict[str, Any]], system: str, expected: str) -> dict[str, Any]:
     """What `read` takes out of the JSON that was printed; {} when nothing was.
 
@@ -306,9 +351,10 @@ def table(text: str, read: Callable[[Any], dict[str, Any]], system: str, expecte
     if not text.strip():
         return {}
     try:
-        return read(json.loads(text, strict=False))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BackendError(f"{system} printed what is no JSON ({type(error).__name__}: {error}): {expected}") from error
+        return read(load_json(text))
+    except _UNREADABLE as error:
+        said = f"{type(error).__name__}: {error!s:.200}"
+        raise BackendError(f"{system} printed what is no JSON ({said}): {expected}") from error
 
 
 def host_names(text: str) -> tuple[str, ...]:

@@ -16,7 +16,17 @@ from functools import cached_property
 from typing import Any
 
 from asa.backends import batch
-from asa.backends.batch import Ask, Asking, ErrorPatterns, by_subprocess, host_names, of_known, table
+from asa.backends.batch import (
+    Ask,
+    Asking,
+    ErrorPatterns,
+    by_subprocess,
+    host_names,
+    moment,
+    of_known,
+    reading,
+    table,
+)
 from asa.core.clock import SystemClock
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.job import (
@@ -283,6 +293,8 @@ def seconds(duration: float) -> str:
 
 Attributes = Mapping[str, Any]
 
+_READABLE = "a flux with 'flux jobs --json' expected"
+_ID_MOST = 100
 _LETTERS = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _WAITING, _RUNNING = ("NEW", "DEPEND", "PRIORITY", "SCHED"), ("RUN", "CLEANUP")
 _RESULTS = {
@@ -303,8 +315,10 @@ def parse_job_id(text: str) -> str:
     if not words:
         raise BackendError("flux submit printed no job id")
     word = words[-1]
-    if word.isdecimal():
+    if word.isdecimal() and word.isascii():
         return word
+    if len(word) > _ID_MOST:
+        raise BackendError(f"flux submit printed {word[:100]!r}: a job id expected, like ƒ2oLuiaM")
     number = 0
     for letter in word[1:]:
         if word[0] not in "ƒf" or letter not in _LETTERS:
@@ -315,13 +329,15 @@ def parse_job_id(text: str) -> str:
 
 def parse_jobs(text: str) -> dict[str, Attributes]:
     """Jobs by id, from ``flux jobs --json``, which prints a single one by itself."""
-    return table(text, _listed, "flux", "a flux with 'flux jobs --json' expected")
+    return table(text, _listed, "flux", _READABLE)
 
 
 def _listed(found: Any) -> dict[str, Attributes]:
-    return {str(job["id"]): job for job in found.get("jobs", [found] if "id" in found else [])}
+    jobs = found.get("jobs", [found] if "id" in found else [])
+    return {str(job["id"]): job for job in jobs if isinstance(job, Mapping)}
 
 
+@reading("flux", _READABLE)
 def parse_status(handle: JobHandle, job: Attributes) -> JobStatus:
     """How a job stands that Flux knows."""
     state, start = _state(job), _time(job, "t_run")
@@ -335,13 +351,14 @@ def parse_status(handle: JobHandle, job: Attributes) -> JobStatus:
         eligible=None if job.get("state") in ("NEW", "DEPEND") else _time(job, "t_submit"),
         started=start,
         ended=end,
-        planned=float(planned) if planned else None,
+        planned=moment(float(planned)) if planned else None,
         nodes=host_names(str(job["nodelist"])) if start is not None and job.get("nodelist") else (),
         exit_code=_exit_code(job) if state.final and start is not None else None,
         cores=int(job.get("ncores") or 0) or None if start is not None else None,
     )
 
 
+@reading("flux", _READABLE)
 def submit_time(job: Attributes) -> float:
     """When a job was submitted [s since the epoch]."""
     return _time(job, "t_submit") or 0.0
@@ -350,7 +367,7 @@ def submit_time(job: Attributes) -> float:
 def _time(job: Attributes, key: str) -> float | None:
     """0 stands for a time that has not come."""
     value = job.get(key)
-    return float(value) if value else None
+    return moment(float(value)) if value else None
 
 
 def _exception(job: Attributes) -> Attributes:
@@ -393,6 +410,7 @@ def _reason(job: Attributes, state: JobState) -> str:
     return str(_exception(job).get("note", "")) if state.final else ""
 
 
+@reading("flux", "states, nodes, cores and GPUs of 'flux resource list' expected")
 def parse_capabilities(text: str, *, site: str, queue: str, poll_s: float) -> Capabilities:
     """What ``flux resource list`` amounts to: lines of state, nodes, cores and GPUs.
 

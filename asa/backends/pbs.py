@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from asa.backends import batch
-from asa.backends.batch import Ask, Asking, ErrorPatterns, by_subprocess, of_known, table
+from asa.backends.batch import Ask, Asking, ErrorPatterns, by_subprocess, moment, of_known, reading, table
 from asa.core.clock import SystemClock
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.job import (
@@ -165,7 +165,7 @@ class Pbs:
     def _find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
         ids = [job for token in tokens for job in self._ask(["qselect", "-x", "-N", token]).split()]
         known = self._jobs(ids).items()
-        handles = (JobHandle(job_id, str(job["Job_Name"]), submit_time(job) or 0.0) for job_id, job in known)
+        handles = (JobHandle(job_id, str(job.get("Job_Name")), submit_time(job) or 0.0) for job_id, job in known)
         return batch.first_submitted(handles, tokens)
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
@@ -330,7 +330,7 @@ def local_time(at: float) -> str:
 Attributes = Mapping[str, Any]
 
 _SUFFIXES = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
-_MEMORY = re.compile(r"(\d+)\s*([kmgt]?b)?", re.IGNORECASE)
+_MEMORY = re.compile(r"(\d{1,18})\s*([kmgt]?b)?", re.IGNORECASE)
 _TERMINATED = 91
 """Substate of a job that was deleted."""
 _SIGNALLED = 256
@@ -339,10 +339,16 @@ _OUT_OF_WALLTIME, _OUT_OF_MEMORY = -29, (-26, -27)
 _WAITING, _RUNNING, _ENDED = frozenset("QHWTMB"), frozenset("RESU"), frozenset("FXC")
 
 
+_READABLE = "OpenPBS 14.1 or later expected, with 'qstat -f -F json'"
+
+
 def document(text: str, key: str) -> dict[str, Attributes]:
     """One table of what a PBS command printed with ``-F json``; {} when it has none."""
-    expected = "OpenPBS 14.1 or later expected, with 'qstat -f -F json'"
-    return table(text, lambda found: dict(found.get(key, {})), "PBS", expected)
+    return table(text, lambda found: _mappings(found.get(key, {})), "PBS", _READABLE)
+
+
+def _mappings(found: Any) -> dict[str, Attributes]:
+    return {name: item for name, item in found.items() if isinstance(item, Mapping)}
 
 
 def parse_job_id(text: str) -> str:
@@ -360,10 +366,11 @@ def parse_time(value: Any) -> float | None:
     (1479277336.0, None)
     """
     if isinstance(value, int | float):
-        return float(value)
+        return moment(value) if value else 0.0
     try:
-        return time.mktime(time.strptime(str(value), "%a %b %d %H:%M:%S %Y"))
-    except ValueError:
+        seconds = time.mktime(time.strptime(str(value), "%a %b %d %H:%M:%S %Y"))
+        return moment(seconds) if seconds else 0.0
+    except (ValueError, OverflowError):
         return None
 
 
@@ -377,7 +384,7 @@ def parse_duration(value: Any) -> float | None:
         total = 0.0
         for part in str(value).split(":"):
             total = 60 * total + float(part)
-        return total
+        return total if 0 <= total < math.inf else None
     except ValueError:
         return None
 
@@ -392,11 +399,13 @@ def parse_memory(value: Any) -> int | None:
     return int(match[1]) * _SUFFIXES[(match[2] or "b").lower()] if match else None
 
 
+@reading("PBS", _READABLE)
 def submit_time(job: Attributes) -> float | None:
     """When a job was submitted [s since the epoch]."""
     return parse_time(job.get("ctime"))
 
 
+@reading("PBS", _READABLE)
 def parse_status(handle: JobHandle, job: Attributes) -> JobStatus:
     """How a job stands that PBS knows."""
     state, code = _state(job)
@@ -487,7 +496,7 @@ def parse_cores(exec_vnode: str) -> int | None:
     return sum(map(int, _CPUS.findall(exec_vnode))) or None
 
 
-_CPUS = re.compile(r"\bncpus=(\d+)")
+_CPUS = re.compile(r"\bncpus=(\d{1,9})(?!\d)")
 _AWAY = ("down", "offline", "unknown", "stale", "provisioning")
 
 
@@ -496,6 +505,7 @@ def parse_server(text: str) -> tuple[str, Attributes]:
     return next(iter(document(text, "Server").items()), ("pbs", {}))
 
 
+@reading("PBS", _READABLE)
 def site_capabilities(
     name: str, queue: str, settings: Attributes, of_queue: Attributes, nodes: Iterable[Attributes], *, poll_s: float
 ) -> Capabilities:

@@ -18,7 +18,9 @@ MOST = 2**20
 """Most names that one list may stand for."""
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_RANGE = re.compile(r"(\d+)-(\d+)")
+_RANGE = re.compile(r"(\d{1,18})-(\d{1,18})", re.ASCII)
+_LONGEST = 255  # a host's name, in letters
+_SHOWN = 200
 
 
 class InvalidHostList(InvalidInput):
@@ -26,7 +28,7 @@ class InvalidHostList(InvalidInput):
 
     def __init__(self, text: str, problem: str) -> None:
         super().__init__(
-            f"host list {text!r}: {problem}: expected something like 'n[1-4,7],login', {MOST} names at most"
+            f"host list {text[:_SHOWN]!r}: {problem}: expected something like 'n[1-4,7],login', {MOST} names at most"
         )
 
 
@@ -55,6 +57,8 @@ def expand(text: str) -> tuple[str, ...]:
             raise InvalidHostList(text, "a name is missing")
         if any(sign in piece for piece in pieces[::2] for sign in "[]"):
             raise InvalidHostList(text, "brackets do not match")
+        if sum(map(len, pieces[::2])) > _LONGEST or len(pieces) > 2 * _LONGEST:
+            raise InvalidHostList(text, f"a name of more than {_LONGEST} letters")
         choices = [_inside(piece, text) if at % 2 else [piece] for at, piece in enumerate(pieces)]
         if len(names) + math.prod(map(len, choices)) > MOST:
             raise InvalidHostList(text, "too many names")
@@ -79,8 +83,8 @@ def _inside(piece: str, text: str) -> list[str]:
     for item in piece.split(","):
         found = _RANGE.fullmatch(item)
         if found is None:
-            if not item.isalnum():
-                raise InvalidHostList(text, f"{item!r} in brackets is no number, name or range")
+            if not item.isalnum() or len(item) > _LONGEST:
+                raise InvalidHostList(text, f"{item[:_SHOWN]!r} in brackets is no number, name or range")
             names.append(item)
             continue
         first, last = int(found[1]), int(found[2])

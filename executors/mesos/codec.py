@@ -59,7 +59,8 @@ def decode(body: bytes | bytearray | memoryview) -> Message:
     Raises
     ------
     BadMessage
-        When it is no JSON object, holds a number that JSON does not have, or is nested too deeply.
+        When it is no JSON object, holds a number that JSON does not have or a text that is none (half of a surrogate
+        pair), or is nested too deeply.
     """
     text = bytes(body)
     try:
@@ -68,9 +69,14 @@ def decode(body: bytes | bytearray | memoryview) -> Message:
             raise BadMessage(f"expected a JSON object, found {type(found).__name__}")
         if text.count(b"{") + text.count(b"[") > DEEPEST:
             _check_depth(found)
+        if b"\\ud" in text or b"\\uD" in text:
+            _UNESCAPED.encode(found).encode()
         return _without_nulls(found) if b"null" in text else found
     except RecursionError:
         raise BadMessage("the JSON object is nested too deeply") from None
+    except UnicodeEncodeError as error:
+        half = f"U+{ord(error.object[error.start]):04X}"
+        raise BadMessage(f"a text holds {half}, half of a surrogate pair, without its other half") from None
     except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are such
         raise error if isinstance(error, BadMessage) else BadMessage(f"no JSON: {error}") from None
 
@@ -87,6 +93,7 @@ def _finite(digits: str) -> float:
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
+_UNESCAPED = json.JSONEncoder(ensure_ascii=False)
 _DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite)
 
 

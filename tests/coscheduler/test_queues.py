@@ -6,6 +6,7 @@ import doctest
 import json
 import math
 import os
+import re
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -19,7 +20,7 @@ from asa.log.rundir import state_directory
 from coscheduler.cli import Cosched
 from coscheduler.compare import RULES, RuleComparison, RuleRow, compare
 from coscheduler.drive import drive
-from coscheduler.history import JobRun, Stay, ended
+from coscheduler.history import JobRun, SharedQueue, Stay, ended
 from coscheduler.nouns import SharedRun
 from coscheduler.queuefile import (
     NAME,
@@ -34,7 +35,7 @@ from coscheduler.queuefile import (
     read_commands,
     read_queue,
 )
-from coscheduler.run import figure
+from coscheduler.run import figure, summary
 from coscheduler.sharing.asax import AsaX
 from coscheduler.sharing.scavenger import ScavengerOptions
 from coscheduler.sharing.starter import Space, Static
@@ -268,6 +269,21 @@ def test_run(queue):
     assert guests and {"at", "job", "host", "share", "why"} <= set(guests[0])
     assert {"state", "votes", "weights", "mixture", "action"} == set(guests[0]["why"])
     assert "guest of" in found.text and "blast-64" in found.text
+
+
+def test_the_summary_is_in_units_that_suit_it():
+    """A queue of 16 s, of which nothing is known of how long its jobs run alone."""
+    runs = [
+        JobRun(name, "blast", 8, 140.0, 0.0, 1.0, 16.0, math.nan, 60.0, 120.0, 60.0, 2.0, (), 0, problem)
+        for name, problem in (("a", ""), ("b", "no"))
+    ]
+    text = summary(SharedQueue(8, tuple(runs)))
+    names, values = (re.split(r"\s{2,}", line.strip()) for line in text.splitlines())
+    assert dict(zip(names, values, strict=True)) == {
+        "jobs": "1", "mean wait": "1 s", "CPU utilisation [%]": "93.8", "mean response": "16 s", "makespan": "16 s",
+        "mean slowdown": "-", "over wall time [%]": "0",
+    }  # fmt: skip
+    assert summary(SharedQueue(8, (runs[1],))) == "no job has ended well"
 
 
 def test_run_remembers(queue, tmp_path):

@@ -16,7 +16,7 @@ from asa.core.decision import Start
 from asa.core.errors import IllegalDecision, InvalidInput, Starved, UnknownName
 from asa.log.database import LearnedStore
 from coscheduler.drive import Remembered, drive
-from coscheduler.history import SharedQueue
+from coscheduler.history import JobRun, SharedQueue
 from coscheduler.ledger import Ledger
 from coscheduler.nouns import (
     ALONE,
@@ -434,6 +434,30 @@ def demand(job, done):
             return phase.demand
         done -= phase.alone_s
     return math.nan
+
+
+def job_run(name, started, ended, alone_s=math.nan, problem=""):
+    return JobRun(
+        name, "blast", 4, 60.0, 0.0, started, ended, alone_s, 8.0, 4 * (ended - started), 8.0, 0.0, (), 0, problem
+    )
+
+
+def test_jobs_that_failed_count_in_no_mean():
+    well, failed = job_run("a", 2.0, 12.0, 5.0), job_run("b", 100.0, 200.0, problem="its node was lost")
+    found = SharedQueue(4, (well, failed)).metrics()
+    assert found | {"cpu_utilisation": 0.0} == SharedQueue(4, (well,)).metrics() | {
+        "cpu_utilisation": 0.0, "makespan_h": 200 / 3600,
+    }  # fmt: skip
+    assert found["cpu_utilisation"] == pytest.approx(16.0 / (4 * 200)), "what it has used was not idle"
+    assert SharedQueue(4, (failed,)).metrics() == {}
+
+
+def test_a_queue_that_took_no_time():
+    """The only node was lost before anything had run."""
+    lost = job_run("a", 0.0, 0.0, problem="its node was lost")
+    assert SharedQueue(4, (lost,)).metrics() == {} and SharedQueue(4, (lost,)).to_json()["jobs"][0]["slowdown"] is None
+    found = SharedQueue(4, (job_run("a", 0.0, 0.0, alone_s=0.0),)).metrics()
+    assert math.isnan(found["cpu_utilisation"]) and math.isnan(found["mean_slowdown"]) and found["makespan_h"] == 0
 
 
 def test_a_queue_of_which_nothing_has_ended():

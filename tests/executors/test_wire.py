@@ -1,6 +1,7 @@
 import json
 import os
 import pickle
+import random
 import socket
 import ssl
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asa.core.ports import RunContext
 from asa.security import ca
@@ -17,6 +20,7 @@ from asa.testing.executors import Bench
 from executors import wire
 from executors.hub import local
 from executors.wire import LARGEST, LARGEST_FIRST, Alive, Channel, Hello, RunOrders, frame, read
+from tests.mutation import garbled
 
 HELLO = Hello("a", "n1", 1, 2, 0, 0)
 
@@ -77,6 +81,32 @@ def test_another_version_is_refused_by_name(
     peer.sendall(wire.HEAD.pack(mark, version, 4) + b"none")
     with pytest.raises(ConnectionAbortedError, match=f"{said}.* this version of ASA reads {wire.WIRE_VERSION}"):
         channel.receive()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\0", b"\x80\x05.", b"cno.such\nmodule\n.", b"\x80\xff.", frame(HELLO)[wire.HEAD.size : -9], b"(" * 99]
+)
+def test_a_message_that_cannot_be_read_ends_the_connection(pair: tuple[Channel, socket.socket], body: bytes) -> None:
+    channel, peer = pair
+    peer.sendall(wire.HEAD.pack(wire.MARK, wire.WIRE_VERSION, len(body)) + body)
+    with pytest.raises(ConnectionAbortedError, match="cannot be read"):
+        channel.receive()
+
+
+@given(st.randoms(use_true_random=True))
+def test_lengths_that_are_damaged_are_waited_for_or_end_the_connection(rng: random.Random) -> None:
+    ours, theirs = socket.socketpair()
+    channel, size = Channel(ours), wire.HEAD.size
+    try:
+        for _ in range(10):
+            data = frame(HELLO)
+            theirs.sendall(garbled(data[:size], rng)[:size] + data[size : rng.randint(size, len(data))])
+            channel.receive()
+    except ConnectionAbortedError:
+        pass
+    finally:
+        ours.close()
+        theirs.close()
 
 
 def test_no_message_is_read_before_the_handshake_is_done() -> None:
@@ -163,6 +193,21 @@ def test_strangers_are_refused_and_disturb_no_node(remote: Bench, tmp_path: Path
         read_to_end(stream)
         stream.close()
     silent.close()
+
+
+def test_damaged_greetings_of_tls_disturb_no_node(remote: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    driver = remote.driver()
+    said = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), said, server_hostname=ca.DRIVER_NAME).do_handshake()
+    greeting = said.read()
+    for seed in range(100):
+        with stranger_of(remote) as stream, suppress(OSError):
+            stream.sendall(garbled(greeting, random.Random(seed)))
+    remote.node()
+    driver.launch(tasks.echo, [(1,)])
+    assert driver.values(1) == [1]
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_a_node_does_not_talk_to_another_runs_driver(remote: Bench, tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.web.protocol import (
@@ -20,6 +22,7 @@ from asa.web.protocol import (
     RequestReader,
     ResponseReader,
 )
+from tests.mutation import garbled, refused_or_read
 
 REQUESTS = (
     b"POST /a HTTP/1.1\r\nHost: h\r\nX: 1\r\nx: 2\r\nContent-Length: 5\r\n\r\nhello"
@@ -84,6 +87,39 @@ def test_however_bytes_arrive_the_responses_are_the_same_without_interim_ones(cu
 
 
 READERS = pytest.mark.parametrize("kind", [RequestReader, ResponseReader])
+
+
+def attempt(kind: type[MessageReader], rng: random.Random, count: int) -> None:
+    """Damaged messages are events, whatever they are, and no more is kept of them than was sent."""
+
+    def read(data: bytes) -> None:
+        reader, half = kind(), rng.randint(0, len(data))
+        events = [*reader.receive(data[:half]), *reader.receive(data[half:])]
+        assert len(events) <= len(data) + 1
+        assert sum(len(event.data) for event in events if isinstance(event, BodyData)) <= len(data)
+
+    for _ in range(count):
+        refused_or_read(read, garbled(REQUESTS if kind is RequestReader else RESPONSES, rng), _Nothing)
+
+
+class _Nothing(Exception):
+    """Is never raised."""
+
+
+@READERS
+@settings(max_examples=200)
+@given(rng=st.randoms(use_true_random=True))
+def test_damaged_messages_are_events(kind: type[MessageReader], rng: random.Random) -> None:
+    attempt(kind, rng, 10)
+
+
+@pytest.mark.slow
+@READERS
+def test_messages_damaged_a_hundred_thousand_times_are_events(kind: type[MessageReader]) -> None:
+    deadline = time.monotonic() + 300.0
+    for seed in range(10_000):
+        if time.monotonic() < deadline:
+            attempt(kind, random.Random(seed), 10)
 
 
 @READERS

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from asa.backends import batch
-from asa.backends.batch import Submitted, host_names, job_label, key
+from asa.backends.batch import Submitted, host_names, job_label, key, whole
 from asa.backends.slurm import array, commands, limits, words
 from asa.backends.slurm.commands import NOTHING, SlurmCommands, SlurmTransport
 from asa.backends.slurm.words import Flag, JobRecord, NodeGroup, SiteRefusal, SlurmOptions, VisibleJob
@@ -620,7 +620,7 @@ def site_capabilities(
     partition
         The partitions' names as jobs are given them.
     """
-    most = {item["PartitionName"]: int(n) for item in partitions if (n := item.get("MaxCPUsPerNode", "")).isdigit()}
+    most = {item["PartitionName"]: whole(item.get("MaxCPUsPerNode", "")) for item in partitions}
     own = [group for group in nodes if group.partition in {item["PartitionName"] for item in partitions}]
     usable = [replace(group, cores=min(group.cores, most.get(group.partition) or group.cores)) for group in own]
     largest = [size for item in partitions if (size := _largest(item, usable)) is not None]
@@ -660,9 +660,8 @@ def poll_interval(configuration: Mapping[str, str], wanted_s: float) -> float:
     kept_s = configuration.get("MinJobAge", "").split()
     store = configuration.get("AccountingStorageType", "unknown")  # without accounting "(null)" from 24.11 on: nothing
     accounted = store != "" and not store.endswith("/none")
-    if accounted or not kept_s or not kept_s[0].isdigit():
-        return wanted_s
-    return min(wanted_s, max(1.0, int(kept_s[0]) / 2))
+    kept = whole(kept_s[0]) if kept_s else None
+    return wanted_s if accounted or kept is None else min(wanted_s, max(1.0, kept / 2))
 
 
 def default_partition(partitions: Sequence[Mapping[str, str]]) -> str:
@@ -683,7 +682,8 @@ def chosen_partitions(partitions: Sequence[Mapping[str, str]], names: str) -> li
 def _largest(partition: Mapping[str, str], nodes: Iterable[NodeGroup]) -> Resources | None:
     """The largest job of one partition: its biggest nodes, as many as a job may have."""
     groups = sorted((g for g in nodes if g.partition == partition["PartitionName"]), key=lambda g: -g.cores)
-    left = int(limit) if (limit := partition.get("MaxNodes", "")).isdigit() else sum(g.count for g in groups)
+    limit = whole(partition.get("MaxNodes", ""))
+    left = sum(g.count for g in groups) if limit is None else limit
     cores = memory = gpus = used = 0
     for group in groups:
         taken = min(left, group.count)
@@ -789,7 +789,7 @@ def _divides(cores: int, nodes: int) -> int | None:
 
 
 def _job_number(key: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in key.split("_") if part.isdigit())
+    return tuple(number for part in key.split("_") if (number := whole(part)) is not None)
 
 
 # -- transport ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ The two halves in the middle are pure. Parsing is tolerant of what differs betwe
 
 from __future__ import annotations
 
-import math
+import logging
 import os
 import pwd
 import re
@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from asa.backends.batch import Asking, CommandError, by_subprocess, host_names, without
+from asa.backends.batch import Asking, CommandError, by_subprocess, host_names, moment, reading, whole, without
 from asa.backends.slurm import words
 from asa.backends.slurm.words import JobRecord, NodeGroup, VisibleJob
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.units import MIB, duration
+
+_log = logging.getLogger(__name__)
 
 
 class SlurmTransport(Protocol):
@@ -277,10 +279,13 @@ def on_cluster(argv: list[str], cluster: str | None) -> list[str]:
 
 NOTHING = ("", "N/A", "None", "Unknown", "(null)", "None assigned")
 _NO_LIMIT = ("UNLIMITED", "INFINITE", "NONE")
-_VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
-_GPUS = re.compile(r"gpu(?::([^:,()]+))?:(\d+)")
-_WALL_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
-_ELEMENTS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
+_GPUS = re.compile(r"gpu(?::([^:,()]+))?:(\d{1,9})(?!\d)")
+_WALL_TIME = re.compile(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})")
+_ELEMENTS = re.compile(r"(\d{1,18})(?:-(\d{1,18})(?::(\d{1,18}))?)?", re.ASCII)
+ELEMENTS_MOST = 100_000
+"""Of how many elements that one row stands for there are records; Slurm takes 1,000 an array unless sites change it."""
+
 _OTHER_CLUSTER = "CLUSTER: "  # heading of the answer about another cluster
 
 
@@ -309,7 +314,7 @@ def parse_job_id(text: str) -> str:
     """Id of the submitted job, from ``ID`` or ``ID;CLUSTER``."""
     lines = text.split()
     identity = lines[-1].partition(";")[0] if lines else ""  # a site's submit plugin may print lines before it
-    if not identity.isdigit():
+    if not (identity.isdecimal() and identity.isascii() and len(identity) < 20):
         raise BackendError(f"sbatch --parsable printed {text.strip()!r}: expected a job id")
     return identity
 
@@ -339,7 +344,7 @@ def _queued(job: Mapping[str, str]) -> JobRecord:
 
 def _key(job: Mapping[str, str]) -> str:
     array, index = job["ArrayJobID"], job["ArrayTaskID"]
-    return f"{array}_{index}" if index.isdigit() else array
+    return f"{array}_{index}" if whole(index) is not None else array
 
 
 def parse_visible(text: str) -> list[VisibleJob]:
@@ -397,7 +402,14 @@ def parse_elements(text: str) -> list[int]:
     """
     words = text.partition("%")[0].split(",")
     ranges = [match.groups() for match in map(_ELEMENTS.fullmatch, words) if match]
-    return [index for low, high, step in ranges for index in range(int(low), int(high or low) + 1, int(step or 1))]
+    found: list[int] = []
+    for low, high, step in ranges:
+        indices = range(int(low), int(high or low) + 1, int(step or 1) or 1)
+        if len(found) + len(indices) > ELEMENTS_MOST:
+            _log.warning("of the array elements %.100r only the first %d are looked at", text, ELEMENTS_MOST)
+            return [*found, *indices[: ELEMENTS_MOST - len(found)]]
+        found += indices
+    return found
 
 
 def _accounted(job: Mapping[str, str], key: str) -> JobRecord:
@@ -427,10 +439,11 @@ def parse_oneliners(text: str) -> list[dict[str, str]]:
     return [fields for fields in found if fields]
 
 
+@reading("sinfo", f"columns as --format={NODE_FORMAT!r} has them expected")
 def parse_nodes(text: str) -> list[NodeGroup]:
     """Groups of like nodes."""
     return [
-        NodeGroup(partition, int(count), int(cores), int(memory.rstrip("+")) * MIB, gpus, state, kinds)
+        NodeGroup(partition, int(count), int(cores.rstrip("+")), int(memory.rstrip("+")) * MIB, gpus, state, kinds)
         for partition, count, cores, memory, resources, state in _rows(text, "sinfo", 6)
         for gpus, kinds in [parse_gpus(resources)]
     ]
@@ -455,7 +468,7 @@ def parse_time(text: str) -> float | None:
         seconds = float(text)
     except ValueError:
         raise BackendError(f"Slurm printed the time {text!r}: expected seconds since the epoch") from None
-    return seconds if seconds > 0 and math.isfinite(seconds) else None
+    return moment(seconds)
 
 
 def parse_limit(text: str) -> float | None:
@@ -488,9 +501,11 @@ def parse_exit_status(text: str) -> int | None:
     [3, 137, 1, None]
     """
     code, colon, signal = text.partition(":")
-    if not code.isdigit() or (colon and not signal.isdigit()):
+    number, killed = whole(code), whole(signal) if colon else 0
+    if number is None or killed is None:
         return None
-    number, killed = (int(code), int(signal)) if colon else (int(code) >> 8, int(code) & 0x7F)
+    if not colon:
+        number, killed = number >> 8, number & 0x7F
     return 128 + killed if killed else number
 
 
@@ -499,10 +514,15 @@ def _jobs(text: str, command: str, fields: Sequence[str]) -> Iterator[dict[str, 
 
 
 def _rows(text: str, command: str, width: int) -> Iterator[list[str]]:
-    for line in text.splitlines():
+    some = False
+    for line in text.split("\n"):  # other signs at which Python would split may be part of names
         if not line.strip() or line.startswith(_OTHER_CLUSTER):
             continue
         row = line.split(DELIMITER, width - 1)
+        if some and len(row) <= 2:
+            _log.warning("%s: %.200r is passed over: the rest of a job's name, which has several lines", command, line)
+            continue
+        some = True
         if len(row) != width:
             raise BackendError(f"{command} printed {line!r}: expected {width} fields separated by {DELIMITER!r}")
         yield row
@@ -513,4 +533,5 @@ def _text(value: str) -> str:
 
 
 def _count(value: str, otherwise: int) -> int:
-    return int(value) if value.isdigit() else otherwise
+    found = whole(value)
+    return otherwise if found is None else found

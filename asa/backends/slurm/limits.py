@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
+from asa.backends.batch import whole
 from asa.backends.slurm.commands import parse_wall_time
 from asa.core.errors import BackendError
 from asa.core.job import JobRequest, Resources
@@ -166,8 +167,8 @@ def _limits(row: Mapping[str, str], names: Mapping[str, str], of: str) -> Iterat
         elif name == "MaxWall":
             if (most := parse_wall_time(text)) is not None:
                 yield Limit(name, "", most, text, of)
-        elif text.isdigit():
-            yield Limit(name, "", float(text), text, of)
+        elif (number := whole(text)) is not None:
+            yield Limit(name, "", float(number), text, of)
 
 
 def _amount(text: str, tres: str) -> float:
@@ -178,9 +179,10 @@ def _amount(text: str, tres: str) -> float:
     """
     unit = _BYTES.get(text[-1:].upper(), 0)
     try:
-        return float(text[:-1]) * unit if unit else float(text) * (MIB if tres == "mem" else 1)
+        found = float(text[:-1]) * unit if unit else float(text) * (MIB if tres == "mem" else 1)
     except ValueError:
         return math.inf
+    return found if found >= 0 else math.inf  # nor is it a number
 
 
 def most_jobs(limits: Iterable[Limit]) -> int | None:

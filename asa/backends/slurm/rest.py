@@ -571,10 +571,10 @@ def expiry(token: str) -> float | None:
     >>> expiry("eyJhbGciOiJIUzI1NiJ9.eyJleHAiOjE3MDAwMDAwMDB9.c2lnbmF0dXJl")
     1700000000.0
     """
-    claims = token.split(".")[1]
     try:
+        claims = token.split(".")[1]
         return float(json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["exp"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
         return None
 
 

@@ -6,12 +6,11 @@ Written for v0.0.38 (Slurm 22.05) and v0.0.40 to v0.0.45 (23.11 to 26.05), where
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from asa.backends.batch import host_names
+from asa.backends.batch import host_names, load_json, moment, reading
 from asa.backends.slurm import commands, words
 from asa.backends.slurm.words import JobRecord, NodeGroup, SiteRefusal, VisibleJob
 from asa.core.errors import BackendError
@@ -30,6 +29,9 @@ _CANNOT_PARSE = 9001
 _UNAUTHORIZED = (401, 403, 511)  # the last is 24.11's
 _OVERLOADED = (408, 429, 502, 503, 504)
 _SHOWN = 200  # letters of an answer that is no JSON
+
+
+_answers = reading("slurmrestd", "answers as v0.0.38 to v0.0.45 of its interface have them expected")
 
 
 class NoSuchPage(BackendError):
@@ -52,6 +54,7 @@ class Denied(SiteRefusal):
         self.numbers = numbers
 
 
+@_answers
 def content(status: int, text: str, asked: str) -> Mapping[str, Any]:
     """The JSON object of an answer; `status` is HTTP's, `asked` the question, for messages.
 
@@ -59,8 +62,8 @@ def content(status: int, text: str, asked: str) -> Mapping[str, Any]:
     ``transient`` when the same call may be made again later.
     """
     try:
-        answer = json.loads(text)
-    except ValueError:
+        answer = load_json(text)
+    except (ValueError, RecursionError):
         answer = None
     errors = _errors(answer) if isinstance(answer, dict) else []
     if status in _UNAUTHORIZED:
@@ -86,6 +89,7 @@ def _errors(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [error for error in found if _error_number(error) or _error_words(error)]
 
 
+@_answers
 def warnings(answer: Mapping[str, Any]) -> list[str]:
     """What slurmrestd did not understand of a question, or could not tell."""
     return [f"{item.get('source', '')}: {item.get('description', '')}" for item in answer.get("warnings") or ()]
@@ -129,9 +133,11 @@ def _error_words(error: Mapping[str, Any]) -> str:
 # -- records -----------------------------------------------------------------------------------------------------------
 
 _INFINITE = -1
+_NUMBER_MOST = 10**18
 _NO_TIME = 2**32 - 2  # what the accounting has where there is no time, or no end of it
 
 
+@_answers
 def version(answer: Mapping[str, Any]) -> tuple[int, ...]:
     """Slurm's version, from the answer to any question."""
     meta = answer.get("meta") or {}
@@ -142,11 +148,13 @@ def version(answer: Mapping[str, Any]) -> tuple[int, ...]:
         raise BackendError(f"slurmrestd says {meta!r} of itself: expected Slurm's version") from None
 
 
+@_answers
 def hosts(answer: Mapping[str, Any]) -> list[str]:
     """Machines of the controllers, from the answer to ``ping``."""
     return [str(item["hostname"]) for item in answer.get("pings") or () if item.get("hostname")]
 
 
+@_answers
 def queue(answer: Mapping[str, Any], user: str) -> list[JobRecord]:
     """One user's jobs in the controller's queue."""
     jobs = [job for job in answer.get("jobs") or () if str(job.get("user_name")) == user]
@@ -181,6 +189,7 @@ def _queued(job: Mapping[str, Any], key: str) -> JobRecord:
     )
 
 
+@_answers
 def visible_jobs(answer: Mapping[str, Any]) -> list[VisibleJob]:
     """Anybody's jobs in the controller's queue."""
     return [_visible(job, key) for job in answer.get("jobs") or () for key in _keys(job)]
@@ -206,6 +215,7 @@ def _visible(job: Mapping[str, Any], key: str) -> VisibleJob:
     )
 
 
+@_answers
 def accounting(answer: Mapping[str, Any], user: str) -> list[JobRecord]:
     """One user's jobs in the accounting.
 
@@ -239,6 +249,7 @@ def _allocated_cpus(job: Mapping[str, Any]) -> int | None:
     return next((_number(item.get("count")) or None for item in found), None)
 
 
+@_answers
 def partitions(answer: Mapping[str, Any]) -> list[dict[str, str]]:
     """Settings of each partition, in scontrol's words.
 
@@ -267,6 +278,7 @@ def _partition(item: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in settings.items() if value}
 
 
+@_answers
 def nodes(answer: Mapping[str, Any], names: Sequence[str]) -> list[NodeGroup]:
     """Groups of like nodes of these partitions."""
     groups = Counter(
@@ -305,12 +317,12 @@ def _number(value: Any) -> int | None:
         if value.get("infinite"):
             return _INFINITE
         value = value.get("number") if value.get("set") else None
-    return int(value) if isinstance(value, int | float) else None
+    return int(value) if isinstance(value, int | float) and abs(value) < _NUMBER_MOST else None
 
 
 def _time(value: Any) -> float | None:
     seconds = _number(value)
-    return float(seconds) if seconds and 0 < seconds < _NO_TIME else None
+    return moment(seconds) if seconds and seconds < _NO_TIME else None
 
 
 def _text(value: Any) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from asa.backends.batch import CommandError, ErrorPatterns, job_label, key
+from asa.backends.batch import CommandError, ErrorPatterns, job_label, key, whole
 from asa.backends.batch import SiteRefusal as SiteRefusal
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobRequest, JobState, JobStatus, Resources
@@ -156,7 +156,7 @@ def match(handles: Sequence[JobHandle], records: Iterable[JobRecord]) -> dict[Jo
 def handle_of(record: JobRecord) -> JobHandle:
     """A handle on the job that a record is of."""
     job_id, _, index = record.key.partition("_")
-    return JobHandle(job_id, record.name, record.submitted, int(index) if index else None)
+    return JobHandle(job_id, record.name, record.submitted, whole(index))
 
 
 # -- states ------------------------------------------------------------------------------------------------------------

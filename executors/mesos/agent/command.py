@@ -80,6 +80,8 @@ class AgentCommand:
         parser.add_argument("--margin", type=float, metavar="S", help=margin)
         parser.add_argument("--name", help="the node's name (Slurm's, or the host's)")
         parser.add_argument("--work", type=Path, metavar="DIR", help="directory on a local disk (a temporary one)")
+        fetched = "bytes that a task may have copied into its sandbox, all files together (2 GiB)"
+        parser.add_argument("--fetch-most", type=int, metavar="BYTES", help=fetched)
         parser.add_argument("--quotas", help="how CPU limits are kept, as `asa doctor` calls it, or none (the best)")
         parser.add_argument("--host", help="address on which operators are listened to (all; without TLS, loopback)")
         parser.add_argument("--port", type=int, default=0, help="port for operators (any)")
@@ -100,6 +102,8 @@ class AgentCommand:
 
             text = f"no pool was made in {directory.path} for {options.patience:g} s: asa master makes one"
             return CommandResult({"master": None}, text, NO_MASTER)
+        if options.fetch_most is not None and options.fetch_most < 0:
+            raise InvalidInput(f"--fetch-most {options.fetch_most}: expected a number of bytes, 0 for no files")
         name, key, held = _hold(options)
         given = agent_options(options, name)
         sweep()
@@ -107,6 +111,7 @@ class AgentCommand:
             with ThreadPoolExecutor(1) as beside:  # to try them is to wait for the kernel, mostly
                 trying = beside.submit(copy_context().run, _quotas, options, key, given.resources.scalar("cpus"))
                 from executors.mesos.agent.service import NO_MASTER, AgentService
+                from executors.mesos.agent.storage import FETCH_MOST
 
                 gc.enable()  # what has been loaded stays: a batch job's agent has not had it looked through
                 quotas = trying.result()
@@ -129,6 +134,7 @@ class AgentCommand:
             orphan_grace_s=options.orphan_grace,
             space="" if isinstance(quotas, Unlimited) else _space(key),
             released=options.released,
+            fetch_most=FETCH_MOST if options.fetch_most is None else options.fetch_most,
             shim=self._shim,
         )
         code, number = _run(service, f"agent {name}", quotas.name)
@@ -157,14 +163,14 @@ def _hold(options: argparse.Namespace) -> tuple[str, str, WorkDirectory]:
     Another agent of the same job may work on this machine: where Flux has several brokers on one host, each of them is
     a node. Then the name gets the task's rank.
     """
-    from executors.mesos.agent.storage import WorkDirectory
+    from executors.mesos.agent.storage import WorkDirectory, own_place
 
     scratch, prefix = _directories()
     names = [options.name] if options.name else node.names(os.environ)
     while True:
         name = names.pop(0)
         key = directory_key(options, name)
-        held = WorkDirectory((options.work or scratch / f"{prefix}{key}").absolute())
+        held = WorkDirectory((options.work or own_place(scratch / f"{prefix}{key}")).absolute())
         try:
             held.hold()
             return name, key, held
@@ -326,10 +332,15 @@ def parse_attributes(pairs: Sequence[str]) -> list[Message]:
     found = []
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not name or not equals:
+        if not name or not equals or not _is_text(pair):
             raise InvalidInput(f"--attribute {pair!r}: expected NAME=VALUE")
         found.append({"name": name, "type": "TEXT", "text": {"value": value}})
     return found
+
+
+def _is_text(given: str) -> bool:
+    """Whether it was valid UTF-8: other bytes of the command line are no text that messages could have."""
+    return given.encode(errors="replace") == given.encode(errors="surrogatepass")
 
 
 def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from executors.mesos.agent.state import (
     ToMaster,
     WeighCpu,
 )
+from executors.mesos.agent.storage import FETCH_MOST
 from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import Message
 from executors.mesos.commit import GroupCommit, Parcel
@@ -55,6 +56,7 @@ class AgentEngine:
         lock: Path,
         orphans: OrphanPolicy,
         patience_s: float,
+        fetch_most: int = FETCH_MOST,
         over: Path | None = None,
     ) -> None:
         self._machine = machine
@@ -70,7 +72,9 @@ class AgentEngine:
             patience_s=patience_s,
             over=over,
         )
-        self.containers = NodeContainers(quotas, run, lock, orphans, started=self.started, exited=self.exited)
+        self.containers = NodeContainers(
+            quotas, run, lock, orphans, started=self.started, exited=self.exited, fetch_most=fetch_most
+        )
         self.streams: dict[str, ResponseStream] = {}
         """Open streams of executors, by id."""
         self.ended: asyncio.Future[int] = self._loop.create_future()

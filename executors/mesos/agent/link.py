@@ -346,8 +346,10 @@ class MasterLink:
                 except _Unreachable as error:
                     self.problem = str(error)
         except (OSError, TimeoutError, BadMessage, IndexError) as error:
+            before = self.problem
             self.problem = f"the connection to the master broke: {str(error) or type(error).__name__}"
-            _log.info("%s", self.problem)
+            refused = isinstance(error, ConnectionRefusedError) and self.problem != before
+            _log.log(logging.WARNING if refused else logging.INFO, "%s", self.problem)
         finally:
             self._connecting = False
             self._unsent.clear()

@@ -12,8 +12,9 @@ import os
 import shutil
 import socket
 import stat
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
@@ -96,6 +97,22 @@ class WorkDirectory:
         return found
 
 
+def own_place(path: Path) -> Path:
+    """`path`, or where another user has taken that name one beside it that cannot be predicted: the same each time."""
+    try:
+        if path.lstat().st_uid == os.geteuid():
+            return path
+    except OSError:  # `hold` says what is wrong, if anything is
+        return path
+    for other in sorted(path.parent.glob(f"{path.name}.*")):
+        with suppress(StateError):
+            return check_private(other, stat.S_IFDIR)
+    try:
+        return Path(tempfile.mkdtemp("", f"{path.name}.", path.parent))
+    except OSError as error:
+        raise cannot("make a directory in", path.parent, error) from error
+
+
 def remove_abandoned(parent: Path, prefix: str) -> list[Path]:
     """Remove work directories of our own user that agents have left which were killed; those that were removed.
 
@@ -147,29 +164,93 @@ PIECE_MOST = 1 << 20
 """Most bytes that one answer has of a file."""
 ENTRIES_MOST = 10_000
 """Most entries of a directory that are listed."""
+FETCH_MOST = 2 << 30
+"""Most bytes that are copied into one sandbox, by default; as much as Mesos' agents keep of what they fetch."""
+_CHUNK = 1 << 20
+_ENTRY = 4096
+"""What an entry of a directory counts for at least [bytes]."""
 
 
-def make_sandbox(path: Path, files: Sequence[SandboxFile]) -> None:
-    """Make a sandbox, mode 0700, and copy files and directories into it.
+def make_sandbox(
+    path: Path, files: Sequence[SandboxFile], most: int = FETCH_MOST, ended: Callable[[], bool] = lambda: False
+) -> None:
+    """Make a sandbox, mode 0700, and copy regular files, and directories of such, into it.
+
+    Parameters
+    ----------
+    most
+        So many bytes at most, all together.
+    ended
+        Whether nobody needs it any more: then no more is copied.
 
     Raises
     ------
     StateError
-        When that cannot be done; the text says why.
+        When that cannot be done, or it has ended; the text says why.
     """
     private_directory(path)
+    copying = _Copying(most, ended)
     for file in files:
         target = path / file.name
         try:
             if os.path.isdir(file.source):
-                shutil.copytree(file.source, target, symlinks=True, dirs_exist_ok=True)
+                shutil.copytree(
+                    file.source, target, symlinks=True, dirs_exist_ok=True,
+                    ignore=copying.enter, copy_function=copying.copy,
+                )  # fmt: skip
             else:
-                shutil.copyfile(file.source, target)
-                shutil.copymode(file.source, target)
+                copying.copy(file.source, str(target))
                 if file.executable:
                     target.chmod(target.stat().st_mode | stat.S_IXUSR)
-        except (OSError, shutil.Error) as error:
-            raise StateError(f"cannot copy {file.source} into the sandbox: {error}") from error
+        except (OSError, shutil.Error, RecursionError, StateError) as error:
+            with suppress(OSError):  # half of it is of no use, and takes room
+                shutil.rmtree(target) if target.is_dir() else target.unlink()
+            raise StateError(f"cannot copy {file.source} into the sandbox: {error!s:.1000}") from error
+
+
+class _Copying:
+    """Copies files until they are too large together, or nobody needs them any more."""
+
+    def __init__(self, most: int, ended: Callable[[], bool]) -> None:
+        self._most, self._left, self._ended = most, most, ended
+
+    def enter(self, directory: str, names: list[str]) -> tuple[str, ...]:
+        self._count(_ENTRY * len(names))
+        return ()
+
+    def copy(self, source: str, target: str) -> None:
+        # A named pipe would keep us waiting for its writer: none is waited for.
+        with open(source, "rb", buffering=0, opener=_without_waiting) as read:
+            found = os.fstat(read.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise StateError(f"{source} is no regular file")
+            self._check(found.st_size)  # what is seen to be too large is not begun
+            with open(target, "wb", opener=_not_through_links) as written:
+                while chunk := read.read(_CHUNK):
+                    self._count(len(chunk))
+                    written.write(chunk)
+                os.fchmod(written.fileno(), stat.S_IMODE(found.st_mode))
+
+    def _count(self, size: int) -> None:
+        self._check(size)
+        self._left -= size
+
+    def _check(self, size: int) -> None:
+        if self._ended():
+            raise StateError("its container was asked to end")
+        if size > self._left:
+            raise StateError(
+                f"more than {self._most} bytes would be copied: have the task read it where it is, or start the agent "
+                "with a larger --fetch-most"
+            )
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _not_through_links(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def read_file(root: Path, path: str, offset: int, length: int) -> tuple[bytes, int]:

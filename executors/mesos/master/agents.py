@@ -111,8 +111,11 @@ def register(core: Core, item: Message, stream: str) -> None:
     ------
     BadMessage
         When it is malformed; nothing has changed then.
+    HTTPError
+        409 while another agent offers the same node.
     """
     claim = _checked(item)
+    _check_single(core, claim)
     if claim.id in core.state.gone:
         _log.info("agent %s was given up: it is refused", claim.id)
         core.send(stream, message("SHUTDOWN", message="this agent was given up: it may come back under a new id only"))
@@ -136,6 +139,19 @@ def register(core: Core, item: Message, stream: str) -> None:
     if core.state.operators and not is_listed:
         core.publish(message("AGENT_ADDED", agent=views.agent(agent, core.state)))
     go_on_draining(core, agent)
+
+
+def _check_single(core: Core, claim: Claim) -> None:
+    """Agents of several allocations on one node differ in their attributes, which name the allocation."""
+    for agent in core.state.agents.values():
+        if agent.stream is None or agent.id == claim.id or agent.hostname != claim.info["hostname"]:
+            continue
+        if agent.info.get("attributes", []) == claim.info.get("attributes", []):
+            raise HTTPError(
+                409,
+                f"agent {agent.id} has this name and these attributes, {agent.hostname!r:.100}, and is connected: the "
+                "node would be offered twice. Stop that one first, or give this one another --name or --attribute",
+            )
 
 
 def _how(agent: AgentRecord) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import Any
 
 from asa.web.errors import HTTPError
@@ -16,6 +15,7 @@ from executors.mesos.messages import TERMINAL, field, identity, message, value_o
 _log = logging.getLogger(__name__)
 
 FAILOVER_MOST_S = 10 * 365 * 86400.0
+_DURATION_MOST_S = 2**63 / 1e9  # what Mesos' durations hold
 _ID_MOST = 255
 HISTORIES_MOST = 50
 """Of how many removed frameworks the tasks are remembered."""
@@ -52,6 +52,8 @@ def subscribe(core: Core, call: Message, principal: str | None, stream: str) -> 
         quiet = suppressed(call["subscribe"], frozenset(found["roles"]))
         if known is not None and principal is not None and known.principal not in (None, principal):
             raise BadMessage(f"framework {known.id!r} belongs to another principal")
+        if known is not None and not core.state.options.authenticated:
+            _check_successor(known, claimed)
     except BadMessage as error:
         _log.info("framework %s is refused: %s", framework_id or own_id or "without an id", error)
         core.send(stream, message("ERROR", message=str(error)))
@@ -79,6 +81,17 @@ def subscribe(core: Core, call: Message, principal: str | None, stream: str) -> 
         _welcome(core, known, stream, quiet)
         _publish(core, known)
         _resend(core, known)
+
+
+def _check_successor(known: FrameworkRecord, claimed: str | None) -> None:
+    """Whether a scheduler that has shown no credentials may go on with a framework."""
+    if known.stream is not None:
+        raise BadMessage(
+            f"framework {known.id!r} has a scheduler, which is connected: without authentication no other one takes it "
+            "over before that has gone"
+        )
+    if claimed != known.info.get("principal"):
+        raise BadMessage(f"framework {known.id!r} belongs to another principal")
 
 
 def _new_id(core: Core) -> str:
@@ -309,8 +322,10 @@ def adopted_info(info: Message) -> Message:
 
 def _check_shape(info: Message) -> None:
     failover_s: float = field(info, "failover_timeout", float, 0.0)
-    if not 0 <= failover_s < math.inf:
-        raise BadMessage(f"'failover_timeout' must be a duration in seconds, found {failover_s}")
+    if not 0 <= failover_s < _DURATION_MOST_S:
+        raise BadMessage(
+            f"'failover_timeout' must be a duration in seconds below {_DURATION_MOST_S:.4g}, found {failover_s}"
+        )
     for item in field(info, "capabilities", list, []):
         field({"capabilities": item}, "capabilities.type", str)
 

@@ -233,8 +233,9 @@ def _task_launch(
     if not resources:
         raise BadMessage("Task uses no resources")
     _check_limits(info, resources)
-    if field(info, "kill_policy.grace_period.nanoseconds", int, 0) < 0:
-        raise BadMessage("Task's 'kill_policy.grace_period' must not be negative")
+    for name in ("kill_policy.grace_period", "max_completion_time"):
+        if field(info, f"{name}.nanoseconds", int, 0) < 0:
+            raise BadMessage(f"Task's {name!r} must not be negative")
     info = info | {"resources": to_json(resources, site.role)}
     kept = {name: item for name, item in info.items() if name != "data"}
     named = None if executor is None else executor.id

@@ -433,7 +433,7 @@ class MasterService:
         context = self._directory.server_context(MASTER_NAME) if self._tls else None
         alone = is_loopback(self._host)
         hosts = (self._host,) if self._host else own_hosts()
-        options = replace(self._options, hostname=hosts[0], port=port)
+        options = replace(self._options, hostname=hosts[0], port=port, authenticated=self._authenticate)
         access = TokenAccess(self._directory, required=self._authenticate)
         names = host_names(hosts if alone else (*hosts, *own_hosts()))
         machine = _recovered(journal, options)

@@ -34,6 +34,9 @@ class MasterOptions:
         How many offers one OFFERS event has at most: clients parse large ones slowly.
     user
         The only user whose frameworks and tasks are taken; None for any name.
+    authenticated
+        Whether it is known who calls. Else a framework goes over to another scheduler only once its own is gone, and
+        only to one that names the same principal.
     """
 
     hostname: str = "127.0.0.1"
@@ -46,6 +49,7 @@ class MasterOptions:
     offer_timeout_s: float | None = None
     offers_most: int = 200
     user: str | None = None
+    authenticated: bool = True
 
 
 @dataclass(eq=False, slots=True)

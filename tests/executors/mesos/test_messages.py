@@ -6,12 +6,13 @@ import itertools
 import json
 import random
 import re
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import executors.mesos
@@ -31,6 +32,7 @@ from executors.mesos.messages import (
 )
 from tests.executors.mesos.oracle import API, check, made
 from tests.executors.mesos.proto_table import PLAIN, ROOTS, lines
+from tests.mutation import changed, garbled, refused_or_read
 
 # ---------------------------------------------------------------------- codec
 
@@ -95,6 +97,9 @@ def test_nulls_are_left_out_and_nothing_else_is() -> None:
         b"\xff",
         b'{"a":' * 100_000,
         b'"text"',
+        rb'{"a": "\ud800"}',
+        rb'{"a": {"\uDFFF": 1}}',
+        b'{"a": ' + b"9" * 5000 + b"}",
     ],
 )
 def test_what_is_no_message_is_said_to_be_none(body: bytes) -> None:
@@ -106,6 +111,39 @@ def test_what_is_no_message_is_said_to_be_none(body: bytes) -> None:
 def test_nothing_else_than_bad_message_is_raised(noise: bytes) -> None:
     with suppress(BadMessage):
         assert all(isinstance(message, dict) for message in Records(largest=100).feed(noise))
+
+
+def attempt(rng: random.Random, count: int) -> None:
+    """Damaged streams, and damaged messages in sound ones: what is read can be written, in ASCII and in UTF-8."""
+
+    def read(data: bytes) -> None:
+        for found in Records().feed(data):
+            encode(found)
+            json.dumps(found, ensure_ascii=False).encode()
+
+    for _ in range(count):
+        data = GOLDEN[rng.choice(list(GOLDEN))]
+        refused_or_read(read, garbled(data, rng), BadMessage)
+        one = json.dumps(changed(rng.choice(apart(data)), rng)).encode()
+        refused_or_read(read, b"%d\n%b" % (len(one), one), BadMessage)
+
+
+@settings(max_examples=200)
+@given(st.randoms(use_true_random=True))
+def test_what_was_damaged_is_read_or_refused(rng: random.Random) -> None:
+    attempt(rng, 10)
+
+
+@pytest.mark.slow
+def test_what_was_damaged_a_hundred_thousand_times() -> None:
+    deadline = time.monotonic() + 300.0
+    for seed in range(5_000):
+        if time.monotonic() < deadline:
+            attempt(random.Random(seed), 10)
+
+
+def test_a_pair_of_surrogates_is_a_letter() -> None:
+    assert decode(rb'{"a": "\ud83d\ude00"}') == {"a": "\U0001f600"}
 
 
 @pytest.mark.parametrize("stream", [b"x\n{}", b"-1\n{}", b"101\n", b"99999999999999999999", b"\n{}", b" 2\n{}"])

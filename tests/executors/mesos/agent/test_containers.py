@@ -26,7 +26,7 @@ from executors.cgroup.kernel import V1
 from executors.mesos.agent.containers import NodeContainers, SessionGroup, Unlimited
 from executors.mesos.agent.shim import ForkedShim, advice, birth_of, process_file, status_file
 from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec, SandboxFile
-from executors.mesos.agent.storage import WorkDirectory, make_sandbox, remove_abandoned
+from executors.mesos.agent.storage import WorkDirectory, make_sandbox, own_place, remove_abandoned
 from tests.executors.mesos.agent.contained import PATIENCE_S, Heard, Place, Victims, alive, play, shim_of
 from tests.waiting import until
 
@@ -546,6 +546,69 @@ def test_files_and_directories_are_copied(tmp_path: Path) -> None:
 def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
     with pytest.raises(StateError, match=f"cannot copy {tmp_path}/missing into the sandbox: .*No such file"):
         make_sandbox(tmp_path / "box", [SandboxFile(f"{tmp_path}/missing", "a", False)])
+
+
+def test_only_regular_files_are_copied_and_not_too_much(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "tree").mkdir()
+    os.mkfifo(tmp_path / "tree" / "pipe")
+    (tmp_path / "many").mkdir()
+    for number in range(3):
+        (tmp_path / "many" / str(number)).touch()
+    (tmp_path / "large").write_bytes(b"")
+    os.truncate(tmp_path / "large", 10_001)
+    (tmp_path / "fits").write_bytes(b"x" * 10_000)
+    for source in ("/dev/zero", "/dev/stdin", str(tmp_path / "pipe"), str(tmp_path / "tree")):
+        with pytest.raises(StateError, match=r"is no regular file"):
+            make_sandbox(tmp_path / "box", [SandboxFile(source, "a")], most=10_000)
+    for name in ("large", "many"):
+        with pytest.raises(StateError, match=rf"cannot copy {tmp_path}/{name} .*more than 10000 bytes.*--fetch-most"):
+            make_sandbox(tmp_path / "box", [SandboxFile(str(tmp_path / name), "a")], most=10_000)
+    twice = [SandboxFile(str(tmp_path / "fits"), name) for name in ("a", "b")]
+    with pytest.raises(StateError, match="more than 10000 bytes"):
+        make_sandbox(tmp_path / "box", twice, most=10_000)
+    assert sorted(path.name for path in (tmp_path / "box").iterdir()) == ["a"]
+
+
+@pytest.mark.parametrize("by", ["stop", "close"])
+def test_what_is_being_copied_ends_with_its_container(place: Place, by: str) -> None:
+    source = place.path / "source"
+    source.touch()
+    os.truncate(source, 2 << 30)  # it takes no room
+
+    async def story(containers: NodeContainers, heard: Heard) -> None:
+        spec = place.container("c1", "/bin/true")._replace(files=(SandboxFile(str(source), "copy"),))
+        containers.start(spec)
+        copy = Path(spec.sandbox, "copy")
+        await asyncio.to_thread(until, copy.exists)
+        if by == "stop":
+            containers.stop("c1", 60.0)
+        else:
+            await containers.close()
+        code, reason = await heard.end_of("c1")
+        assert code is None and "its container was asked to end" in reason
+        assert not copy.exists()
+
+    play(place, story)
+
+
+def test_another_user_cannot_take_the_name_of_a_work_directory(tmp_path: Path) -> None:
+    plain = tmp_path / f"{PREFIX}key"
+    assert own_place(plain) == plain
+    plain.mkdir(0o700)
+    assert own_place(plain) == plain
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a directory of another user")
+    os.chown(plain, 54321, -1)
+    place = own_place(plain)
+    assert place.parent == tmp_path and place != plain and place.name.startswith(PREFIX)
+    for taken in (f"{plain}.", f"{plain}.zzz"):
+        os.mkdir(taken)
+        os.chown(taken, 54321, -1)
+    assert own_place(plain) == place, "started again, it finds its containers"
+    directory = WorkDirectory(place)
+    directory.hold()
+    directory.release()
 
 
 @pytest.mark.parametrize(("number", "says"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.ENOENT, False)])

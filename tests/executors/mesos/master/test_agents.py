@@ -90,6 +90,20 @@ def test_a_malformed_agent_is_refused_and_changes_nothing(item: Message) -> None
     assert not world.state.agents and not world.state.recovered and not world.state.streams and not world.state.serial
 
 
+def test_a_node_is_not_offered_twice() -> None:
+    world = World()
+    agent = world.agent()
+    info: Message = {"hostname": "n1", "port": 5052, "resources": to_json(scalars(cpus=1))}
+    with pytest.raises(HTTPError, match=rf"agent {agent} has this name .*'n1'.*--name or --attribute") as caught:
+        world.agent(agent_info=info)
+    assert caught.value.status == 409 and [*world.state.agents] == [agent]
+    allocation = {"name": "allocation", "type": "TEXT", "text": {"value": "2"}}
+    assert world.agent(agent_info=info | {"attributes": [allocation]}) != agent, "two allocations share the node"
+    assert world.agent(agent) == agent
+    world.cut(agent)
+    assert world.agent(agent_info=info) in world.state.agents
+
+
 def test_pings_are_answered_or_the_agent_is_given_up() -> None:
     world, agent, framework = running()
     world.sleep(20, answer=False)

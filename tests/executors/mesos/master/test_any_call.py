@@ -186,6 +186,7 @@ GARBAGE = st.one_of(
     st.integers(),
     st.floats(allow_nan=False, allow_infinity=False),
     st.sampled_from(["", "*", "..", "Infinity", "-1", "TASK_LOST", "a b", "M-S1", "M-0001", "DEFAULT", "x" * 300]),
+    st.sampled_from([1e308, -1, 10**400, -(10**400), "1e999", "9" * 5000, [[[[[]]]]]]),
     st.sampled_from([[], {}, [[]], [{}], {"value": {}}, {"value": "x"}, {"value": 1e300}, [None], {"type": "SET"}]),
 )
 

@@ -38,6 +38,7 @@ def test_a_new_framework_gets_an_id_a_heartbeat_and_offers() -> None:
         ({"roles": [["a"]], "capabilities": [MULTI]}, "text"),
         ({"failover_timeout": -1}, "failover_timeout"),
         ({"failover_timeout": "Infinity"}, "failover_timeout"),
+        ({"failover_timeout": 1e308}, "failover_timeout"),
         ({"capabilities": ["x"]}, "capabilities"),
         ({"capabilities": {}}, "capabilities"),
         ({"user": 7}, "user"),
@@ -116,6 +117,19 @@ def test_another_scheduler_takes_over() -> None:
     assert not first & world.state.offers.keys()
     world.do(world.master.closed(old, world.now))  # the server notices late
     assert world.state.frameworks[framework].stream is not None
+
+
+def test_without_authentication_a_framework_is_not_taken_from_its_scheduler() -> None:
+    world = World(authenticated=False)
+    framework = world.subscribe(principal="me")
+    own = world.stream_of[framework]
+    assert "has a scheduler" in errors(world, world.subscribe(framework, principal="me"))[0]
+    world.stream_of[framework] = own
+    assert own in world.open and world.state.frameworks[framework].stream == own
+    world.cut(framework)
+    for other in ({}, {"principal": "you"}):
+        assert "another principal" in errors(world, world.subscribe(framework, **other))[0]
+    assert world.subscribe(framework, principal="me") == framework
 
 
 def test_an_acknowledged_update_is_not_sent_again() -> None:

@@ -186,6 +186,7 @@ BAD = [
     ({"limits": {"ports": {"value": 3}}}, "ports"),
     ({"limits": []}, "limits"),
     ({"kill_policy": {"grace_period": {"nanoseconds": -1}}}, "kill_policy"),
+    ({"max_completion_time": {"nanoseconds": -1}}, "max_completion_time"),
     ({"command": None, "executor": executor_info("e", framework_id=identity("F9"))}, "'F9'"),
     ({"command": None, "executor": executor_info("e/e")}, "ExecutorID"),
     ({"command": None, "executor": executor_info("e", 9)}, "cpus"),

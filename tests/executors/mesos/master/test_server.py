@@ -222,8 +222,9 @@ def test_calls_are_checked_as_mesos_does(tmp_path: Path) -> None:
         for content in ("application/x-protobuf", "text/plain"):
             assert (await ask("POST", call, Content_Type=content))[0] == 415
         assert (await ask("POST", call, Content_Type="application/json", Content_Encoding="gzip"))[0] == 415
+        half, keyed = '{"type":"REVIVE","x":["\\ud83d\\ud83d"]}', '{"type":"REVIVE","\\uDE00":1}'
         deep = '{"type":"REVIVE","x":' + "[" * 200 + "]" * 200 + "}"
-        for body in ("", "{", "[]", "null", "7", "{}", '{"type":7}', '{"type":NaN}', "[" * 100_000, deep):
+        for body in ("", "{", "[]", "null", "7", "{}", '{"type":7}', '{"type":NaN}', "[" * 100_000, deep, half, keyed):
             assert (await ask("POST", body, Content_Type="application/json"))[0] == 400, body[:10]
         assert await ask("POST", call, Content_Type="application/json; charset=utf-8") == (202, "")
         subscribe = json.dumps(SUBSCRIBE)
@@ -316,9 +317,7 @@ def test_bodies_have_a_limit_that_goes_with_the_role(tmp_path: Path, monkeypatch
             for _ in range(100):
                 yield b" " * 100
 
-        async with bench.client.post(
-            bench.url("/api/v1"), data=endless(), headers=bench.headers(READER)
-        ) as response:
+        async with bench.client.post(bench.url("/api/v1"), data=endless(), headers=bench.headers(READER)) as response:
             assert response.status == 413
 
     serve(scenario, tmp_path)

@@ -49,6 +49,8 @@ class World:
         self.master = Master("M", self.options, self.now)
         self._names, self._uuids = itertools.count(1), itertools.count(1)
         self.stream_of: dict[str, str] = {}
+        self.hosts: dict[str, str] = {}
+        self.principal = "p" if self.options.authenticated else None
 
     @property
     def state(self) -> MasterState:
@@ -126,7 +128,8 @@ class World:
 
     def agent(self, id: str | None = None, resources: Resources | None = None, **item: Any) -> str:
         resources = scalars(cpus=4, mem=4096) if resources is None else resources
-        info: Message = {"hostname": "n1", "port": 5051, "resources": to_json(resources)}
+        hostname = self.hosts.get(id or "", f"n{len(self.hosts) + 1}")
+        info: Message = {"hostname": hostname, "port": 5051, "resources": to_json(resources)}
         if id is not None:
             info["id"] = identity(id)
         stream = self.stream()
@@ -138,6 +141,7 @@ class World:
             return stream
         name = str(first["registered"]["agent_id"]["value"])
         self.stream_of[name] = stream
+        self.hosts[name] = hostname
         return name
 
     def hear(self, agent: str, kind: str, **payload: Any) -> None:
@@ -193,7 +197,7 @@ class World:
         if quiet is not None:
             call["subscribe"]["suppressed_roles"] = quiet
         stream = self.stream("scheduler.Event")
-        self.do(self.master.subscribe(call, "p", stream, self.now))
+        self.do(self.master.subscribe(call, self.principal, stream, self.now))
         first = self.inbox[stream][0]
         if first["type"] != "SUBSCRIBED":
             return stream
@@ -205,7 +209,7 @@ class World:
         call: Message = {"type": kind, "framework_id": identity(framework)}
         if payload is not None:
             call[kind.lower()] = payload
-        self.do(self.master.call(call, "p", self.stream_of.get(framework), self.now))
+        self.do(self.master.call(call, self.principal, self.stream_of.get(framework), self.now))
 
     def offers(self, framework: str) -> list[Message]:
         """The offers that it has been told of since its inbox was looked at last."""
