@@ -84,7 +84,8 @@ def test_another_version_is_refused_by_name(
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"\0", b"\x80\x05.", b"cno.such\nmodule\n.", b"\x80\xff.", frame(HELLO)[wire.HEAD.size : -9], b"(" * 99]
+    "body",
+    [b"", b"\0", b"\x80\x05.", b"cno.such\nmodule\n.", b"\x80\xff.", frame(HELLO)[wire.HEAD.size : -9], b"(" * 99],
 )
 def test_a_message_that_cannot_be_read_ends_the_connection(pair: tuple[Channel, socket.socket], body: bytes) -> None:
     channel, peer = pair
