@@ -436,7 +436,7 @@ def with_secrets(folder: str, argv: list[str]) -> int:
     """Become a command that has the secrets in its environment; 127 where it cannot be started.
 
     Launchers send environments to nodes in plain, and others than us may see what is sent. So it is random bits, and so
-    is the file, in a folder that is ours alone: whoever has one of them alone knows nothing but a length.
+    is the file, in a folder that is ours alone: one of them alone gives away nothing but a length.
     """
     import json
     from pathlib import Path

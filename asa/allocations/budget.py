@@ -78,7 +78,7 @@ class Bucket:
         return Bucket(left, now), now + max(0.0, -left) / rate
 
     def charge(self, count: int) -> Bucket:
-        """The bucket after calls that nobody asked leave for: they are taken from those that may be made at once.
+        """The bucket after calls without a reservation: they are taken from those that may be made at once.
 
         >>> Bucket(8.0, 0.0).charge(6), Bucket(1.0, 0.0).charge(6), Bucket(-2.0, 0.0).charge(1)
         (Bucket(left=2.0, at=0.0), Bucket(left=0.0, at=0.0), Bucket(left=-2.0, at=0.0))

@@ -81,7 +81,7 @@ class JobWatch:
     budget
         How often the batch system may be called; None for as often as is useful. What it does not allow yet is put off:
         questions, and submissions and changes in their order. The queue is looked at with what is to spare. Cancelling
-        needs no leave. What a backend asks besides, at the start and before changes, is counted where it tells.
+        needs no leave. What a backend asks besides, at the start and before changes, is counted where it reports it.
 
     Notes
     -----
@@ -231,7 +231,7 @@ class JobWatch:
         return False
 
     def _charge(self, now: float) -> None:
-        """Count the questions for which it was nobody's turn."""
+        """Count the questions that were asked without a reservation."""
         if self._budget is not None and isinstance(self._backend, CountsQuestions):
             if (unpaid := self._backend.questions - self._paid) > 0:
                 self._budget.charge(QUERY, now, unpaid)

@@ -192,7 +192,7 @@ class AllocationStarted(Event):
     """The job runs since `started` [s since the epoch]; requeued jobs start more than once.
 
     `cores` are what it holds, as the batch system counts them; None where it does not say, and in older logs: as asked.
-    `submitted` is when it was submitted by the same clock [s since the epoch], where the batch system tells.
+    `submitted` is when it was submitted by the same clock [s since the epoch], where the batch system reports it.
     """
 
     allocation: str

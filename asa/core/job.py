@@ -464,7 +464,7 @@ class Capabilities:
     details: dict[str, str] = field(default_factory=dict)
 
     def charged(self, resources: Resources) -> int:
-        """Cores that a job is charged for, as far as can be told before it starts.
+        """Cores that a job is charged for, as far as is known before it starts.
 
         >>> site = Capabilities("here", cores_per_node=8, whole_nodes=True)
         >>> site.charged(Resources(10)), site.charged(Resources(4, nodes=2))

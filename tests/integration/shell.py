@@ -68,7 +68,7 @@ class Outcome:
 class Shell:
     """Runs ``asa`` as a user of `cluster` would, in `folder`; `suffix` tells its result files from those of others.
 
-    Without `user`, as whoever runs the tests; another must be able to enter the folder, and needs a `python_for`.
+    Without `user`, as the user who runs the tests; another must be able to enter the folder, and needs a `python_for`.
     """
 
     cluster: Cluster

@@ -78,8 +78,8 @@ def starts(shell: Shell) -> list[str]:
 @pytest.mark.parametrize("strategy", ["hold", "asa:dependency=upfront"])
 def test_more_stages_than_jobs_may_be_in_the_queue(shell: Shell, strategy: str) -> None:
     limit(shell.cluster, "user", USER, "MaxSubmitJobs=4")
-    told = {each["what"]: each["found"] for each in shell.asa("doctor", "--backend", "slurm").data["rows"]}
-    assert told["slurm: limits"] == f"MaxSubmitJobs=4 of user {USER} in account {ACCOUNT}"
+    found = {each["what"]: each["found"] for each in shell.asa("doctor", "--backend", "slurm").data["rows"]}
+    assert found["slurm: limits"] == f"MaxSubmitJobs=4 of user {USER} in account {ACCOUNT}"
     done = shell.asa(*RUN, "--set", "stages=12", "--strategy", strategy, timeout=280)
     assert done.code == 0, done.err
     assert starts(shell) == [f"stage{number}" for number in range(12)], "in order, each once"
@@ -158,8 +158,8 @@ def test_limits_of_a_qos_count_before_those_of_the_account(shell: Shell) -> None
     run("sacctmgr", "--immediate", "--quiet", "add", "qos", "tight", "MaxSubmitJobsPerUser=2", "MaxTRESPerUser=cpu=3")
     limit(shell.cluster, "user", USER, "qos+=tight")
     limit(shell.cluster, "user", USER, "MaxSubmitJobs=40")
-    told = {each["what"]: each["found"] for each in shell.asa("doctor", "--backend", "slurm:qos=tight").data["rows"]}
-    assert told["slurm:qos=tight: limits"] == "MaxSubmitJobsPerUser=2 of QOS tight; MaxTRESPerUser=cpu=3 of QOS tight"
+    found = {each["what"]: each["found"] for each in shell.asa("doctor", "--backend", "slurm:qos=tight").data["rows"]}
+    assert found["slurm:qos=tight: limits"] == "MaxSubmitJobsPerUser=2 of QOS tight; MaxTRESPerUser=cpu=3 of QOS tight"
     refused = shell.asa(*RUN, "--set", "cores=4", "--backend", "slurm:poll_s=1,qos=tight")
     assert refused.code != 0 and "MaxTRESPerUser=cpu=3 of QOS tight" in refused.err
     done = shell.asa(*RUN, "--strategy", "hold", "--backend", "slurm:poll_s=1,qos=tight")

@@ -223,21 +223,21 @@ class Crowd:
 HELD = ["hold", "auto", "hold:technique=parked"]
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("regime", [item for item in QueueRegime if item is not QueueRegime.IMMEDIATE])
 @pytest.mark.parametrize("strategy", [*HELD, "asa", "asa:dependency=upfront", "asa-naive", "stagger", "per-stage"])
 def test_more_stages_than_jobs_may_be_in_the_queue(
-    tmp_path: Path, strategy: str, regime: QueueRegime, told: bool
+    tmp_path: Path, strategy: str, regime: QueueRegime, known: bool
 ) -> None:
     world = World(
-        tmp_path, chain(), strategy, regime=regime, run_time=lambda _task: 40.0, wait=30.0, most_jobs=4, told=told
+        tmp_path, chain(), strategy, regime=regime, run_time=lambda _task: 40.0, wait=30.0, most_jobs=4, known=known
     )
     crowd = Crowd(world)
     assert world.succeed() == [121]
-    assert crowd.most <= 4 or not told, "as far as it is known which have ended"
+    assert crowd.most <= 4 or not known, "as far as it is known which have ended"
     if strategy in HELD or "upfront" in strategy:
         assert crowd.most >= 4, "places are held for as many as may be"
-    if told:
+    if known:
         assert not world.events(SubmitRefused), "nothing is sent that would be refused"
 
 

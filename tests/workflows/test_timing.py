@@ -275,7 +275,7 @@ def test_a_job_with_live_work_is_never_cancelled(tmp_path: Path, strategy: str) 
 def test_only_waits_that_the_queue_made_are_learned(tmp_path: Path, regime: QueueRegime) -> None:
     """second's job waits for first's to end, and a moment longer; third's queue is longer than second runs.
 
-    Where dependents age, nobody knows when their turn would have come without that.
+    Where dependents age, it is not known when they would have started without that.
     """
     waits = {"run.0": 50.0, "run.1": 50.0, "run.2": 300.0}
     options = {"wait": lambda request: waits[request.token], "run_time": run_times(), "regime": regime}

@@ -379,7 +379,7 @@ class World:
         How another run of the same pool lends; None when there is none.
     after_event
         Called with every event once it is logged, with the world as it is then.
-    most_jobs, told
+    most_jobs, known
         How many jobs may be in the queue; whether the run knows that.
     on_disk
         Whether the log is a real one.
@@ -406,7 +406,7 @@ class World:
     lends: Terms | None = None
     after_event: Callable[[Event], None] = lambda _event: None
     most_jobs: int | None = None
-    told: bool = True
+    known: bool = True
     on_disk: bool = False
     horizon_s: float = 1e6
     decisions: int = 20_000
@@ -421,7 +421,7 @@ class World:
         )
         self.batch.limits = {"longest_s": self.longest_s, "dependencies": self.dependencies}
         self.batch.most_jobs = self.most_jobs
-        self.batch.limits |= {} if self.told else {"most_jobs": None}
+        self.batch.limits |= {} if self.known else {"most_jobs": None}
         self.nodes = FakeNodes(self.clock, self.batch, self._call, self.run_time)
         self._reach_nodes, self.batch.watch = self.batch.watch, self._on_job
         self.lender = Lender(self.clock, self.lends or Terms(cores=0), self._reach_nodes, self._lose)

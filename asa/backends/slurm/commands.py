@@ -113,7 +113,7 @@ class SlurmCommands:
         return "its commands" + (f", cluster {self._cluster}" if self._cluster else "")
 
     def version(self) -> tuple[int, ...]:
-        return parse_version(self._question(["sbatch", "--version"]))  # which asks nobody
+        return parse_version(self._question(["sbatch", "--version"]))  # which asks no server
 
     def submit(self, options: Sequence[str], script: str, withheld: Sequence[str] = ()) -> str:
         return parse_job_id(self._submission(without(withheld, self.submission(options)), script))

@@ -1,7 +1,7 @@
 """What a batch job runs on each of its nodes: ``python -P -m executors.mesos.agent``, with the options of `asa agent`.
 
 One Python for all three of agent, shim and supervisor: the shim is forked as soon as what it and the supervisor need is
-loaded, and forks the supervisor. The agent's own modules, and whatever it comes to know, are not theirs.
+loaded, and forks the supervisor. The agent's own modules, and what it learns later, are not theirs.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def make_sandbox(
     most
         So many bytes at most, all together.
     ended
-        Whether nobody needs it any more: then no more is copied.
+        Whether it is no longer needed: then no more is copied.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def make_sandbox(
 
 
 class _Copying:
-    """Copies files until they are too large together, or nobody needs them any more."""
+    """Copies files until they are too large together, or no longer needed."""
 
     def __init__(self, most: int, ended: Callable[[], bool]) -> None:
         self._most, self._left, self._ended = most, most, ended

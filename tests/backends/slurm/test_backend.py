@@ -496,8 +496,8 @@ def test_where_size_counts_no_array_holds_places(fake: FakeSlurm, settings: dict
     )
     site = Slurm(transport=fake, clock=ManualClock(NOW)).capabilities()
     assert site.arrays == (not said)
-    told = site.details["job arrays"]
-    assert said in told and told.startswith("hold no places" if said else "keep their order")
+    found = site.details["job arrays"]
+    assert said in found and found.startswith("hold no places" if said else "keep their order")
 
 
 def survey(
