@@ -114,7 +114,10 @@ def folded(folder: Path) -> FoldedRun:
 
 @contextlib.contextmanager
 def as_before(folder: Path) -> Iterator[None]:
-    """Whatever happens to the files in a folder, they are the same again."""
+    """Whatever happens to the files in a folder, they are the same again.
+
+    They are new ones: SQLite knows a file by its number, and a connection may still be open that was not closed yet.
+    """
     kept = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     try:
         yield
@@ -123,8 +126,10 @@ def as_before(folder: Path) -> Iterator[None]:
             if path.is_file() and path not in kept:
                 path.unlink()
         for path, data in kept.items():
-            path.write_bytes(data)
-            path.chmod(0o600)
+            draft = path.with_name(f"{path.name}.again")
+            draft.write_bytes(data)
+            draft.chmod(0o600)
+            draft.replace(path)
 
 
 @contextlib.contextmanager
