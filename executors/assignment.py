@@ -291,7 +291,10 @@ class Assignment:
         lost = [order for ticket in list(node.orders) if (order := self.finish(node, ticket)) is not None]
         short = [order for order in self.queue if order.nodes > len(self.nodes) or not order.nodes]
         self.queue = deque(order for order in self.queue if 0 < order.nodes <= len(self.nodes))
-        self._hurt |= {ticket for ticket in self._parts if self._spans(ticket, node)}
+        for ticket, parts in self._parts.items():
+            if self._spans(ticket, node):  # its other ranks run on; if it joins again, what it lends is counted anew
+                self._hurt.add(ticket)
+                self._parts[ticket] = [part for part in parts if part[0] is not node]
         return lost + short
 
     def _spans(self, ticket: int, node: AssignedNode) -> bool:

@@ -156,8 +156,8 @@ class CommandDesk:
 
     def __init__(self, directory: str, node: str, selector: selectors.BaseSelector) -> None:
         self._directory, self._node, self._selector = Path(directory), node, selector
-        self._daemons = LauncherDaemons[Channel](self._ended)
         self._listener = TlsListener(self._directory / CERTIFICATES, "worker.pem")
+        self._daemons = LauncherDaemons[Channel](self._ended)
         self._expected: dict[int, Path] = {}
         self._shells: dict[Channel, _Shell] = {}
         selector.register(self._listener, selectors.EVENT_READ, lambda mask: self._accept())
@@ -183,11 +183,11 @@ class CommandDesk:
         """End all commands."""
         for ticket in list(self._expected):
             self.forget(ticket, "the supervisor of the node has ended")
-        self._daemons.close()
         for channel in list(self._shells):
             self._drop(channel)
         self._selector.unregister(self._listener)
         self._listener.close()
+        self._daemons.close()
 
     def _accept(self) -> None:
         while (channel := self._listener.accept()) is not None:

@@ -113,6 +113,7 @@ class Supervisor:
         self._owed, self._file = Owed(), OutcomeFile(directory, hello.allocation, hello.node)
         self._asked: list[int] = []  # orders of earlier drivers that the new one was asked about
         self._settled = False  # whether the driver knows of all that is owed
+        self._unwelcome = False  # whether the last driver hung up before its welcome
         self._kept = 0  # how many orders the driver was told of
         self._channel: Channel | None = None
         self._welcome: Welcome | None = None  # of the present driver
@@ -147,6 +148,9 @@ class Supervisor:
         began, last = time.monotonic(), Exception()
         while self._code is None:
             try:
+                if self._unwelcome:
+                    self._unwelcome = False
+                    raise ConnectionError("the driver hung up before its welcome: is it of another version of ASA?")
                 return connect(self._directory)
             except (OSError, ValueError) as error:  # not there yet, dead, or half written
                 if str(error) != str(last):
@@ -215,8 +219,10 @@ class Supervisor:
             return
         self._selector.unregister(self._channel)
         self._channel.close()
+        if self._welcome:
+            self._served = time.monotonic()
+        self._unwelcome = not self._welcome
         self._channel, self._welcome, self._settled = None, None, False
-        self._served = time.monotonic()
         if self._code == 0:
             return
         self._save()

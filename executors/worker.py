@@ -215,7 +215,11 @@ def environment(cores: int, gpus: tuple[str, ...] | None) -> dict[str, str]:
     return variables
 
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)
+_SIGNALS = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGCHLD, signal.SIGALRM,
+    signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2,
+)  # fmt: skip
+_TIMERS = signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF
 _LIMITS = tuple(sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}))
 _MONITORS = frozenset({"tqdm._monitor"})
 """Modules whose threads last as long as their process, and run nothing of a task's."""
@@ -236,7 +240,7 @@ class Fence:
         self._spares = {number: (os.dup(number), _identity(number)) for number in (0, 1, 2)}
         self._directory = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._place = _identity(self._directory)
-        self._variables = dict(_variables())
+        self._environ, self._variables = os.environ, dict(_variables())
         self._limits = [resource.getrlimit(number) for number in _LIMITS]
         self._priority, self._processors = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0)
         self._umask = os.umask(0)
@@ -248,10 +252,10 @@ class Fence:
     def mend(self) -> str:
         """Put back what the last task has changed; why the process is of no use for another one, or ""."""
         try:
+            self._mend_signals()  # first: no handler of a task's runs from then on
             self._mend_files()
             self._mend_process()
-            self._mend_signals()
-        except (OSError, ValueError, locale.Error) as error:
+        except Exception as error:  # a task may have put anything in place of anything
             return f"what it changed cannot be put back: {error}"
         if threading.active_count() > 1 and (left := _threads_left()):
             return f"it left threads running: {', '.join(left)}"
@@ -274,6 +278,7 @@ class Fence:
             os.fchdir(self._directory)
 
     def _mend_process(self) -> None:
+        os.environ = self._environ  # noqa: B003  # a task may have put a plain dict in its place
         variables = _variables()
         if variables != self._variables:
             wanted = self._variables
@@ -297,8 +302,9 @@ class Fence:
             sys.setrecursionlimit(self._depth)
 
     def _mend_signals(self) -> None:
-        if signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0):
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        for timer in _TIMERS:
+            if signal.getitimer(timer) != (0.0, 0.0):
+                signal.setitimer(timer, 0.0)
         for number, handler in zip(_SIGNALS, self._handlers, strict=True):
             if signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
@@ -372,10 +378,11 @@ class _WorkerLoop:
             self._board.begin(slot, position, time.time(), size)
             outcome = self._caller.run(order)
             worn = self._fence.mend() if self._fence else ""
-            with suppress(OSError, ValueError):  # a task may have closed them
-                sys.stdout.flush()
-                sys.stderr.flush()
-                if outcome.value is None:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):  # a task may have closed it
+                    stream.flush()
+            if outcome.value is None:
+                with suppress(OSError):
                     outcome = outcome._replace(stderr=tail(2, size))
             outcomes.append(outcome)
             if worn:

@@ -70,20 +70,25 @@ class Bucket:
         >>> Bucket(0.0, 0.0).reserve(0.0, 15.0, 10)
         (Bucket(left=-1.0, at=0.0), 20.0)
         """
-        rate = (WINDOW_S / every_s - burst) / WINDOW_S
-        left = min(float(burst), self.left + max(0.0, now - self.at) * rate)
+        rate, left = self._refilled(now, every_s, burst)
         if spare and left - 1.0 < spare:
             return Bucket(left, now), None
         left -= 1.0
         return Bucket(left, now), now + max(0.0, -left) / rate
 
-    def charge(self, count: int) -> Bucket:
+    def charge(self, now: float, every_s: float, burst: int, count: int) -> Bucket:
         """The bucket after calls without a reservation: they are taken from those that may be made at once.
 
-        >>> Bucket(8.0, 0.0).charge(6), Bucket(1.0, 0.0).charge(6), Bucket(-2.0, 0.0).charge(1)
-        (Bucket(left=2.0, at=0.0), Bucket(left=0.0, at=0.0), Bucket(left=-2.0, at=0.0))
+        >>> Bucket(8.0, 0.0).charge(0.0, 15.0, 10, 6), Bucket(-2.0, 0.0).charge(0.0, 15.0, 10, 1)
+        (Bucket(left=2.0, at=0.0), Bucket(left=-2.0, at=0.0))
         """
-        return Bucket(max(min(self.left, 0.0), self.left - count), self.at)
+        _, left = self._refilled(now, every_s, burst)
+        return Bucket(max(min(left, 0.0), left - count), now)
+
+    def _refilled(self, now: float, every_s: float, burst: int) -> tuple[float, float]:
+        """Calls a second that are added, and how many may be made now."""
+        rate = (WINDOW_S / every_s - burst) / WINDOW_S
+        return rate, min(float(burst), self.left + max(0.0, now - self.at) * rate)
 
 
 @dataclass(frozen=True)
@@ -150,10 +155,11 @@ class SharedBudget:
         return self._shared(now, lambda: self._take(kind, now, spare))
 
     def charge(self, kind: str, now: float, count: int) -> None:
-        """Calls of this kind have been made without leave; see `Bucket.charge`."""
+        """Calls of this kind have been made without a reservation; see `Bucket.charge`."""
 
         def charged() -> None:
-            self._own[kind] = self._own.get(kind, Bucket(float(self._limits.burst), now)).charge(count)
+            bucket, every_s = self._bucket(kind, now)
+            self._own[kind] = bucket.charge(now, every_s, self._limits.burst, count)
 
         self._shared(now, charged)
 
@@ -176,10 +182,14 @@ class SharedBudget:
             return act()
 
     def _take(self, kind: str, now: float, spare: float) -> float | None:
-        full = Bucket(float(self._limits.burst), now)
-        every_s = self._limits.query if kind == QUERY else self._limits.submit
-        self._own[kind], found = self._own.get(kind, full).reserve(now, every_s, self._limits.burst, spare)
+        bucket, every_s = self._bucket(kind, now)
+        self._own[kind], found = bucket.reserve(now, every_s, self._limits.burst, spare)
         return found
+
+    def _bucket(self, kind: str, now: float) -> tuple[Bucket, float]:
+        """The bucket of this kind, a full one where none is known, and the mean time between such calls [s]."""
+        full = Bucket(float(self._limits.burst), now)
+        return self._own.get(kind, full), self._limits.query if kind == QUERY else self._limits.submit
 
 
 def read_buckets(text: bytes, now: float, burst: int) -> dict[str, Bucket]:

@@ -52,7 +52,6 @@ def _row(directory: RunDirectory) -> dict[str, Any]:
     row |= {"strategy": None, "resume": None, "problem": None}
     try:
         with EventLog(directory.events) as log:
-            log.check()
             started, state = log.latest(RunStarted), directory.standing(log)
     except AsaError as error:
         return row | {"problem": str(error)}

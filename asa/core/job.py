@@ -58,10 +58,13 @@ def explained(reason: str) -> str:
     meaning = next((words for start, words in _MEANINGS.items() if reason.startswith(start)), None)
     if meaning is None and (match := _LIMIT.match(reason)):
         meaning = _limited(*match.groups())
+    elif meaning is None and _OTHER_LIMIT.match(reason):
+        meaning = f"a limit of its {'QOS' if reason.startswith('QOS') else 'account'} is reached"
     return reason if meaning is None else f"{reason}: {meaning}"
 
 
 _LIMIT = re.compile(r"(Assoc|QOS)(Grp|Max|Min)(\w*?)(Per(?:User|Account|Job|Node))?(?:Limit)?(?!\w)")
+_OTHER_LIMIT = re.compile(r"(Assoc\w*|QOS(Usage|Job|Resource|Time)\w*)(Limit|Threshold)(?!\w)")
 _LIMITED = {
     "Cpu": "many CPUs", "Node": "many nodes", "GRES": "many GPUs or other devices", "Mem": "much memory",
     "Memory": "much memory", "CPUMinutes": "many CPU minutes", "CPURunMinutes": "many CPU minutes of running jobs",
@@ -77,7 +80,7 @@ def is_limit(reason: str) -> bool:
     >>> is_limit("AssocMaxJobsLimit"), is_limit("Priority")
     (True, False)
     """
-    return _LIMIT.match(reason) is not None
+    return bool(_LIMIT.match(reason) or _OTHER_LIMIT.match(reason))
 
 
 def _limited(whose: str, kind: str, what: str, each: str | None) -> str:

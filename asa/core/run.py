@@ -473,7 +473,7 @@ class StageProgress:
         self.mean_s = run_time_s if self.mean_s is None else 0.9 * self.mean_s + 0.1 * run_time_s
         if run_time_s > self.longest_s:
             self.longest_s = run_time_s
-        if self.done == self.width and not self.open and self.state is not StageState.FAILED:
+        if self.done == self.width and not self.open and not self.state.final:
             self.close("all tasks done", now)
 
     def is_done(self, index: int) -> bool:
@@ -1156,9 +1156,13 @@ class FoldedRun:
     def room(self, now: float) -> float:
         """How many more jobs may be submitted now; infinite where no limit is known."""
         most = None if self.start is None else self.start.most_jobs
-        left = math.inf if most is None else most - sum(not held.lender for held in self.pool.held.values())
+        if most is None and self.full is None:
+            return math.inf
+        jobs = [held for held in self.pool.held.values() if not held.lender]
+        left = math.inf if most is None else most - len(jobs)
         if self.full is not None:
-            left = min(left, self.full.room if now >= self.full.again else 0)
+            unanswered = sum(held.handle is None for held in jobs)
+            left = min(left, self.full.room - unanswered if now >= self.full.again else 0)
         return max(0, left)
 
     def on(self, event: Event) -> None:
@@ -1210,7 +1214,8 @@ class FoldedRun:
             case Submitting():
                 self._submitting(event)
             case Submitted():
-                self.full = None
+                if self.full is not None:  # there was room for one: there may be for more
+                    self.full = replace(self.full, room=self.full.room + 1, tries=0)
             case Cancelled(displaced=True):
                 if held := self.pool.held.get(event.allocation):
                     self._displace(held)

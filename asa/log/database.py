@@ -301,7 +301,7 @@ class LearnedStore:
     def keys(self, prefix: str = "") -> list[str]:
         sql = "SELECT CAST(key AS BLOB) FROM records WHERE substr(key, 1, ?) = ? ORDER BY key"
         rows = self._database.rows(sql, len(prefix), prefix)
-        return [key.decode(errors="replace") for (key,) in rows]  # one that is damaged hides no other
+        return [(key or b"").decode(errors="replace") for (key,) in rows]  # one that is damaged hides no other
 
     def update(self, key: str, change: Change) -> Record | None:
         """Store what `change` makes of the record, and return it. No other process changes it in between."""
@@ -317,7 +317,7 @@ class LearnedStore:
     def damaged(self) -> list[str]:
         """Keys of records that cannot be read."""
         rows = self._database.rows("SELECT CAST(key AS BLOB), CAST(value AS BLOB), crc FROM records ORDER BY key")
-        return [str(key, errors="replace") for key, value, crc in rows if _crc(key, value) != crc]
+        return [str(key or b"", errors="replace") for key, value, crc in rows if _crc(key, value) != crc]
 
     def problems(self) -> list[str]:
         """What is wrong with the file, in lines; empty when it is whole."""
@@ -350,7 +350,7 @@ class LearnedStore:
             with self._database.transaction() as connection:
                 if connection.execute(_READ, (key,)).fetchone() == before:
                     return _store(connection, key, token, record), record
-        with self._database.transaction() as connection:  # so many are at it that only a lock gets one through
+        with self._database.transaction() as connection:  # with so many writers only a lock helps
             record = change(self._read(key)[1])
             return _store(connection, key, token, record), record
 
@@ -360,7 +360,7 @@ class LearnedStore:
         if not rows:
             return None, None
         value, crc = rows[0]
-        if _crc(key.encode(), value) != crc:
+        if value is None or _crc(key.encode(), value) != crc:
             _log.warning("%s: what is stored under %r is damaged, and counts as nothing", self._database.path, key)
             return rows[0], None
         found: Record = json.loads(value)
@@ -380,8 +380,8 @@ class LearnedStore:
 _READ = "SELECT CAST(value AS BLOB), crc FROM records WHERE key = ?"
 
 
-def _crc(key: bytes, value: bytes) -> int:
-    return crc32(value, crc32(key))
+def _crc(key: bytes | None, value: bytes | None) -> int:
+    return crc32(value or b"", crc32(key or b""))  # a damaged row may have nothing there
 
 
 def _store(connection: sqlite3.Connection, key: str, token: str | None, record: Record | None) -> bool:

@@ -93,35 +93,37 @@ def load(value: Value) -> Any:
 
 
 def check_file(path: str) -> None:
-    """Make sure that a file of `write_value` is as it was written; those of earlier versions have nothing to check.
+    """Make sure that a file is as `write_value` wrote it.
 
     Raises
     ------
     StateError
         When it is damaged, or gone.
     """
-    _opened(path).close()
+    _opened(path, whole=True).close()
 
 
-def _opened(path: str) -> BinaryIO:
-    """The file, open at its beginning, once its checksum is found to be right."""
+def _opened(path: str, *, whole: bool = False) -> BinaryIO:
+    """The file, open at its beginning, once its checksum is found to be right; as `whole` it must have one."""
     with contextlib.ExitStack() as held:
         try:
             file = held.enter_context(open(path, "rb"))
-            _check(file)
+            _check(file, whole)
         except OSError as error:
             raise StateError(f"{path} cannot be read: {cause(error)}") from error
         held.pop_all()
         return file
 
 
-def _check(file: BinaryIO) -> None:
-    """Raise when the file has a checksum, which is wrong."""
+def _check(file: BinaryIO, whole: bool) -> None:
+    """Raise when the file has a checksum, which is wrong, or has none though it is to be `whole`."""
     size = max(0, file.seek(0, os.SEEK_END) - _SEAL.size)
     file.seek(size)
     tail = file.read()
     file.seek(0)
-    if len(tail) != _SEAL.size or not tail.startswith(_MARK):
+    if len(tail) != _SEAL.size or not tail.startswith(_MARK):  # as earlier versions have written it, or cut off
+        if whole:
+            raise StateError(f"{file.name} is damaged: its end, with the checksum, is missing")
         return
     found, left = 0, size
     while left and (chunk := file.read(min(left, _CHUNK))):

@@ -115,7 +115,7 @@ def cancel(left: list[Leftover], unread: dict[str, str] | None = None) -> list[L
     Parameters
     ----------
     unread
-        Takes the names of runs with which that did not go, and why.
+        Takes the names of runs whose jobs could not be cancelled, and why.
     """
     unread = {} if unread is None else unread
     by_run: dict[RunDirectory, list[Leftover]] = {}
@@ -129,7 +129,7 @@ def cancel(left: list[Leftover], unread: dict[str, str] | None = None) -> list[L
                     with EventLog(run.events) as log:
                         now = time.time()
                         log.append([Cancelled(now, item.allocation, "cancelled by asa clean") for item in items])
-                except StateError as error:  # of a damaged run: its jobs are no less in the way
+                except StateError as error:  # of a damaged run: its jobs are cancelled all the same
                     unread[run.name] = str(error)
                 backend.cancel([item.status.handle for item in items])
                 done += items

@@ -92,7 +92,7 @@ def _charged(held: Held) -> str:
 
 
 def _unasked(plan: Plan, now: float, underway: bool) -> str:
-    if underway and plan.full is not None:
+    if underway and plan.full is not None and now < plan.full.again:
         again, why = brief(max(0.0, plan.full.again - now)), plan.full.reason.partition("\n")[0]
         return f"the batch system takes no more jobs for now, asked again in {again}: {explained(why)}"
     if underway and plan.start is not None and not plan.room(now):

@@ -143,7 +143,9 @@ class _Notes:
         return sorted({*kept, *(key for key in self._own if key.startswith(prefix))})
 
     def update(self, key: str, change: Change) -> Record | None:
-        return self._try(lambda store: store.update(key, change), lambda: self._note(key, change))
+        return self._try(
+            lambda store: self._stored(key, store.update(key, change)), lambda: self._note(key, change)
+        )
 
     def learn_once(self, key: str, token: str, change: Change) -> bool:
         def note() -> bool:
@@ -153,11 +155,16 @@ class _Notes:
             self._seen.add((key, token))
             return True
 
-        return self._try(lambda store: store.learn_once(key, token, change), note)
+        return self._try(lambda store: self._stored(key, store.learn_once(key, token, change)), note)
 
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
+
+    def _stored(self, key: str, found: _T) -> _T:
+        """The store has it now, with what others have learned."""
+        self._own.pop(key, None)
+        return found
 
     def _note(self, key: str, change: Change) -> Record | None:
         self._own[key] = record = change(self.get(key))
@@ -223,7 +230,7 @@ class LearnedWaits:
     ) -> None:
         """This job waited `wait_s` [s]; counts once, by its token."""
         geometry = self._geometry(job.resources, job.walltime_s)
-        with _lesson(f"job {job.token} has taught nothing"):
+        with _lesson(f"the wait of job {job.token} is not learned"):
             self._waits.learn(geometry, job.token, wait_s, predicted_s, context, job.walltime_s)
         self._tell(geometry)
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import cloudpickle
 
-from asa.core.errors import GraphError, Unpicklable
+from asa.core.errors import GraphError, StateError, Unpicklable
 from asa.core.job import Resources
 from asa.core.task import Input, Secrets, Task, Value
 from asa.log.values import INLINE_MOST, dump, load, sealed, write_value
@@ -186,6 +186,8 @@ class Payloads:
                 data = dump_or_explain(list(value), f"the result of stage {self._graph.names[node]!r}")
                 write_once(path, sealed(data))
             return list(load(str(path)))
+        except StateError as error:
+            raise GraphError(f"{error}: run the workflow again, its order of {source} cannot be known") from error
         except TypeError:
             raise GraphError(
                 f"{source} is no list but {type(value).__name__}: return a list there, or call "
@@ -196,6 +198,8 @@ class Payloads:
         if isinstance(column, Node):
             inputs.append(self._result(self._graph.names[column], index))
             return Input(len(inputs) - 1)
+        if index >= len(column):
+            raise GraphError(f"there is no element {index}: the list has {len(column)} now, and had more before")
         return replace_nodes(column[index], lambda other: self._place(other, inputs))
 
     def _place(self, node: Node, inputs: list[Value]) -> Any:

@@ -220,10 +220,10 @@ class Plan(FoldedRun):
         Those of stages that need them at once come first; of a job array there may be the first elements only.
         """
         asks = [item for item in self._decisions if isinstance(item, Ask) and self._are_queued(item.after)]
-        later = [ask for ask in asks if all(self.stages[name].state is StageState.WAITING for name in ask.stages)]
-        first = [ask for ask in asks if ask not in later]
-        room = self.room(now) if asks else 0
-        return {id(ask) for ask in (*first, *later)[: None if room == math.inf else int(room)]}
+        if (room := self.room(now)) < len(asks):
+            asks.sort(key=lambda ask: all(self.stages[name].state is StageState.WAITING for name in ask.stages))
+            del asks[int(room) :]
+        return {id(ask) for ask in asks}
 
     def _are_queued(self, keys: Iterable[str]) -> bool:
         """Whether the batch system has all of these jobs, as far as they have not ended."""

@@ -211,7 +211,7 @@ class Run:
                 assembly.runner.decided.set()
                 try:
                     assembly.close()
-                except AsaError as error:  # the outcome is known: it is no other for that
+                except AsaError as error:  # the outcome is known: this does not change it
                     _log.warning("the driver has not cleaned up: %s", error)
                 finally:
                     self._over.set()

@@ -514,7 +514,7 @@ def _note(event: Event) -> None:
             again = "it will run again" if event.infrastructure else "its own fault"
             _log.info("task %d of %s failed on %s (%s): %s", event.index, event.stage, event.node, again, event.error)
         case SubmitRefused():
-            how = "is not taken for now" if event.later else "was refused"
+            how = "was refused for now, and is submitted again later" if event.later else "was refused"
             _log.warning("job %s %s: %s", event.allocation, how, event.reason)
         case Amended(refused=str(reason)) if reason:
             _log.info("a change of job %s was refused: %s", event.allocation, reason)

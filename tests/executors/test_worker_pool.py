@@ -234,7 +234,7 @@ def state() -> dict[str, Any]:
         "processors": os.sched_getaffinity(0),
         "umask": mask,
         "locale": locale.setlocale(locale.LC_ALL),
-        "handlers": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGUSR1)],
+        "handlers": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1)],
         "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         "alarm": signal.getitimer(signal.ITIMER_REAL),
         "depth": sys.getrecursionlimit(),
@@ -250,6 +250,7 @@ def _change(what: str) -> None:
             os.environ["LEFT"] = "over"
             os.environ.pop("HOME", None)
             os.environ["PATH"] = "/nowhere"
+            os.environ = dict(os.environ)  # noqa: B003  # as a careless task may
         case "standard output":
             os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
         case "standard streams":
@@ -267,6 +268,8 @@ def _change(what: str) -> None:
             locale.setlocale(locale.LC_ALL, "C")
         case "signals":
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that no exit code of a child is ever known
+            signal.setitimer(signal.ITIMER_PROF, 0.01)
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGTERM})
             signal.setitimer(signal.ITIMER_REAL, 0.2)
         case "depth":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
 
 
 def main() -> int:
@@ -27,5 +28,6 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        with suppress(OSError, ValueError, AttributeError):  # a full disk, say, must not make it another exit code
+            stream.flush()
     os._exit(code)  # an allocation is charged for until then, and nothing is left to be done

@@ -19,6 +19,7 @@ removes what was left of their groups. Its own end leaves nothing behind.
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import math
 import os
@@ -228,14 +229,20 @@ class Shim:
         if not found or order["gates"] is None or _of_python(environment) != _of_python(os.environ):
             return 0
         with self._standard(order["sandbox"]) as standard:
-            pid = os.fork()
-            if pid == 0:
-                code = _ENTERING
-                try:
-                    _become(standard, order["gates"], environment)
-                    code = _called(self._programs[found[0]], argv[len(found[0]) :])
-                finally:
-                    os._exit(code)
+            signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # none is lost before the child has its own handlers
+            try:
+                pid = os.fork()
+                if pid == 0:
+                    code = _ENTERING
+                    try:
+                        _become(standard, order["gates"], environment)
+                        code = _called(self._programs[found[0]], argv[len(found[0]) :])
+                    except OSError as error:
+                        os.write(2, f"asa: the container cannot be started: {error}\n".encode())
+                    finally:
+                        os._exit(code)
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         return pid
 
     def _spawn(self, argv: list[str], environment: dict[str, str], sandbox: str) -> int:
@@ -315,14 +322,15 @@ def _become(standard: Sequence[int], gates: Sequence[str], environment: Mapping[
     signal.signal(signal.SIGINT, signal.default_int_handler)  # these three as Python has them when it starts
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    for gate in gates:
-        Path(gate).write_text("0")
     for to, source in enumerate(standard):
         os.dup2(source, to)
+    for gate in gates:
+        Path(gate).write_text("0")
     detach({0, 1, 2})
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _called(program: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
@@ -344,7 +352,7 @@ def begin(peer: socket.socket, programs: Programs, words: Sequence[str] = ()) ->
     """Be the shim that the first line from `peer` describes, until it has nothing more to do; takes no words."""
     with peer.makefile("rb", buffering=0) as lines:  # what follows on it is not read here
         line = lines.readline()
-    if not line.endswith(b"\n"):  # the agent has gone without any need of us
+    if not line.endswith(b"\n"):  # the agent ended before it started a container
         return 0
     given = json.loads(line)
     run, lock, grace_s = Path(given.pop("run")), Path(given.pop("lock")), given.pop("grace_s")
@@ -367,9 +375,13 @@ class ForkedShim:
         self.pid = os.fork()
         if self.pid == 0:
             try:
+                from executors.processes import detach
+
                 self.socket.close()
+                gc.enable()  # off while the agent loads: what the shim forks runs user code
                 os.setsid()
                 os.chdir("/")
+                detach({1, 2, theirs.fileno()})
                 for number in _SIGNALS[:3]:  # as in `Shim.serve`
                     signal.signal(number, signal.SIG_IGN)
                 _called(partial(begin, theirs, programs), ())
@@ -380,8 +392,9 @@ class ForkedShim:
     def wait(self, timeout: float = math.inf) -> None:
         """Until it has ended, or `timeout` [s] are over."""
         deadline = time.monotonic() + timeout
-        while os.waitpid(self.pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
-            time.sleep(_WAIT_S)
+        with suppress(ChildProcessError):  # waited for already
+            while os.waitpid(self.pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
+                time.sleep(_WAIT_S)
 
 
 if __name__ == "__main__":
