@@ -192,7 +192,7 @@ def check_kill(bench: Bench, words: Sequence[str], pids: Path, victim: str) -> N
     programs = dict(zip(NODES, bench.programs, strict=True))
     # the launcher may have put something between itself and its ranks
     ancestors = first[1][0].parents()
-    forks = {"executors.supervisor", "executors.mesos.agent"}  # workers are forks of a supervisor, which may be one, too
+    forks = {"executors.supervisor", "executors.mesos.agent"}  # a supervisor may be a fork, too
     worker = next(each for each in ancestors if forks & {*each.cmdline()})
     family = [*worker.children(recursive=True), *other[1], *(each.parent() for each in other[1])]
     shell = next(each for each in family if each and "executors.remote" in each.cmdline())
