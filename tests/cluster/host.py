@@ -17,7 +17,7 @@ from tests.cluster import daemons, freezer
 from tests.cluster.config import LOOPBACK, ClusterConfig, Ports
 
 _LOWEST_PORT = 10000
-_BLOCK = 256  # ports
+_BLOCK = 64  # ports; each process keeps those of all its clusters, and several suites may run at a time
 
 
 def configure(base: Path | None = None, *, nodes: int = 4, **fields: Any) -> ClusterConfig:
