@@ -24,6 +24,7 @@ from asa.core.units import brief
 from asa.log.database import Database, is_local
 from asa.log.rundir import state_directory
 from asa.log.salvage import salvage
+from asa.report.words import counted
 from asa.strategies.places import usable
 
 _BASIS = ("python", "state directory", "file locks", "event log")
@@ -71,7 +72,8 @@ def runs() -> CommandResult:
     state = state_directory()
     found = list(salvage(state))
     rows = [{"run": name, "problems": wrong, "done": done} for name, wrong, done in found if wrong]
-    lines = [f"{len(found) - 1} runs and what was learned were looked at in {state}; {len(rows) or 'none'} damaged"]
+    looked = counted(len(found) - 1, "run")
+    lines = [f"{looked} and what was learned, in {state}: {len(rows) or 'none'} damaged"]
     for row in rows:
         lines += [f"{row['run']}:", *(f"  {line}" for line in row["problems"][:_SHOWN_MOST])]
         if more := len(row["problems"]) - _SHOWN_MOST:
