@@ -41,6 +41,8 @@ def make_users(names: Iterable[str]) -> None:
 
 def _start_mariadbd(config: ClusterConfig) -> None:
     data, log = Path(config.base, "mariadb"), Path(config.base, "log")
+    own = Path(config.base, "mariadb-tmp")  # a server that starts removes all temporary tables there, others' too
+    own.mkdir(mode=0o700, exist_ok=True)
     with (log / "mariadb-install-db.out").open("wb") as output:
         subprocess.run(
             [
@@ -55,7 +57,7 @@ def _start_mariadbd(config: ClusterConfig) -> None:
             check=True,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=daemons.environment(config),
+            env=daemons.environment(config) | {"TMPDIR": str(own)},
             timeout=120,
         )
     password = secrets.token_hex(16)
@@ -72,6 +74,7 @@ def _start_mariadbd(config: ClusterConfig) -> None:
     )
     options = {
         "datadir": data,
+        "tmpdir": own,
         "socket": Path(config.base, "run", "mariadb.sock"),
         "pid-file": Path(config.base, "run", "mariadbd.pid"),
         "log-error": log / "mariadbd.log",
