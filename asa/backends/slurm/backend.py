@@ -545,7 +545,7 @@ _SHOWN = (
     "SelectTypeParameters", "PreemptMode", "JobRequeue", "MaxArraySize", "MaxJobCount", "MinJobAge", "MessageTimeout",
 )  # fmt: skip
 _SHOWN_OF_PARTITION = (
-    "State", "TotalNodes", "TotalCPUs", "MaxNodes", "MaxTime", "DefaultTime", "OverSubscribe", "QoS",
+    "State", "TotalNodes", "TotalCPUs", "MaxNodes", "MaxTime", "DefaultTime", "OverSubscribe", "Exclusive", "QoS",
 )  # fmt: skip
 
 
@@ -650,9 +650,14 @@ def site_capabilities(
         gpus_per_node=max((group.gpus for group in usable), default=None),
         longest_s=max(finite) if limits and len(finite) == len(limits) else None,
         poll_s=poll_interval(configuration, poll_s),
-        whole_nodes=any(item.get("OverSubscribe") == "EXCLUSIVE" for item in partitions),
+        whole_nodes=any(map(_gives_whole_nodes, partitions)),
         details={"Slurm": commands.version_text(version), **shown},
     )
+
+
+def _gives_whole_nodes(partition: Mapping[str, str]) -> bool:
+    """In the words of releases before 26.05, and since."""
+    return partition.get("OverSubscribe") == "EXCLUSIVE" or partition.get("Exclusive") in ("NODE", "TOPO")
 
 
 def poll_interval(configuration: Mapping[str, str], wanted_s: float) -> float:
