@@ -564,10 +564,9 @@ def test_without_accounting_every_end_must_be_seen(configuration: str, expected:
     [({}, False), ({"OverSubscribe": "NO", "Exclusive": "NO"}, False), ({"OverSubscribe": "EXCLUSIVE"}, True),
      ({"OverSubscribe": "NO", "Exclusive": "NODE"}, True)],
 )  # fmt: skip
-def test_a_partition_that_gives_whole_nodes(fake: FakeSlurm, words: dict[str, str], whole: bool) -> None:
+def test_a_partition_that_gives_whole_nodes(words: dict[str, str], whole: bool) -> None:
     """Slurm says so in other words since 26.05."""
-    fake.where |= words
-    assert Slurm("main").capabilities().whole_nodes is whole
+    assert survey(MAIN | words).whole_nodes is whole
 
 
 def test_default_partition() -> None:
