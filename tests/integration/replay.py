@@ -47,7 +47,6 @@ _LINE = re.compile(
     r"_slurm_rpc_submit_batch_job: JobId=(?P<submit>\d+) "
     r"|sched: Allocate JobId=(?P<main>\d+) "
     r"|sched/backfill: _start_job: Started JobId=(?P<backfill>\d+) "
-    r"|Launching batch job (?P<launch>\d+) for UID "
     r"|_job_complete: JobId=(?P<end>\d+) done)"
 )
 
@@ -126,9 +125,9 @@ def run(cluster: Cluster, jobs: Sequence[Sleeper], timeout: float) -> list[Recor
             f"--time={job.limit_min}", f"--wrap=exec sleep {job.run_s:.3f}", user=users[job.user % len(users)],
         )  # fmt: skip
         numbers.append(int(output))
-    logs = Path(cluster.config.base, "log")
+    log = Path(cluster.config.base, "log", "slurmctld.log")
     deadline = time.monotonic() + timeout
-    while len(lives := read_log("".join(path.read_text() for path in sorted(logs.glob("slurm*.log"))))) < len(jobs):
+    while len(lives := read_log(log.read_text())) < len(jobs):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(lives)} of {len(jobs)} jobs have ended, {timeout} s after the last submission")
         time.sleep(0.5)
@@ -143,25 +142,20 @@ def run(cluster: Cluster, jobs: Sequence[Sleeper], timeout: float) -> list[Recor
 def read_log(text: str) -> dict[int, tuple[float, float, float, str]]:
     """Submission, start and end [s since the epoch] and scheduler of all jobs that have ended, by number.
 
-    From the text of a ``slurmctld.log``, and those of ``slurmd`` behind it: from 26 on the controller does not write
-    when backfill starts a job, and the node does some milliseconds later.
+    From the text of a ``slurmctld.log``.
     """
     moments: dict[tuple[str, int], float] = {}
     schedulers: dict[int, str] = {}
     for found in _LINE.finditer(text):
         kind, when = str(found.lastgroup), datetime.datetime.fromisoformat(found["when"]).timestamp()
         job = int(found[kind])
-        if kind == "launch":
-            moments.setdefault(("start", job), when)
-            schedulers.setdefault(job, "backfill")
-            continue
         if kind in ("main", "backfill"):
             kind, schedulers[job] = "start", kind
         moments[kind, job] = when
     return {
         job: (moments["submit", job], moments["start", job], when, schedulers[job])
         for (kind, job), when in moments.items()
-        if kind == "end" and job in schedulers
+        if kind == "end"
     }
 
 
