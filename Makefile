@@ -39,9 +39,11 @@ docs: .venv/.test
 
 # Tests with these marks, so many at a time, dealt in this way (pytest-xdist's --dist); those files (default: all). Real
 # processes on a busy machine miss a deadline now and then, so what failed (never a broken suite: that is another code)
-# is run again, alone.
-pytest = $(5) $(BIN)/pytest -m "$(1)" --numprocesses=$(2) --dist=$(3) $(4) || \
-    { [ $$? -eq 1 ] && echo "Once more, one at a time:" && $(5) $(BIN)/pytest -m "$(1)" --last-failed $(4); }
+# is run again, alone; with AGAIN=1 only that is done. Suites that run side by side each remember their own failures.
+run = $(5) $(BIN)/pytest -m "$(1)" -o cache_dir=.pytest_cache/$@ $(4)
+again = $(run) --last-failed --last-failed-no-failures=none
+pytest = $(if $(AGAIN),$(again),$(run) --numprocesses=$(2) --dist=$(3) || \
+    { [ $$? -eq 1 ] && echo "Once more, one at a time:" && $(again); })
 # To look through all other files for a mark, in each process, takes longer than to search them for it.
 marked = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests))
 

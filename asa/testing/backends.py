@@ -538,9 +538,9 @@ class BatchSemantics:
         site.backend.cancel([first])
         site.reach(first, JobState.CANCELLED)
         site.sleep(2 * site.run_s)
-        status = site.status(second)
-        assert status.state is JobState.PENDING, "a parked job started on a free machine"
-        assert status.reason
+        assert site.status(second).state is JobState.PENDING, "a parked job started on a free machine"
+        site.until(lambda: bool(site.status(second).reason))  # Slurm has one once its scheduler has looked at the job
+        assert site.status(second).state is JobState.PENDING, "a parked job started on a free machine"
         site.backend.update(second, JobChanges(parked=False))
         site.reach(second, JobState.COMPLETED)
 

@@ -92,7 +92,7 @@ def geometries(page: Any) -> list[str]:
 def test_beliefs_are_those_of_the_time_shown(serve: Serve, open_page: Open, shoot: Shoot) -> None:
     page = open_page(serve().link)
     badge(page, "succeeded")
-    assert page.inner_text("#t-beliefs") == "What the estimator believed at the end"
+    holds(page, TOLD.format("t-beliefs", "What the estimator believed at the end"))
     last = geometries(page)
     assert len(last) >= 4
     move(page, 0.02)  # the first job has been asked for, and waits
@@ -117,7 +117,7 @@ def test_beliefs_are_those_of_the_time_shown(serve: Serve, open_page: Open, shoo
 def test_containers_are_those_of_the_time_shown(serve: Serve, open_page: Open) -> None:
     page = open_page(serve().link)
     badge(page, "succeeded")
-    assert "There were none at this time" in page.inner_text("#containers")
+    holds(page, TOLD.format("containers", "There were none at this time"))
     long = page.evaluate("(slider => slider.max - slider.min)(document.querySelector('#slider'))")
     move(page, 415 / long)  # mProject's four nodes have joined at 410 s
     holds(page, TOLD.format("containers", "28 cores"))
@@ -136,7 +136,7 @@ def test_an_older_log_is_replayed_as_far_as_it_goes_and_the_rest_is_said(
 ) -> None:
     page = open_page(serve().link)
     badge(page, "succeeded")
-    assert "does not tell of containers" in page.inner_text("#containers")
+    holds(page, TOLD.format("containers", "does not tell of containers"))
     holds(page, TOLD.format("beliefs", "Nothing has been learned about this queue yet"))
     move(page, 0.02)
     holds(page, TOLD.format("beliefs", "By then no job of this run had taught it"))
