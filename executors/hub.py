@@ -11,16 +11,11 @@ import itertools
 import json
 import logging
 import math
-import os
-import secrets
 import selectors
 import sys
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,9 +28,9 @@ from asa.core.ports import Report, RunContext
 from asa.core.task import Task
 from asa.security.files import private_directory, write_private
 from executors.assignment import AssignedNode, Assignment, Batching
+from executors.host import HOST, Bell, Host
 from executors.kept import recovered
 from executors.wire import (
-    CERTIFICATES,
     LARGEST,
     RELEASED,
     RENDEZVOUS,
@@ -55,8 +50,6 @@ from executors.wire import (
     RunOrders,
     TaskOrder,
     TaskReport,
-    TlsListener,
-    UnixListener,
     Welcome,
 )
 
@@ -146,6 +139,8 @@ class Hub:
         A supervisor that was silent for so long [s] is lost; they report four times as often.
     spanning
         Whether tasks may span nodes; without, an allocation is one machine, whatever its tasks say of nodes.
+    host
+        The machine.
     """
 
     def __init__(
@@ -155,15 +150,16 @@ class Hub:
         post: Report,
         heartbeat_s: float = 60.0,
         spanning: bool = True,
+        host: Host = HOST,
     ) -> None:
         self._listener, self._welcome, self._post = listener, welcome, post
-        self._heartbeat, self._spanning = heartbeat_s, spanning
-        self._tickets = itertools.count(time.time_ns())  # those of earlier drivers are others
+        self._heartbeat, self._spanning, self._host = heartbeat_s, spanning, host
+        self._tickets = itertools.count(int(host.time() * 1e9))  # those of earlier drivers are others
         self._inbox: deque[Callable[[], None]] = deque()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._selector = selectors.DefaultSelector()
+        self._bell: Bell | None = host.bell()
+        self._selector = host.selector()
         self._peers: dict[_Peer, None] = {}
-        self._checked = time.monotonic()
+        self._checked = host.monotonic()
         self._nodes: dict[AssignedNode, _Peer] = {}
         self._assignments: dict[str, Assignment] = {}
         self._released: set[str] = set()
@@ -172,8 +168,7 @@ class Hub:
         self._reported: dict[_Peer, list[int]] = {}
         self._batching = Batching()
         self._closing: float | None = None
-        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="asa-hub", daemon=True)
-        self._thread.start()
+        self._thread = host.start(self._run, "asa-hub")
 
     # ------------------------------------------------------- from any thread
 
@@ -193,38 +188,40 @@ class Hub:
 
     def dismiss_idle(self, idle_s: float) -> None:
         """End the supervisors of nodes that have had nothing to do for so long [s]; their allocations go on."""
-        self._tell(partial(self._dismiss, time.monotonic() - idle_s))
+        self._tell(partial(self._dismiss, self._host.monotonic() - idle_s))
 
     def close(self) -> None:
         """Stop listening, and return once released supervisors have heard of it, or a few seconds later."""
-        if self._bell >= 0:
+        if self._bell:
             self._tell(self._close)
             self._thread.join(2 * _CLOSING_S)
-            os.close(self._bell)
-            self._bell = -1
+            self._bell.close()
+            self._bell = None
 
     def _tell(self, call: Callable[[], None]) -> None:
-        if self._bell >= 0:
+        if self._bell:
             self._inbox.append(call)
-            os.eventfd_write(self._bell, 1)
+            self._bell.ring()
 
     # ------------------------------------------------------- the hub's thread
 
     def _run(self) -> None:
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._bell, selectors.EVENT_READ)
+        bell = self._bell
+        assert bell, "it is there until this has ended"
+        self._selector.register(bell, selectors.EVENT_READ)
         while not self._finished():
             ready = self._selector.select(self._timeout())
             for key, mask in ready:
                 if key.fileobj is self._listener:
                     self._accept()
-                elif key.fileobj == self._bell:
-                    os.eventfd_read(self._bell)
+                elif key.fileobj is bell:
+                    bell.hush()
                 elif key.data in self._peers:  # it may have been dropped since
                     self._serve(key.data, mask)
             while self._inbox:
                 self._inbox.popleft()()
-            self._expire(time.monotonic())
+            self._expire(self._host.monotonic())
             for allocation in self._busy:
                 self._deal(allocation)
             self._busy.clear()
@@ -240,11 +237,11 @@ class Hub:
         if self._closing is None:
             return False
         awaited = any(peer.allocation in self._released for peer in self._peers)
-        return not awaited or time.monotonic() >= self._closing
+        return not awaited or self._host.monotonic() >= self._closing
 
     def _timeout(self) -> float | None:
         if self._closing is not None:
-            return max(0.0, self._closing - time.monotonic())
+            return max(0.0, self._closing - self._host.monotonic())
         return self._patience() if self._peers else None
 
     def _patience(self) -> float:
@@ -259,7 +256,7 @@ class Hub:
     def _adopt(self, orders: list[TaskOrder], allocation: str, nodes: Collection[str]) -> None:
         log.info("%d tasks of an earlier driver are looked for in allocation %s", len(orders), allocation)
         assignment = self._assignments.setdefault(allocation, Assignment())
-        assignment.adopt(orders, nodes, time.monotonic() + self._heartbeat)
+        assignment.adopt(orders, nodes, self._host.monotonic() + self._heartbeat)
         for node in assignment.nodes:
             self._claim(self._nodes[node])
 
@@ -278,8 +275,8 @@ class Hub:
         self._busy.add(peer.allocation)
 
     def _settle(self, allocation: str) -> None:
-        if (kept := self._assignments[allocation].settled(time.monotonic())) is not None:
-            self._events.append(TasksKept(time.time(), allocation, tuple(kept)))
+        if (kept := self._assignments[allocation].settled(self._host.monotonic())) is not None:
+            self._events.append(TasksKept(self._host.time(), allocation, tuple(kept)))
 
     def _logged(self, reported: dict[_Peer, list[int]]) -> None:
         for peer, tickets in reported.items():
@@ -292,7 +289,7 @@ class Hub:
             self._send(self._nodes.pop(node), ReleaseNode())
 
     def _close(self) -> None:
-        self._closing = time.monotonic() + _CLOSING_S
+        self._closing = self._host.monotonic() + _CLOSING_S
         self._selector.unregister(self._listener)
         self._listener.close()
 
@@ -303,7 +300,7 @@ class Hub:
                 assignment.leave(node)
                 del self._nodes[node]
                 log.info("node %s of allocation %s is dismissed: idle", node.name, peer.allocation)
-                self._events.append(NodeLost(time.time(), peer.allocation, node.name, "it is lent to others"))
+                self._events.append(NodeLost(self._host.time(), peer.allocation, node.name, "it is lent to others"))
                 self._send(peer, ReleaseNode())
 
     def _accept(self) -> None:
@@ -313,7 +310,7 @@ class Hub:
                 # our own nodes introduce themselves at once: the one that has been silent longest is none
                 unknown[0].reason = f"{_UNAUTHENTICATED_MOST} connections have not introduced themselves"
                 self._drop(unknown[0])
-            peer = _Peer(channel, time.monotonic())
+            peer = _Peer(channel, self._host.monotonic())
             self._peers[peer] = None
             log.debug("connection from %s", channel.peer)
             self._selector.register(channel, selectors.EVENT_READ, peer)
@@ -327,7 +324,7 @@ class Hub:
             if mask & selectors.EVENT_READ:
                 messages = peer.channel.receive()
                 if peer.allocation:
-                    peer.heard = time.monotonic()
+                    peer.heard = self._host.monotonic()
                 for message in messages:
                     self._receive(peer, message)
         except Exception as error:  # what a peer sends must not end the hub, whatever it is
@@ -342,7 +339,7 @@ class Hub:
         if isinstance(message, Hello) and node is None:
             self._join(peer, message)
         elif isinstance(message, TaskReport) and node is not None:
-            peer.worked = time.monotonic()
+            peer.worked = self._host.monotonic()
             if message.outcomes:
                 self._reported.setdefault(peer, []).extend(outcome.ticket for outcome in message.outcomes)
             if (assignment := self._assignments.get(peer.allocation)) is not None:
@@ -364,7 +361,7 @@ class Hub:
         assignment = self._assignments.setdefault(hello.allocation, Assignment())
         for other in [other for other in assignment.nodes if (other.name, other.hello.pid) == (hello.node, hello.pid)]:
             self._drop(self._nodes[other])  # it has connected anew, and the old connection is not closed yet
-        peer.node, peer.worked = AssignedNode(hello), time.monotonic()
+        peer.node, peer.worked = AssignedNode(hello), self._host.monotonic()
         peer.kept = None if hello.kept else []
         assignment.join(peer.node)
         self._nodes[peer.node] = peer
@@ -378,7 +375,7 @@ class Hub:
             hello.memory,
             peer.channel.peer,
         )
-        self._events.append(NodeJoined(time.time(), hello.allocation, hello.node, hello.cores))
+        self._events.append(NodeJoined(self._host.time(), hello.allocation, hello.node, hello.cores))
         self._busy.add(hello.allocation)
         self._send(peer, self._welcome)
         self._claim(peer)
@@ -409,7 +406,7 @@ class Hub:
     def _deal(self, allocation: str) -> None:
         if (assignment := self._assignments.get(allocation)) is not None:
             for node, orders in assignment.assign(self._batching, self._is_ready).items():
-                self._nodes[node].worked = time.monotonic()
+                self._nodes[node].worked = self._host.monotonic()
                 log.debug("%d orders to node %s: %s", len(orders), node.name, _named(orders))
                 for order in orders:
                     self._tell_hosts(assignment, order, ExpectCommands(order.ticket))
@@ -454,7 +451,7 @@ class Hub:
         node, assignment = peer.node, self._assignments.get(peer.allocation)
         if node is None or assignment is None or self._nodes.pop(node, None) is None or self._closing is not None:
             return
-        now = time.time()
+        now = self._host.time()
         log.warning("node %s of allocation %s is lost: %s", node.name, peer.allocation, peer.reason)
         # Reported one by one, since other nodes of the allocation may go on.
         for gone in assignment.leave(node):
@@ -519,6 +516,8 @@ class HubExecutor:
     proxy
         Makes a proxy between the hub and the nodes, from the run's context and where the driver listens; by default
         there is none.
+    host
+        The machine.
 
     Raises
     ------
@@ -533,10 +532,12 @@ class HubExecutor:
         *,
         heartbeat_s: float = 60.0,
         proxy: Callable[[RunContext, ChannelListener], HubProxy] | None = None,
+        host: Host = HOST,
     ) -> None:
         if not heartbeat_s > 0:
             raise InvalidInput(f"heartbeat_s={heartbeat_s!r} must be a positive number of seconds")
         self._pool, self._options, self._heartbeat, self._proxy = worker_pool, dict(options or {}), heartbeat_s, proxy
+        self._host = host
         self._hub: Hub | None = None
         self._released: set[str] = set()
         self._opened = ExitStack()
@@ -570,13 +571,13 @@ class HubExecutor:
         values = private_directory(private_directory(context.directory) / VALUES)
         alive_s = self._heartbeat / 4
         welcome = Welcome(self._pool, self._options, str(values), context.workdir, context.sys_path, alive_s)
-        listener = listen(context)
+        listener = self._host.listen(context)
         try:
             proxy = self._proxy(context, listener) if self._proxy else None
             if proxy:
                 self._opened.callback(proxy.close)
             front = proxy.front(listener) if proxy else listener
-            self._hub = Hub(front, welcome, post, self._heartbeat, spanning=not context.local)
+            self._hub = Hub(front, welcome, post, self._heartbeat, not context.local, self._host)
             self._opened.callback(self._close_hub, context.directory)
             self._opened.enter_context(rendezvous(context, listener))
             if proxy:
@@ -637,37 +638,6 @@ def rendezvous(context: RunContext, listener: ChannelListener) -> Iterator[None]
         with suppress(OSError):  # gone already
             if path.read_bytes() == address:
                 path.unlink()
-
-
-def listen(context: RunContext) -> ChannelListener:
-    """Listen for supervisors: on a Unix socket where all nodes are this machine, else with mutual TLS.
-
-    Raises
-    ------
-    StateError
-        When the run's directory cannot be used.
-    """
-    if not context.local:
-        return TlsListener(certificates(context))
-    try:
-        for stale in context.directory.glob("hub-*.sock"):  # of drivers that died
-            stale.unlink(missing_ok=True)
-        return UnixListener(context.directory, f"hub-{secrets.token_hex(8)}.sock")
-    except OSError as error:
-        raise StateError(
-            f"cannot make a socket in {context.directory}: {error.strerror or error}. Set ASA_STATE_DIR to a directory "
-            "on a file system that has sockets"
-        ) from error
-
-
-def certificates(context: RunContext) -> Path:
-    """The directory of the run's certificates, which are made if they are not there."""
-    directory = context.directory / CERTIFICATES
-    if not (directory / "node.pem").exists():  # written last: a driver may have died while it made them
-        from asa.security.ca import create
-
-        create(directory, context.run)
-    return directory
 
 
 def local(workers: str = "processes", heartbeat_s: float = 60.0) -> HubExecutor:

@@ -19,14 +19,13 @@ import os
 import selectors
 import signal
 import sys
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from executors import node
+from executors.host import HOST, Host
 from executors.kept import OutcomeFile, Owed
-from executors.processes import wakeup
 from executors.wire import (
     LARGEST,
     Alive,
@@ -42,7 +41,6 @@ from executors.wire import (
     RunOrders,
     TaskReport,
     Welcome,
-    connect,
     is_released,
 )
 
@@ -102,12 +100,14 @@ class Supervisor:
         The node.
     grace_s
         How long to look for a driver [s] before giving up.
+    host
+        The machine.
     """
 
-    def __init__(self, directory: str, hello: Hello, grace_s: float) -> None:
-        self._directory, self._hello, self._grace = directory, hello, grace_s
-        self._served = time.monotonic()  # when there last was a driver
-        self._selector = selectors.DefaultSelector()
+    def __init__(self, directory: str, hello: Hello, grace_s: float, host: Host = HOST) -> None:
+        self._directory, self._hello, self._grace, self._host = directory, hello, grace_s, host
+        self._served = host.monotonic()  # when there last was a driver
+        self._selector = host.selector()
         self._pool: WorkerPool | None = None
         self._desk: CommandDesk | None = None
         self._owed, self._file = Owed(), OutcomeFile(directory, hello.allocation, hello.node)
@@ -122,7 +122,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Serve one driver after the other; the program's exit code."""
-        with wakeup((*_STOPS, signal.SIGCHLD), _nothing) as signals:
+        with self._host.signals((*_STOPS, signal.SIGCHLD)) as signals:
             self._selector.register(signals, selectors.EVENT_READ, lambda mask: self._signalled(signals.recv(4096)))
             try:
                 while self._code is None and (channel := self._find()) is not None:
@@ -145,13 +145,13 @@ class Supervisor:
 
     def _find(self) -> Channel | None:
         """A connection to the driver; None when there is none for too long, or a signal has come."""
-        began, last = time.monotonic(), Exception()
+        began, last = self._host.monotonic(), Exception()
         while self._code is None:
             try:
                 if self._unwelcome:
                     self._unwelcome = False
                     raise ConnectionError("the driver hung up before its welcome: is it of another version of ASA?")
-                return connect(self._directory)
+                return self._host.connect(self._directory)
             except (OSError, ValueError) as error:  # not there yet, dead, or half written
                 if str(error) != str(last):
                     log.info("no driver yet, connecting again: %s", error)
@@ -160,7 +160,7 @@ class Supervisor:
                 log.info("released, by a driver that is gone")
                 self._code = 0
                 return None
-            now = time.monotonic()
+            now = self._host.monotonic()
             if now >= self._served + self._grace:
                 print(f"asa: no driver for {self._grace:g} s, so the job ends; last: {last}", file=sys.stderr)
                 if self._owed:
@@ -176,7 +176,7 @@ class Supervisor:
 
     def _go_on(self, until: float) -> None:
         """Without a driver, until some time [s, monotonic] or a signal."""
-        while self._code is None and (left := until - time.monotonic()) > 0:
+        while self._code is None and (left := until - self._host.monotonic()) > 0:
             self._turn(left)
 
     def _attend(self, channel: Channel) -> None:
@@ -188,7 +188,7 @@ class Supervisor:
         self._kept = len(self._owed)
         self._send(self._hello._replace(kept=self._kept))
         while self._is_served:
-            left = None if self._welcome else until - time.monotonic()
+            left = None if self._welcome else until - self._host.monotonic()
             if left is not None and left <= 0:
                 self._hang_up()
             else:
@@ -200,7 +200,7 @@ class Supervisor:
 
     def _turn(self, timeout: float | None) -> None:
         """Wait for what comes next, for `timeout` at most [s], and do what is to be done then."""
-        now = time.monotonic()
+        now = self._host.monotonic()
         due = [] if timeout is None else [timeout]
         if self._pool:
             soon = self._pool.advance()
@@ -220,7 +220,7 @@ class Supervisor:
         self._selector.unregister(self._channel)
         self._channel.close()
         if self._welcome:
-            self._served = time.monotonic()
+            self._served = self._host.monotonic()
         self._unwelcome = not self._welcome
         self._channel, self._welcome, self._settled = None, None, False
         if self._code == 0:
@@ -282,7 +282,9 @@ class Supervisor:
         if isinstance(self._pool, KeepingPool):
             self._pool.renew(welcome)
         else:
-            self._pool = _load_pool(welcome.worker_pool)(self._hello, welcome, self._selector, self._report)
+            self._pool = self._host.worker_pool(welcome.worker_pool)(
+                self._hello, welcome, self._selector, self._report
+            )
         self._settled = not self._kept
         if self._kept:
             self._asked = list(self._owed.orders)
@@ -351,36 +353,24 @@ class Supervisor:
     def _send(self, message: object) -> None:
         if self._channel is None:
             return
-        self._spoke = time.monotonic()
+        self._spoke = self._host.monotonic()
         with suppress(OSError):  # its end is read next
             self._channel.send(message)
         self._channel.watch(self._selector)
 
 
-def _nothing(number: int, frame: object) -> None:
-    """Signals are read from the wake-up descriptor."""
-
-
-def _load_pool(name: str) -> Callable[..., WorkerPool]:
-    import importlib
-
-    module, _, attribute = name.partition(":")
-    found: Callable[..., WorkerPool] = getattr(importlib.import_module(module), attribute)
-    return found
-
-
-def arguments(options: Sequence[str]) -> tuple[str, Hello, float]:
+def arguments(options: Sequence[str], host: Host = HOST) -> tuple[str, Hello, float]:
     """Directory, node and grace [s] from the command line, which `executors.hub.Station.bootstrap` writes."""
     given = dict(zip(options[::2], options[1::2], strict=True))
     whole = int(given["--cores"])
-    cores = node.cores(whole, os.environ)
+    cores = node.cores(whole, host.environ)
     hello = Hello(
         given["--allocation"],
-        node.name(os.environ),
-        os.getpid(),
+        node.name(host.environ),
+        host.pid,
         cores,
         node.share(int(given.get("--memory", 0)), whole, cores),
-        len(node.gpus(int(given.get("--gpus", 0)), os.environ)),
+        len(node.gpus(int(given.get("--gpus", 0)), host.environ)),
     )
     return given["--directory"], hello, float(given["--grace"])
 

@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import pickle
+import secrets
 import selectors
 import socket
 import stat
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from asa.core.launch import Launch
+    from asa.core.ports import RunContext
     from asa.core.task import Secrets, Value
 
 log = logging.getLogger(__name__)
@@ -503,6 +505,39 @@ class TlsListener:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def listen(context: RunContext) -> ChannelListener:
+    """Listen for supervisors: on a Unix socket where all nodes are this machine, else with mutual TLS.
+
+    Raises
+    ------
+    StateError
+        When the run's directory cannot be used.
+    """
+    if not context.local:
+        return TlsListener(certificates(context))
+    try:
+        for stale in context.directory.glob("hub-*.sock"):  # of drivers that died
+            stale.unlink(missing_ok=True)
+        return UnixListener(context.directory, f"hub-{secrets.token_hex(8)}.sock")
+    except OSError as error:
+        from asa.core.errors import StateError
+
+        raise StateError(
+            f"cannot make a socket in {context.directory}: {error.strerror or error}. Set ASA_STATE_DIR to a directory "
+            "on a file system that has sockets"
+        ) from error
+
+
+def certificates(context: RunContext) -> Path:
+    """The directory of the run's certificates, which are made if they are not there."""
+    directory = context.directory / CERTIFICATES
+    if not (directory / "node.pem").exists():  # written last: a driver may have died while it made them
+        from asa.security.ca import create
+
+        create(directory, context.run)
+    return directory
 
 
 def connect(directory: str) -> Channel:

@@ -7,9 +7,7 @@ import logging
 import os
 import selectors
 import signal
-import socket
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -18,7 +16,7 @@ from dataclasses import dataclass, field
 from asa.core.task import ending
 from executors import node, worker
 from executors.assignment import Batching, NodeSlots
-from executors.processes import SessionGuard, kill_sessions
+from executors.host import HOST, Host
 from executors.wire import LARGEST, Channel, Hello, OrderOutcome, RunOrders, SlotEnded, TaskOrder, TaskReport, Welcome
 
 log = logging.getLogger(__name__)
@@ -42,15 +40,20 @@ class WorkerProcess:
         Where tasks run.
     """
 
-    def __init__(self, shape: tuple[int, tuple[str, ...]] | None, slots: int, gpus: bool, welcome: Welcome) -> None:
-        self.shape, self.board, self.stale = shape, worker.SlotBoard(slots), False
+    def __init__(
+        self,
+        shape: tuple[int, tuple[str, ...]] | None,
+        slots: int,
+        gpus: bool,
+        welcome: Welcome,
+        host: Host = HOST,
+    ) -> None:
+        self._host, self.shape, self.board, self.stale = host, shape, worker.SlotBoard(slots), False
         environment = {} if shape is None else worker.environment(shape[0], shape[1] if gpus else None)
-        ours, theirs = socket.socketpair()
+        ours, theirs = host.socketpair()
         self._stderr, self._relayed = _nameless_file(), 0
         sys.stdout.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            worker.run_worker(theirs, self._stderr, self.board, welcome, environment)
+        self.pid = host.start_worker(theirs, self._stderr, self.board, welcome, environment)
         theirs.close()
         self.channel = Channel(ours)
         self.channel.largest = LARGEST
@@ -63,7 +66,7 @@ class WorkerProcess:
 
     def give(self, run: RunOrders) -> None:
         """Have a slot run these orders."""
-        self.board.begin(run.slot, 0, time.time(), self._relayed)
+        self.board.begin(run.slot, 0, self._host.time(), self._relayed)
         self.board.permit(run.slot, len(run.orders) - 1)
         assert self._selector, "a worker is watched as soon as it is forked"
         with suppress(OSError):  # it has just died; the signal of that comes next
@@ -82,7 +85,8 @@ class WorkerProcess:
             if mask & selectors.EVENT_READ:
                 found = self.channel.receive()
         except OSError:
-            kill_sessions({self.pid})  # dead already, or a task has closed the worker's descriptor: it is of no use
+            # dead already, or a task has closed the worker's descriptor: it is of no use
+            self._host.kill_sessions({self.pid})
         if found:
             self.relay()
         return found
@@ -112,7 +116,7 @@ class WorkerProcess:
         if code == -signal.SIGKILL:
             error += ", perhaps because the node's memory ran out"
         return OrderOutcome(
-            order.ticket, started, time.time(), None, error,
+            order.ticket, started, self._host.time(), None, error,
             stderr=worker.tail(self._stderr, stderr), infrastructure=outside,
         )  # fmt: skip
 
@@ -167,23 +171,31 @@ class ProcessPool:
         Where the pool registers what it waits for; the data of each registration is a function to call.
     report
         Takes what is to be sent to the driver.
+    host
+        The machine.
     """
 
     def __init__(
-        self, hello: Hello, welcome: Welcome, selector: selectors.BaseSelector, report: Callable[[TaskReport], None]
+        self,
+        hello: Hello,
+        welcome: Welcome,
+        selector: selectors.BaseSelector,
+        report: Callable[[TaskReport], None],
+        host: Host = HOST,
     ) -> None:
+        self._host = host
         self._hello, self._welcome, self._selector, self._report = hello, welcome, selector, report
         self._threads = welcome.options.get("workers") == "threads"
         self._slots, self._batching = NodeSlots(hello), Batching()
         self._queue: deque[TaskOrder] = deque()
-        self._moved = time.monotonic()  # when the queue last began to wait, or was last taken from
+        self._moved = self._host.monotonic()  # when the queue last began to wait, or was last taken from
         self._idle: list[_Slot] = []
         self._running: dict[tuple[WorkerProcess, int], _Slot] = {}
         self._workers: dict[int, WorkerProcess] = {}
-        self._gpus = list(node.gpus(hello.gpus, os.environ))
+        self._gpus = list(node.gpus(hello.gpus, host.environ))
         self._outcomes: list[OrderOutcome] = []
         self._returned: list[int] = []
-        self._guard = SessionGuard()
+        self._guard = host.session_guard()
 
     def renew(self, welcome: Welcome) -> None:
         """There is another driver: tasks begin in fresh workers, for what the old ones have loaded may have changed."""
@@ -200,21 +212,21 @@ class ProcessPool:
             if slot.run[-1].ticket not in tickets:
                 wanted.add(slot.process)
         self._queue = deque(order for order in self._queue if order.ticket not in tickets)
-        kill_sessions({slot.process.pid for slot in self._running.values() if slot.process not in wanted})
+        self._host.kill_sessions({slot.process.pid for slot in self._running.values() if slot.process not in wanted})
 
     def accept(self, orders: list[TaskOrder]) -> None:
         for order in orders:
             if why := self._slots.lacks(order):
-                now = time.time()
+                now = self._host.time()
                 self._outcomes.append(OrderOutcome(order.ticket, now, now, None, f"the task can never run: {why}"))
                 continue
             if not self._queue:
-                self._moved = time.monotonic()
+                self._moved = self._host.monotonic()
             self._queue.append(order)
 
     def advance(self) -> float | None:
         """Do all that can be done now; in how many seconds [s] to call again although nothing happens, or None."""
-        now = time.monotonic()
+        now = self._host.monotonic()
         self._recall(now)
         self._retire()
         self._start(now)
@@ -236,17 +248,16 @@ class ProcessPool:
 
     def reap(self) -> None:
         for pid in list(self._workers):
-            found, status = os.waitpid(pid, os.WNOHANG)
-            if found:
-                self._worker_ended(self._workers[pid], os.waitstatus_to_exitcode(status))
+            if (code := self._host.ended(pid)) is not None:
+                self._worker_ended(self._workers[pid], code)
         self._guard.reap()
 
     def close(self) -> None:
-        kill_sessions(set(self._workers))
+        self._host.kill_sessions(set(self._workers))
         for process in self._workers.values():
             process.relay()
             process.close()
-            os.waitpid(process.pid, os.WNOHANG)  # it is dead, or stuck in the kernel
+            self._host.ended(process.pid)  # it is dead, or stuck in the kernel
             self._guard.forget(process.pid)
         self._workers.clear()
         self._guard.close()
@@ -297,7 +308,8 @@ class ProcessPool:
 
     def _start_worker(self, shape: tuple[int, tuple[str, ...]] | None) -> _Slot:
         importlib.import_module("cloudpickle")  # most functions need it: cheaper once here than in each worker
-        process = WorkerProcess(shape, self._slots.cores if shape is None else 1, self._hello.gpus > 0, self._welcome)
+        slots = self._slots.cores if shape is None else 1
+        process = WorkerProcess(shape, slots, self._hello.gpus > 0, self._welcome, self._host)
         log.debug("forked worker process %d for %s", process.pid, "any task" if shape is None else f"{shape[0]} cores")
         self._guard.guard(process.pid)
         self._workers[process.pid] = process
@@ -316,7 +328,7 @@ class ProcessPool:
                 log.info("process %d is replaced after a task of %s: %s", process.pid, slot.run[0].stage, message.worn)
                 process.stale = True
                 self._queue.extendleft(reversed(slot.run[slot.ended :]))
-                self._moved = time.monotonic()
+                self._moved = self._host.monotonic()
             if message.free:
                 self._free(slot)
                 if not process.stale:
@@ -372,15 +384,15 @@ class ProcessPool:
 
     def _end_worker(self, process: WorkerProcess) -> None:
         """End an idle worker."""
-        kill_sessions({process.pid})
-        os.waitpid(process.pid, os.WNOHANG)
+        self._host.kill_sessions({process.pid})
+        self._host.ended(process.pid)
         self._worker_ended(process, 0)
 
     def _worker_ended(self, process: WorkerProcess, code: int) -> None:
         """A worker has ended: report what ran in it, put back what had not begun."""
         log.log(logging.WARNING if code else logging.DEBUG, "worker process %d %s", process.pid, ending(code))
         self._receive(process, selectors.EVENT_READ)  # what it sent before it ended
-        kill_sessions({process.pid})
+        self._host.kill_sessions({process.pid})
         for slot in [slot for slot in self._running.values() if slot.process is process]:
             position, started, stderr = process.board.doing(slot.number)
             # What it had run but not yet reported runs again, like what it had not begun.

@@ -65,7 +65,7 @@ def dask(dashboard: bool = False, port: int = _PORT, heartbeat_s: float = 60.0) 
 
 def _cluster(dashboard: str | None, context: RunContext, listener: ChannelListener) -> DaskProxy:
     from executors.dask.driver import DaskProxy  # loads asyncio, which a run that waits does not need yet
-    from executors.hub import certificates
+    from executors.wire import certificates
 
     host, hosts = ("127.0.0.1", ("127.0.0.1",)) if context.local else ("", tuple(listener.address()["addresses"]))
     return DaskProxy(str(certificates(context)), host, hosts, dashboard)

@@ -20,7 +20,7 @@ from asa.core.registry import EXECUTORS
 from asa.core.task import Task
 from asa.security.files import write_private
 from executors.dask import dask
-from executors.hub import Hub, HubExecutor, listen, local, node_resources, task_order
+from executors.hub import Hub, HubExecutor, local, node_resources, task_order
 from executors.wire import (
     LARGEST,
     RENDEZVOUS,
@@ -42,6 +42,7 @@ from executors.wire import (
     UnixListener,
     Welcome,
     connect,
+    listen,
 )
 from tests.waiting import until
 

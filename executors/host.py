@@ -1,0 +1,144 @@
+"""What drivers, supervisors and their worker pools ask of the machine they run on, all in one place.
+
+`Host` is a real one. Tests of the whole system put a simulated one in its place, with a clock, a network and processes
+of its own; everything that uses a `Host` is the same in both.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Protocol
+
+from executors import wire
+
+if TYPE_CHECKING:
+    from asa.core.ports import RunContext
+    from executors.processes import SessionGuard
+    from executors.wire import Channel, ChannelListener, Welcome
+    from executors.worker import SlotBoard
+
+
+class Joinable(Protocol):
+    """A thread that was started."""
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+class Bell:
+    """Rung from any thread; a selector sees it."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def ring(self) -> None:
+        os.eventfd_write(self._descriptor, 1)
+
+    def hush(self) -> None:
+        """It has been heard."""
+        os.eventfd_read(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class Host:
+    """The machine that this process runs on."""
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        return os.environ
+
+    # ------------------------------------------------------- time, threads, what to wait for
+
+    def time(self) -> float:
+        """What the machine's clock shows [s since the epoch]."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """A time that never jumps [s]."""
+        return time.monotonic()
+
+    def start(self, call: Callable[[], None], name: str) -> Joinable:
+        """Run it in a thread, which ends with the process."""
+        thread = threading.Thread(target=copy_context().run, args=(call,), name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def selector(self) -> selectors.BaseSelector:
+        return selectors.DefaultSelector()
+
+    def bell(self) -> Bell:
+        return Bell()
+
+    # ------------------------------------------------------- connections
+
+    def listen(self, context: RunContext) -> ChannelListener:
+        """Where a run's supervisors connect; raises as `executors.wire.listen` does."""
+        return wire.listen(context)
+
+    def connect(self, directory: str) -> Channel:
+        """A channel to a run's driver; raises as `executors.wire.connect` does."""
+        return wire.connect(directory)
+
+    # ------------------------------------------------------- processes
+
+    def signals(self, numbers: Iterable[int]) -> AbstractContextManager[socket.socket]:
+        """A socket on which the numbers of these signals arrive, a byte each; for one main thread at a time."""
+        from executors.processes import wakeup
+
+        return wakeup(numbers, lambda _number, _frame: None)
+
+    def socketpair(self) -> tuple[socket.socket, socket.socket]:
+        return socket.socketpair()
+
+    def start_worker(
+        self, link: socket.socket, stderr: int, board: SlotBoard, welcome: Welcome, variables: dict[str, str]
+    ) -> int:
+        """Fork a worker, with this end of a socket pair; its process number. See `executors.worker.run_worker`."""
+        from executors import worker
+
+        pid = os.fork()
+        if pid == 0:
+            worker.run_worker(link, stderr, board, welcome, variables)
+        return pid
+
+    def ended(self, pid: int) -> int | None:
+        """The exit code of a child that has ended, negative for a signal; None while it has not. Told once."""
+        found, status = os.waitpid(pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if found else None
+
+    def kill_sessions(self, sessions: AbstractSet[int]) -> None:
+        from executors.processes import kill_sessions
+
+        kill_sessions(sessions)
+
+    def session_guard(self) -> SessionGuard:
+        from executors.processes import SessionGuard
+
+        return SessionGuard()
+
+    def worker_pool(self, name: str) -> Callable[..., Any]:
+        """The class of this name, ``module:Class``."""
+        import importlib
+
+        module, _, attribute = name.partition(":")
+        found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+        return found
+
+
+HOST = Host()
