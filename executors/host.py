@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import selectors
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
-from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from asa.core.clock import Joinable, start_thread
 from executors import wire
 
 if TYPE_CHECKING:
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
     from executors.processes import SessionGuard
     from executors.wire import Channel, ChannelListener, Welcome
     from executors.worker import SlotBoard
-
-
-class Joinable(Protocol):
-    """A thread that was started."""
-
-    def join(self, timeout: float | None = None) -> None: ...
 
 
 class Bell:
@@ -75,9 +68,7 @@ class Host:
 
     def start(self, call: Callable[[], None], name: str) -> Joinable:
         """Run it in a thread, which ends with the process."""
-        thread = threading.Thread(target=copy_context().run, args=(call,), name=name, daemon=True)
-        thread.start()
-        return thread
+        return start_thread(call, name)
 
     def selector(self) -> selectors.BaseSelector:
         return selectors.DefaultSelector()

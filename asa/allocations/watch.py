@@ -11,12 +11,12 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from asa.allocations.budget import QUERY, SUBMIT
+from asa.core.clock import Joinable, start_thread
 from asa.core.errors import BackendError
 from asa.core.event import (
     AllocationStarted,
@@ -411,11 +411,17 @@ class JobWatch:
 
 
 class WatchThread:
-    """Calls `JobWatch.step` whenever it is due, until closed."""
+    """Calls `JobWatch.step` whenever it is due, until closed.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._signal, self._closing = clock, threading.Event(), False
-        self._thread: threading.Thread | None = None
+    Parameters
+    ----------
+    start
+        Starts the thread.
+    """
+
+    def __init__(self, clock: Clock, start: Callable[[Callable[[], None], str], Joinable] = start_thread) -> None:
+        self._clock, self._start, self._signal, self._closing = clock, start, threading.Event(), False
+        self._thread: Joinable | None = None
 
     def wake(self) -> None:
         """There is something new to do."""
@@ -423,10 +429,7 @@ class WatchThread:
 
     def start(self, watch: JobWatch) -> None:
         """Begin."""
-        self._thread = threading.Thread(
-            target=copy_context().run, args=(self._run, watch), name="asa-job-watch", daemon=True
-        )
-        self._thread.start()
+        self._thread = self._start(partial(self._run, watch), "asa-job-watch")
 
     def close(self) -> None:
         """End after the step that is going on, if it ends within a few seconds."""

@@ -11,6 +11,21 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
+from typing import Protocol
+
+
+class Joinable(Protocol):
+    """A thread that was started."""
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+def start_thread(call: Callable[[], None], name: str) -> Joinable:
+    """Run it in a thread, which ends with the process."""
+    thread = threading.Thread(target=copy_context().run, args=(call,), name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 class SystemClock:

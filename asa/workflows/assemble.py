@@ -138,8 +138,10 @@ class Assembly(Generic[P]):
         self._held.close()
 
 
-def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assembly[Plan]:
-    """All parts of a workflow's run, new or resumed, which is this process's from now on.
+def assemble(
+    directory: RunDirectory, graph: Graph, settings: Settings, timing: Timing | None = None
+) -> Assembly[Plan]:
+    """All parts of a workflow's run, new or resumed, which is this process's from now on; `timing` is the backend's.
 
     Raises
     ------
@@ -163,11 +165,14 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings) -> Assem
             lambda log: Payloads(graph, directory.functions, directory.values, log.value, secrets),
         )
 
-    return assemble_parts(directory, settings, parts)
+    return assemble_parts(directory, settings, parts, timing)
 
 
 def assemble_parts(
-    directory: RunDirectory, settings: Settings, make: Callable[[Capabilities], Parts[P]]
+    directory: RunDirectory,
+    settings: Settings,
+    make: Callable[[Capabilities], Parts[P]],
+    timing: Timing | None = None,
 ) -> Assembly[P]:
     """All parts of a run, of which `make` makes those that depend on what is run, once the site is known.
 
@@ -190,7 +195,7 @@ def assemble_parts(
         parts = make(site)
         parts.graph.check(site)
         named, executor = _executor(directory, settings, parts.graph, backend)
-        timing = Timing.of(backend, held)
+        timing = timing or Timing.of(backend, held)
         if isinstance(backend, VirtualBackend):
             timing = replace(timing, clock=parts.clock(timing.clock))
         learned = held.enter_context(

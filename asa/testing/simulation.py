@@ -1,0 +1,560 @@
+"""Many processes in one, under one virtual clock and one seed: whatever happens, happens again with the same seed.
+
+`Simulation` runs each thread of each simulated process in a real thread, but one at a time: a thread runs until it
+waits (for time, for a connection, for another thread), and which of those that could go on does so is drawn. A process
+that is killed never goes on: nothing of it is cleaned up, as after ``kill -9``.
+
+`Stream` is a connection between two processes: bytes arrive late and in pieces, wait while the network is cut, and are
+lost with their machine. `Selector` is what waits for them, as one of `selectors` does.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+import selectors
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from typing import Any, Protocol
+
+START_S = 1.8e9
+"""When a simulation begins [s since the epoch]."""
+
+
+class Killed(BaseException):
+    """Raised in a thread of a process that is dead; nobody else sees it."""
+
+
+class Stuck(Exception):
+    """A simulation that does not end."""
+
+
+class Strand:
+    """A thread of a simulated process. It runs when the simulation says so, until it waits or ends."""
+
+    def __init__(self, simulation: Simulation, process: Process, call: Callable[[], None], name: str) -> None:
+        self.process, self.name = process, name
+        self.ready: Callable[[], bool] = _always
+        self.until = -math.inf
+        self.over = False
+        self.error: BaseException | None = None
+        self._simulation, self._call = simulation, call
+        self._baton = threading.Lock()
+        self._baton.acquire()
+        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name=name, daemon=True)
+        self._thread.start()
+
+    def join(self, timeout: float | None = None) -> None:
+        """As a thread's; for other threads of the simulation [s]."""
+        now = self._simulation.now
+        self._simulation.wait(lambda: self.over, math.inf if timeout is None else now + timeout)
+
+    def is_able(self, now: float) -> bool:
+        """Whether it could go on now."""
+        return self.process.stopped <= now and (self.until <= now or self.ready())
+
+    def due(self, now: float) -> float:
+        """When it goes on at the latest [s]."""
+        if self.process.stopped > now:
+            return self.process.stopped
+        return self.until
+
+    def go_on(self) -> None:
+        """Run until it waits or ends. For the simulation."""
+        self._baton.release()
+        self._simulation.baton.acquire()
+
+    def pause(self) -> None:
+        """Let the simulation go on until it is this one's turn again. For the thread itself."""
+        self._simulation.baton.release()
+        self._baton.acquire()
+
+    def _run(self) -> None:
+        self._baton.acquire()
+        try:
+            self._call()
+        except Killed:
+            pass
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.over = True
+            self._simulation.baton.release()
+
+
+def _always() -> bool:
+    return True
+
+
+class Process:
+    """A simulated process on some machine.
+
+    Attributes
+    ----------
+    turns, dies_at
+        How often its threads have waited, and at which time it is killed (0: never).
+    stopped
+        No thread of it goes on before this time [s], as between SIGSTOP and SIGCONT.
+    at_death
+        Called once when it is killed.
+    """
+
+    def __init__(self, name: str, machine: str) -> None:
+        self.name, self.machine = name, machine
+        self.dead = False
+        self.stopped = -math.inf
+        self.turns = self.dies_at = 0
+        self.at_death: list[Callable[[], None]] = []
+
+
+class Simulation:
+    """Virtual time, threads, and a network.
+
+    Parameters
+    ----------
+    seed
+        Of every choice.
+    steps_most
+        After so many turns it is `Stuck`.
+
+    Examples
+    --------
+    >>> simulation = Simulation(seed=1)
+    >>> process = Process("a", "here")
+    >>> def program():
+    ...     simulation.sleep(60.0)
+    ...     print(simulation.now - START_S)
+    >>> strand = simulation.start(process, program, "main")
+    >>> simulation.run(lambda: strand.over)
+    60.0
+    """
+
+    def __init__(self, seed: int, steps_most: int = 500_000) -> None:
+        self.random = random.Random(seed)
+        self.now = START_S
+        self.steps = 0
+        self.baton = threading.Lock()
+        self.baton.acquire()
+        self.network = Network(self)
+        self._steps_most = steps_most
+        self._strands: list[Strand] = []
+        self._running: Strand | None = None
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._buried: list[Strand] = []
+        self._ending = False
+
+    # ------------------------------------------------------- for threads of simulated processes
+
+    def wait(self, ready: Callable[[], bool], until: float = math.inf) -> bool:
+        """Let others go on until `ready` says yes, or the time `until` has come [s]; whether it says yes.
+
+        Raises
+        ------
+        Killed
+            When the process is dead.
+        """
+        strand = self._strand()
+        strand.process.turns += 1
+        if strand.process.turns == strand.process.dies_at:
+            self.kill(strand.process)
+        strand.ready, strand.until = ready, until
+        strand.pause()
+        if self._ending:
+            raise Killed
+        return ready()
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass [s]."""
+        self.wait(lambda: False, self.now + seconds)
+
+    def turn(self) -> None:
+        """Let others go first, perhaps: where real threads could be interrupted."""
+        if self._running is not None:
+            self.wait(_always)
+
+    @property
+    def process(self) -> Process:
+        """That of the thread which runs."""
+        return self._strand().process
+
+    def _strand(self) -> Strand:
+        if self._ending:
+            raise Killed
+        assert self._running is not None, "only threads of the simulation wait"
+        return self._running
+
+    # ------------------------------------------------------- for whoever sets the scene
+
+    def start(self, process: Process, call: Callable[[], None], name: str) -> Strand:
+        """Begin a thread of this process; it runs when it is its turn."""
+        strand = Strand(self, process, call, name)
+        self._strands.append(strand)
+        return strand
+
+    def call_at(self, when: float, call: Callable[[], None]) -> None:
+        """Have the outside world do something then [s]; now if that is past."""
+        heapq.heappush(self._calls, (max(when, self.now), next(self._order), call))
+
+    def soon(self, seconds: float, call: Callable[[], None]) -> None:
+        """As `call_at`, in so many seconds [s]."""
+        self.call_at(self.now + seconds, call)
+
+    def kill(self, process: Process) -> None:
+        """As ``kill -9``: none of its threads goes on, its connections break. By its own thread: does not return."""
+        if not process.dead:
+            process.dead = True
+            own = [strand for strand in self._strands if strand.process is process]
+            self._buried += own
+            self._strands = [strand for strand in self._strands if strand.process is not process]
+            self.network.died(process)
+            for call in process.at_death:
+                call()
+        if self._running is not None and self._running.process is process:
+            self._running.pause()
+            raise Killed
+
+    def run(self, over: Callable[[], bool], until: float = math.inf) -> None:
+        """Go on until `over` says yes, or until a time [s].
+
+        Raises
+        ------
+        Stuck
+            When nothing is left to wait for, or after too many turns.
+        Exception
+            What a thread ended with.
+        """
+        while not over():
+            if self.now > until:
+                return
+            self.steps += 1
+            if self.steps > self._steps_most:
+                raise Stuck(f"{self._steps_most} turns, and no end")
+            able = [strand for strand in self._strands if strand.is_able(self.now)]
+            if able:
+                self._step(able[0] if len(able) == 1 else self.random.choice(able))
+            elif not self._pass_time(until):
+                return
+
+    def _step(self, strand: Strand) -> None:
+        self._running = strand
+        try:
+            strand.go_on()
+        finally:
+            self._running = None
+        if strand.over:
+            if strand in self._strands:
+                self._strands.remove(strand)
+            if strand.error is not None:
+                raise strand.error
+
+    def _pass_time(self, until: float) -> bool:
+        """To what is due next; False when that is after `until`."""
+        soonest = min((strand.due(self.now) for strand in self._strands), default=math.inf)
+        if self._calls:
+            soonest = min(soonest, self._calls[0][0])
+        if soonest == math.inf and until == math.inf:
+            raise Stuck("every thread waits for another one")
+        if soonest > until:
+            self.now = until
+            return False
+        self.now = max(self.now, soonest)
+        while self._calls and self._calls[0][0] <= self.now:
+            heapq.heappop(self._calls)[2]()
+        return True
+
+    def close(self) -> None:
+        """End all threads."""
+        self._ending = True
+        for strand in [*self._strands, *self._buried]:
+            while not strand.over:
+                strand.go_on()
+
+
+class File(Protocol):
+    """What a `Selector` waits for."""
+
+    def readable(self) -> bool: ...
+    def writable(self) -> bool: ...
+
+
+LATENCY_S = 2e-4, 5e-3
+"""How long bytes are under way between machines [s], from and to."""
+KEPT_ALIVE_S = 60.0
+"""How long a connection is silent, or its bytes are not acknowledged, before a machine gives it up [s]."""
+_WINDOW = 1 << 18
+
+
+class Network:
+    """Connections between processes, and what becomes of them.
+
+    Attributes
+    ----------
+    files
+        What can be waited for, by number.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.files: dict[int, File] = {}
+        self._numbers = itertools.count(1000)
+        self._streams: dict[Process, list[Stream]] = {}
+        self._cuts: dict[frozenset[str], float] = {}
+        self._lost: set[str] = set()
+
+    def number(self, file: File) -> int:
+        """A descriptor for this."""
+        number = next(self._numbers)
+        self.files[number] = file
+        return number
+
+    def connect(self, one: Process, other: Process) -> tuple[Stream, Stream]:
+        """Both ends of a connection that is there at once."""
+        first, second = Stream(self, one), Stream(self, other)
+        first.peer, second.peer = second, first
+        for stream in (first, second):
+            self.adopt(stream)
+        return first, second
+
+    def adopt(self, stream: Stream) -> None:
+        """A stream belongs to its process from now on."""
+        self._streams.setdefault(stream.process, []).append(stream)
+
+    def reaches(self, one: str, other: str) -> bool:
+        """Whether bytes get from one machine to another now."""
+        return not self.is_lost(one, other) and self.healed(one, other) <= self.simulation.now
+
+    def is_lost(self, one: str, other: str) -> bool:
+        """Whether one of two machines is gone."""
+        return bool({one, other} & self._lost)
+
+    def healed(self, one: str, other: str) -> float:
+        """When bytes get from one machine to another again [s]."""
+        return self._cuts.get(frozenset((one, other)), -math.inf)
+
+    def cut(self, one: str, other: str, seconds: float) -> None:
+        """No bytes pass between two machines for so long [s]; what is under way waits."""
+        self._cuts[frozenset((one, other))] = self.simulation.now + seconds
+
+    def lose(self, machine: str) -> None:
+        """A machine is gone; its peers are not told."""
+        self._lost.add(machine)
+
+    def found(self, machine: str) -> None:
+        """It is back, with nothing of what ran there."""
+        self._lost.discard(machine)
+
+    def stall(self, process: Process) -> None:
+        """Connections of a process are forgotten by something between: no byte passes any more, and nobody is told."""
+        for stream in list(self._streams.get(process, ())):
+            if stream.process.machine != stream.peer.process.machine:
+                for end in (stream, stream.peer):
+                    end.stalled = True
+                    self.simulation.soon(KEPT_ALIVE_S, end.expire)
+
+    def died(self, process: Process) -> None:
+        """The machine closes what a process had open; if it is lost itself, peers find out when they ask."""
+        for stream in self._streams.pop(process, []):
+            if process.machine in self._lost:
+                stream.closed = True
+                self.simulation.soon(KEPT_ALIVE_S, stream.peer.expire)
+            else:
+                stream.close()
+
+    def forget(self, stream: Stream) -> None:
+        """A stream was closed."""
+        if stream in (own := self._streams.get(stream.process, [])):
+            own.remove(stream)
+
+
+class Stream:
+    """One end of a connection, as a socket that never blocks."""
+
+    peer: Stream
+
+    def __init__(self, network: Network, process: Process) -> None:
+        self._network, self._simulation = network, network.simulation
+        self.process = process
+        self.closed = self.stalled = False
+        self._number = network.number(self)
+        self._inbox = bytearray()
+        self._ended: type[OSError] | None = None
+        """Why nothing comes any more; `EOFError`-like ends are an empty read."""
+        self._over = False
+        self._due = -math.inf
+        self._under_way = 0
+
+    # what a socket has
+
+    def fileno(self) -> int:
+        return self._number
+
+    def setblocking(self, _blocking: bool) -> None:
+        """It never blocks."""
+
+    def send(self, data: bytes | memoryview) -> int:
+        if self.closed or self._ended is not None:
+            raise (self._ended or BrokenPipeError)("the connection is gone")
+        room = _WINDOW - self._under_way
+        if room <= 0:
+            raise BlockingIOError
+        size = min(len(data), room)
+        if size > 1 and self._simulation.random.random() < 0.1:
+            size = self._simulation.random.randint(1, size)
+        self._under_way += size
+        self._deliver(bytes(data[:size]))
+        return size
+
+    def recv(self, size: int) -> bytes:
+        if self._inbox:
+            if len(self._inbox) > 1 and self._simulation.random.random() < 0.1:
+                size = self._simulation.random.randint(1, len(self._inbox))
+            piece = bytes(self._inbox[:size])
+            del self._inbox[:size]
+            return piece
+        if self._ended is not None:
+            raise self._ended("the connection is gone")
+        if self._over:
+            return b""
+        raise BlockingIOError
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._network.forget(self)
+            self._deliver(None)
+
+    def move(self, process: Process) -> Stream:
+        """This end in another process, as after a fork; here it is closed."""
+        other = Stream(self._network, process)
+        other.peer, self.peer.peer = self.peer, other
+        other._inbox, self._inbox = self._inbox, other._inbox
+        self.closed = True
+        self._network.forget(self)
+        self._network.adopt(other)
+        return other
+
+    # what a selector asks
+
+    def readable(self) -> bool:
+        return bool(self._inbox) or self._over or self._ended is not None
+
+    def writable(self) -> bool:
+        return self._under_way < _WINDOW or self._ended is not None
+
+    # what the network does
+
+    def expire(self) -> None:
+        """The other end has not answered for too long."""
+        if not self.closed and self._ended is None:
+            self._ended = TimeoutError
+
+    def _deliver(self, data: bytes | None) -> None:
+        """Bytes, or the end, are on their way; they arrive in order."""
+        here, there = self.process.machine, self.peer.process.machine
+        now = self._simulation.now
+        took = 0.0 if here == there else self._simulation.random.uniform(*LATENCY_S)
+        self._due = max(self._due, now + took)
+        self._simulation.call_at(self._due, lambda: self._arrive(data, now))
+
+    def _arrive(self, data: bytes | None, sent: float) -> None:
+        here, there = self.process.machine, self.peer.process.machine
+        if self.stalled or self._ended is not None:
+            return
+        if here != there and not self._network.reaches(here, there):
+            healed = self._network.healed(here, there)
+            if self._network.is_lost(here, there):
+                self._simulation.call_at(sent + KEPT_ALIVE_S, self.expire)
+            elif healed <= sent + KEPT_ALIVE_S:
+                self._simulation.call_at(max(healed, self._simulation.now), lambda: self._arrive(data, sent))
+            else:
+                self._simulation.call_at(sent + KEPT_ALIVE_S, self.expire)
+                self._simulation.call_at(healed, self.peer.expire)
+            return
+        if data is None:
+            self.peer._over = True
+            return
+        self._under_way -= len(data)
+        if self.peer.closed:
+            if self._ended is None:
+                self._ended = ConnectionResetError
+        else:
+            self.peer._inbox += data
+
+
+class Bell:
+    """As `executors.host.Bell`."""
+
+    def __init__(self, network: Network) -> None:
+        self._number, self._rung = network.number(self), False
+
+    def fileno(self) -> int:
+        return self._number
+
+    def ring(self) -> None:
+        self._rung = True
+
+    def hush(self) -> None:
+        self._rung = False
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def readable(self) -> bool:
+        return self._rung
+
+    def writable(self) -> bool:
+        return False
+
+
+class Selector(selectors.BaseSelector):
+    """Waits for simulated files; which of those that are ready comes first is drawn."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation, self._files = simulation, simulation.network.files
+        self._keys: dict[int, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        number = fileobj.fileno()
+        if number in self._keys:
+            raise KeyError(f"{fileobj!r} is registered")
+        key = self._keys[number] = selectors.SelectorKey(fileobj, number, events, data)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj.fileno())
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        self.unregister(fileobj)
+        return self.register(fileobj, events, data)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        until = math.inf if timeout is None else self._simulation.now + max(0.0, timeout)
+        self._simulation.wait(self._any, until)
+        found = [(key, ready) for key in self._keys.values() if (ready := self._ready(key))]
+        if len(found) > 1:
+            self._simulation.random.shuffle(found)
+        return found
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys[fileobj.fileno()]
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return {key.fileobj: key for key in self._keys.values()}
+
+    def close(self) -> None:
+        self._keys.clear()
+
+    def _ready(self, key: selectors.SelectorKey) -> int:
+        file, ready = self._files[key.fd], 0
+        if key.events & selectors.EVENT_READ and file.readable():
+            ready |= selectors.EVENT_READ
+        if key.events & selectors.EVENT_WRITE and file.writable():
+            ready |= selectors.EVENT_WRITE
+        return ready
+
+    def _any(self) -> bool:
+        return any(self._ready(key) for key in self._keys.values())

@@ -1,0 +1,1 @@
+"""The whole system under seeded faults: drivers, hubs, supervisors and logs on simulated machines (`asa torture`)."""

@@ -1,0 +1,557 @@
+"""A site in one process: drivers on a login node, a batch system, and the machines that it gives to jobs.
+
+What runs there is the product: `assemble`, runner, watch, event log, hub, wire, supervisor, worker pool. Simulated is
+what stands below them: machines (`SimulatedHost`), the network, worker processes, and the batch system, which is that
+of `asa.testing` with its controller between (`Controller`). `coscheduler.torture.case` draws what goes wrong.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import math
+import signal
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from asa.allocations.watch import WatchThread
+from asa.core.clock import Joinable, ManualClock, SystemClock
+from asa.core.errors import AsaError, BackendError, StateError
+from asa.core.event import Event, ResultsLost, RunEnded, RunState, TaskDone, TasksLaunched
+from asa.core.job import (
+    Capabilities,
+    JobChanges,
+    JobHandle,
+    JobRequest,
+    JobState,
+    JobStatus,
+    QueueRegime,
+    Refused,
+)
+from asa.core.ports import RunContext
+from asa.core.view import QueueView
+from asa.log.events import EventLog
+from asa.log.messages import logged_in
+from asa.log.rundir import RunDirectory
+from asa.testing.backend_fake import FakeBatch
+from asa.testing.simulation import Bell, Killed, Process, Selector, Simulation, Stream
+from asa.workflows.assemble import Assembly, Timing, assemble
+from asa.workflows.graph import make_graph
+from asa.workflows.plan import Plan
+from asa.workflows.settings import Settings, load_settings, make_settings
+from executors import supervisor, wire
+from executors.host import Host
+from executors.hub import HubExecutor
+from executors.wire import Channel, OrderOutcome, RunOrders, SlotEnded, TaskOrder, Welcome
+from executors.worker import Caller, SlotBoard
+
+LOGIN = "login"
+"""The machine of all drivers."""
+POOL = "executors.worker_pool:ProcessPool"
+KILL_WAIT_S = 30.0
+"""Between SIGTERM and SIGKILL to a job that is ended [s]: Slurm's default."""
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class SimulatedHost(Host):
+    """What a process sees of its simulated machine."""
+
+    def __init__(self, world: World, process: Process, environ: Mapping[str, str]) -> None:
+        self._world, self._simulation = world, world.simulation
+        self.process, self._environ = process, dict(environ)
+        self._pid = next(world.pids)
+        self._signals: Stream | None = None
+        self._children: dict[int, tuple[Process, int | None]] = {}
+        process.at_death.append(self._orphan)
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        return self._environ
+
+    def time(self) -> float:
+        return self._simulation.now + self._world.clocks[self.process.machine]
+
+    def monotonic(self) -> float:
+        return self._simulation.now
+
+    def start(self, call: Callable[[], None], name: str) -> Joinable:
+        return self._simulation.start(self.process, call, f"{self.process.name} {name}")
+
+    def selector(self) -> Selector:
+        return Selector(self._simulation)
+
+    def bell(self) -> Any:
+        return Bell(self._simulation.network)
+
+    def listen(self, context: RunContext) -> Any:
+        return Listener(self._world, self.process)
+
+    def connect(self, directory: str) -> Channel:
+        """As `executors.wire.connect`: it takes a while, and fails for the same reasons."""
+        address = json.loads(Path(directory, wire.RENDEZVOUS).read_bytes())
+        listener = self._world.listeners.get(address["number"])
+        here, there = self.process.machine, LOGIN
+        if not self._simulation.network.reaches(here, there):
+            self._simulation.sleep(5.0)
+            raise TimeoutError("timed out")
+        self._simulation.sleep(self._simulation.random.uniform(1e-3, 2e-2))
+        if listener is None or listener.closed or listener.process.dead:
+            raise ConnectionRefusedError("connection refused")
+        ours, theirs = self._simulation.network.connect(self.process, listener.process)
+        listener.pending.append(theirs)
+        return Channel(ours, peer=f"the driver of {directory}")  # type: ignore[arg-type]
+
+    @contextmanager
+    def signals(self, numbers: Iterable[int]) -> Iterator[Any]:
+        inner, self._signals = self._simulation.network.connect(self.process, self.process)
+        yield inner
+
+    def socketpair(self) -> tuple[Any, Any]:
+        return self._simulation.network.connect(self.process, self.process)
+
+    def start_worker(
+        self, link: Any, stderr: int, board: SlotBoard, welcome: Welcome, variables: dict[str, str]
+    ) -> int:
+        process = Process(f"worker of {self.process.name}", self.process.machine)
+        host = SimulatedHost(self._world, process, {**self._environ, **variables})
+        self._children[host.pid] = process, None
+        end = link.move(process)
+        worker = partial(run_worker, self._world, host, Channel(end), board, Caller(welcome.values))
+        self._world.workers.append(process)
+        strand = self._simulation.start(process, worker, process.name)
+        process.at_death.append(lambda: self._child_ended(host.pid, -signal.SIGKILL if not strand.over else 0))
+        return host.pid
+
+    def ended(self, pid: int) -> int | None:
+        if (found := self._children.get(pid)) is None or found[1] is None:
+            return None
+        del self._children[pid]
+        return found[1]
+
+    def kill_sessions(self, sessions: AbstractSet[int]) -> None:
+        for pid in sorted(sessions):
+            if (found := self._children.get(pid)) is not None:
+                self._simulation.kill(found[0])
+
+    def session_guard(self) -> Any:
+        return NoGuard()
+
+    def worker_pool(self, name: str) -> Callable[..., Any]:
+        return partial(super().worker_pool(name), host=self)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to this process."""
+        if self._signals is not None and not self.process.dead:
+            self._signals.send(bytes([number]))
+
+    def _child_ended(self, pid: int, code: int) -> None:
+        if pid in self._children:
+            self._children[pid] = self._children[pid][0], code
+            self.signal(signal.SIGCHLD)
+
+    def _orphan(self) -> None:
+        """Its children end with it: the session guard sees to that."""
+        for process, code in list(self._children.values()):
+            if code is None:
+                self._simulation.kill(process)
+
+
+class NoGuard:
+    """A session guard where children end with their parent in any case."""
+
+    def guard(self, session: int) -> None: ...
+    def forget(self, session: int) -> None: ...
+    def reap(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Listener:
+    """As `executors.wire.ChannelListener`, of a simulated driver."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.process, self.pending, self.closed = process, list[Stream](), False
+        self._number = world.simulation.network.number(self)
+        world.listeners[self._number] = self
+
+    def fileno(self) -> int:
+        return self._number
+
+    def address(self) -> dict[str, Any]:
+        return {"number": self._number}
+
+    def accept(self) -> Channel | None:
+        if not self.pending:
+            return None
+        stream = self.pending.pop(0)
+        return Channel(stream, peer=stream.peer.process.name)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        self.closed = True
+        for stream in self.pending:
+            stream.close()
+
+    def readable(self) -> bool:
+        return bool(self.pending)
+
+    def writable(self) -> bool:
+        return False
+
+
+def run_worker(world: World, host: SimulatedHost, channel: Channel, board: SlotBoard, caller: Caller) -> None:
+    """The life of a worker: as `executors.worker`, but each task takes its time in the simulation."""
+    selector = host.selector()
+    selector.register(channel, 1)
+    channel.largest = wire.LARGEST
+    try:
+        while True:
+            selector.select()
+            for message in channel.receive():
+                assert isinstance(message, RunOrders)
+                for position, order in enumerate(message.orders):
+                    if position and not board.take(message.slot):
+                        break
+                    board.begin(message.slot, position, host.time(), 0)
+                    outcome = run_order(world, host, caller, order)
+                    channel.send(SlotEnded(message.slot, [outcome], free=False))
+                channel.send(SlotEnded(message.slot, [], free=True))
+    except OSError:
+        world.simulation.kill(host.process)
+
+
+def run_order(world: World, host: SimulatedHost, caller: Caller, order: TaskOrder) -> OrderOutcome:
+    """One task."""
+    started = host.time()
+    world.begins(order)
+    world.simulation.sleep(world.run_time(order))
+    return caller.run(order)._replace(started=started, ended=host.time())
+
+
+class Controller:
+    """The backend port of one driver's process: a batch system behind a controller, which may be slow or away.
+
+    Attributes
+    ----------
+    away, mute, slow, stale
+        Until when calls fail, only their answers are lost, take long, or are answered with what was true a minute ago.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.calls: Counter[str] = Counter()
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, ("simulated",)  # in a run's settings
+
+    def capabilities(self) -> Capabilities:
+        return self._world.batch.capabilities()
+
+    def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
+        return self._call("submit", lambda: self._world.batch.submit(requests))
+
+    def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
+        return self._call("query", lambda: self._world.statuses(handles))
+
+    def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
+        return self._call("find", lambda: self._world.batch.find(tokens))
+
+    def update(self, handle: JobHandle, changes: JobChanges) -> None:
+        self._call("update", lambda: self._world.batch.update(handle, changes))
+
+    def cancel(self, handles: Sequence[JobHandle]) -> None:
+        self._call("cancel", lambda: self._world.batch.cancel(handles))
+
+    def look(self) -> QueueView | None:
+        return None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _call(self, name: str, effect: Callable[[], T]) -> T:
+        world, simulation = self._world, self._world.simulation
+        self.calls[name] += 1
+        took = simulation.random.uniform(0.01, 0.1)
+        if world.slow > simulation.now:
+            took = simulation.random.uniform(1.0, 60.0)
+        simulation.sleep(took / 2)
+        if world.away > simulation.now:
+            raise BackendError(f"{name}: the controller does not answer", transient=True)
+        found = effect()
+        simulation.sleep(took / 2)
+        if world.mute > simulation.now:
+            raise BackendError(f"{name}: the answer is lost", transient=True)
+        return found
+
+
+class SimulatedClock(SystemClock):
+    """The wall clock of a driver's process."""
+
+    def __init__(self, host: SimulatedHost, simulation: Simulation) -> None:
+        self._host, self._simulation = host, simulation
+
+    def now(self) -> float:
+        return self._host.time()
+
+    def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
+        left = until - self._host.time()
+        return self._simulation.wait(signal.is_set, self._simulation.now + max(0.0, left))
+
+
+class SimulatedExecutor(HubExecutor):
+    """As executor `local`, on a simulated host."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        super().__init__(POOL, {"workers": "processes"}, host=host)
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, ("local",)
+
+
+class TorturedLog:
+    """The event log of a driver, on a disk that may be slow or full; what the log has, the world knows."""
+
+    def __init__(self, world: World, run: SimulatedRun, log: EventLog) -> None:
+        self._world, self._run, self._log = world, run, log
+
+    def append(self, events: Sequence[Event]) -> None:
+        simulation = self._world.simulation
+        simulation.turn()
+        if self._world.full > simulation.now:
+            raise StateError("the disk is full")
+        if self._world.laggard > simulation.now:
+            simulation.sleep(simulation.random.uniform(0.1, 20.0))
+        self._log.append(events)
+        for event in events:
+            self._run.on(event)
+        simulation.turn()
+
+
+@dataclass
+class SimulatedRun:
+    """One run of a user: its directory, its drivers, and what its log has said."""
+
+    name: str
+    workflow: Any
+    strategy: Any
+    grace_s: float
+    directory: RunDirectory = field(init=False)
+    driver: Process | None = None
+    drivers: int = 0
+    begun: bool = False
+    ended: RunState | None = None
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        self.done: set[tuple[str, int]] = set()
+        self.again: list[tuple[str, int]] = []
+
+    @property
+    def lock(self) -> Path:
+        """What says who drives it."""
+        return self.directory.path / "driver.lock.holder"
+
+    def on(self, event: Event) -> None:
+        match event:
+            case TaskDone():
+                self.done.add((event.stage, event.index))
+            case ResultsLost():
+                self.done -= set(event.tasks)
+            case TasksLaunched():
+                launched = {(event.stage, index) for first, last in event.ranges for index in range(first, last)}
+                self.again += sorted(launched & self.done)
+            case RunEnded():
+                self.ended, self.message = event.state, event.message
+
+
+class World:
+    """Everything there is.
+
+    Parameters
+    ----------
+    simulation
+        Time, threads and network.
+    directory
+        A temporary one: the state directory of the user.
+    cores, regime, wait
+        Of the batch system; see `FakeBatch`.
+    run_time
+        How long a task takes [s], given its stage and index.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        directory: Path,
+        *,
+        cores: int,
+        regime: QueueRegime,
+        wait: Callable[[JobRequest], float],
+        run_time: Callable[[str, int], float],
+        joins_s: Callable[[], float],
+    ) -> None:
+        self.simulation, self.directory = simulation, directory
+        self.clocks: dict[str, float] = defaultdict(float)
+        self.listeners: dict[int, Listener] = {}
+        self.workers: list[Process] = []
+        self.supervisors: dict[str, list[SimulatedHost]] = {}
+        self.pids = iter(range(1000, 10**9))
+        self.away = self.mute = self.slow = self.stale = self.full = self.laggard = -math.inf
+        self.runs: list[SimulatedRun] = []
+        self.violations: list[str] = []
+        self.assemblies: list[Assembly[Plan]] = []
+        self._run_time, self._joins_s = run_time, joins_s
+        self._seen: list[tuple[float, dict[str, JobStatus]]] = []
+        self._codes: dict[str, list[int | None]] = {}
+        clock = WorldClock(simulation)
+        self.batch = FakeBatch(clock, cores=cores, wait=wait, regime=regime, watch=self._on_job, poll=15.0)
+
+    # ------------------------------------------------------- drivers
+
+    def submit(self, run: SimulatedRun) -> None:
+        """A user starts a run, as `asa run`; the same call later is `asa resume`."""
+        process = run.driver = Process(f"driver {run.drivers} of {run.name}", LOGIN)
+        run.drivers += 1
+        host = SimulatedHost(self, process, {})
+        process.at_death.append(lambda: run.lock.unlink(missing_ok=True))
+        self.simulation.start(process, partial(self._drive, run, host), "main")
+
+    def _drive(self, run: SimulatedRun, host: SimulatedHost) -> None:
+        clock = SimulatedClock(host, self.simulation)
+        timing = Timing(clock, WatchThread(clock, host.start))
+        fresh = run.drivers == 1 or not run.begun
+        if fresh:  # as `asa run`; else as `asa resume`
+            run.directory = RunDirectory.create(self.directory, f"{run.name}-{run.drivers}")
+        with logged_in(run.directory.log):
+            try:
+                found = self._settings(run) if fresh else load_settings(run.directory)
+                settings = replace(
+                    found, backend=Controller(self), executor=SimulatedExecutor(host), strategy=run.strategy
+                )
+                graph = make_graph(settings.result)
+                assembly = assemble(run.directory, graph, settings, timing)
+                run.begun = True
+                self.assemblies.append(assembly)
+                assembly.runner.log = TorturedLog(self, run, assembly.runner.log)  # type: ignore[arg-type]
+                if assembly.plan.outcome is not RunState.SUCCEEDED:
+                    driving = host.start(partial(self._run, assembly), "run")
+                    assembly.runner.start_executor()
+                    driving.join()
+                assembly.close()
+                self.assemblies.remove(assembly)
+            except AsaError as error:
+                _log.warning("%s ends: %s", host.process.name, error)
+        self.simulation.kill(host.process)
+
+    def _settings(self, run: SimulatedRun) -> Settings:
+        graph = make_graph(run.workflow)
+        return make_settings(graph, run.name, orphan_grace=run.grace_s, workdir=str(self.directory), sys_path=())
+
+    def _run(self, assembly: Assembly[Plan]) -> None:
+        try:
+            assembly.runner.run()
+        except AsaError as error:
+            _log.warning("the run ends: %s", error)
+
+    # ------------------------------------------------------- nodes
+
+    def _on_job(self, request: JobRequest, status: JobStatus) -> None:
+        """A job has started, or has ended or been requeued, or waits."""
+        if status.state is JobState.RUNNING:
+            self.simulation.soon(self._joins_s(), partial(self._start_programs, request, status))
+        elif hosts := self.supervisors.pop(request.token, None):
+            self._codes.pop(request.token, None)
+            for host in hosts:
+                host.signal(signal.SIGTERM)
+                self.simulation.soon(KILL_WAIT_S, partial(self.simulation.kill, host.process))
+
+    def _start_programs(self, request: JobRequest, status: JobStatus) -> None:
+        """Run the job's program on each of its nodes, as `srun` does."""
+        now = self.status(status.handle)
+        if now.state is not JobState.RUNNING or now.restarts != status.restarts or now.started != status.started:
+            return
+        nodes = request.resources.nodes or 1
+        self._codes[request.token] = [None] * nodes
+        self.supervisors[request.token] = hosts = []
+        for number in range(nodes):
+            machine = f"n{status.handle.job_id}.{status.restarts}.{number}"
+            process = Process(f"supervisor of {request.token} on {machine}", machine)
+            each = request.resources.on_each(nodes)
+            host = SimulatedHost(self, process, {"SLURMD_NODENAME": machine, "SLURM_CPUS_ON_NODE": str(each.cores)})
+            hosts.append(host)
+            self.simulation.start(process, partial(self._program, request, host, number), process.name)
+            process.at_death.append(partial(self._program_ended, request.token, hosts, number, 137))
+
+    def _program(self, request: JobRequest, host: SimulatedHost, number: int) -> None:
+        """What the job's command line names."""
+        module = importlib.import_module(request.argv[request.argv.index("-m") + 1])
+        assert module is supervisor, "executor local runs supervisors"
+        words = request.argv[request.argv.index("-m") + 2 :]
+        code = supervisor.Supervisor(*supervisor.arguments(words, host), host).run()
+        self._program_ended(request.token, self.supervisors.get(request.token), number, code)
+        self.simulation.kill(host.process)
+
+    def _program_ended(self, token: str, hosts: list[SimulatedHost] | None, number: int, code: int) -> None:
+        if hosts is None or self.supervisors.get(token) is not hosts or self._codes[token][number] is not None:
+            return
+        codes = self._codes[token]
+        codes[number] = code
+        if code or all(found == 0 for found in codes):  # srun --kill-on-bad-exit
+            self.batch.end(token, code)
+
+    # ------------------------------------------------------- what is known
+
+    def status(self, handle: JobHandle) -> JobStatus:
+        return self.batch.query([handle])[0]
+
+    def statuses(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
+        """What the controller says of these jobs."""
+        found = self.batch.query(handles)
+        now = self.simulation.now
+        self._seen = [item for item in self._seen if item[0] > now - 120.0]
+        self._seen.append((now, {status.handle.token: status for status in found}))
+        if self.stale > now:
+            old = next((known for at, known in reversed(self._seen) if at <= now - 60.0), {})
+            found = [old.get(status.handle.token, status) for status in found]
+        return found
+
+    def run_time(self, order: TaskOrder) -> float:
+        return self._run_time(order.stage, order.number)
+
+    def begins(self, order: TaskOrder) -> None:
+        """A worker begins a task."""
+
+    def close(self) -> None:
+        """End all that is left."""
+        self.simulation.close()
+        for assembly in self.assemblies:
+            with suppress(Killed, AsaError):
+                assembly.close()
+
+
+class WorldClock(ManualClock):
+    """The simulation's time for the batch system."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__()
+        self._simulation = simulation
+
+    def now(self) -> float:
+        return self._simulation.now
+
+    def call_at(self, when: float, call: Callable[[], None]) -> None:
+        if when < math.inf:
+            self._simulation.call_at(when, call)
