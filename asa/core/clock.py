@@ -28,15 +28,46 @@ def start_thread(call: Callable[[], None], name: str) -> Joinable:
     return thread
 
 
+def steady_time() -> float:
+    """A time that never jumps, and goes on while the machine sleeps [s]."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class SystemClock:
-    """The wall clock; times are seconds since the epoch [s]."""
+    """The wall clock, but it never goes back; times are seconds since the epoch [s].
+
+    When the machine's time is set back, this one goes on as before: nobody waits for an hour to come a second time.
+
+    Parameters
+    ----------
+    wall, steady
+        The machine's time [s since the epoch], and one that never jumps [s].
+
+    Examples
+    --------
+    >>> wall, steady = [100.0], [0.0]
+    >>> clock = SystemClock(lambda: wall[0], lambda: steady[0])
+    >>> clock.now()
+    100.0
+    >>> wall[0], steady[0] = 40.0, 1.0
+    >>> clock.now()
+    101.0
+    >>> wall[0], steady[0] = 500.0, 2.0
+    >>> clock.now()
+    500.0
+    """
+
+    def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = steady_time) -> None:
+        self._wall, self._steady, self._offset = wall, steady, -math.inf
 
     def now(self) -> float:
-        return time.time()
+        steady = self._steady()
+        self._offset = max(self._offset, self._wall() - steady)
+        return steady + self._offset
 
     def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
         """Sleep until `signal` is set or the time `until` [s] has come; True when the signal was set."""
-        remaining = until - time.time()
+        remaining = until - self.now()
         return signal.wait(None if remaining == math.inf else max(0.0, remaining))
 
 

@@ -36,6 +36,7 @@ class EventLog:
     something else. Logs of version 1, without, can be read and appended to as they are.
 
     May be used from any thread. One process appends at a time (the run's driver lock sees to that), any number read.
+    Where a file system loses locks, two may: the one that does not know of the other's events is refused.
 
     Parameters
     ----------
@@ -51,6 +52,7 @@ class EventLog:
     def __init__(self, path: Path, *, results: bool = True) -> None:
         self._database, self._results = Database(path, _SCHEMA, _VERSION, reads=(1,)), results
         self._checked = self._database.version != 1
+        self._known: int | None = None  # the last event that whoever appends here knows of
         self._crc = "crc" if self._checked else "NULL"
 
     def append(self, events: Sequence[Event]) -> None:
@@ -62,16 +64,21 @@ class EventLog:
         ------
         StateError
             When they cannot be written (full disk, read-only directory), and the log is as it was before; when the
-            log was deleted.
+            log was deleted; when it has events of another driver since this one read it, or last wrote.
         """
         rows = [(kind, _to_text(fields)) for kind, fields in map(encode, events)]
         results = [result for event in events if self._results and (result := event.result) is not None]
         lost = [task for event in events if isinstance(event, ResultsLost) for task in event.tasks]
         with self._database.transaction() as connection:
+            ((last,),) = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchall()
+            if self._known is not None and last != self._known:
+                raise StateError(
+                    f"{self._database.path}: another driver has gone on with this run, so this one ends and changes "
+                    "nothing more; `asa runs` shows how the run stands"
+                )
             if lost:
                 connection.executemany("DELETE FROM results WHERE stage = ? AND task = ?", lost)
             if self._checked:
-                ((last,),) = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchall()
                 numbered = enumerate(rows, last + 1)
                 connection.executemany(
                     "INSERT INTO events VALUES (?, ?, ?, ?)",
@@ -80,6 +87,7 @@ class EventLog:
             else:
                 connection.executemany("INSERT INTO events (kind, fields) VALUES (?, ?)", rows)
             self._store(connection, results)
+        self._known = last + len(rows)
 
     def store(self, results: Iterable[TaskResult]) -> None:
         """Write results whose events are in the log already."""
@@ -109,6 +117,7 @@ class EventLog:
                     raise self._damage(f"event {after + 1} is missing")
                 yield number, self._decode(number, kind, fields, crc)
                 after = number
+        self._known = after
 
     def readable(self) -> tuple[list[tuple[int, Event]], list[str]]:
         """The events that can be read, and what is wrong with the others, in lines."""

@@ -203,6 +203,10 @@ class Simulation:
         """As `call_at`, in so many seconds [s]."""
         self.call_at(self.now + seconds, call)
 
+    def waiting(self) -> list[Strand]:
+        """Threads that have not ended, of processes that are not dead."""
+        return list(self._strands)
+
     def kill(self, process: Process) -> None:
         """As ``kill -9``: none of its threads goes on, its connections break. By its own thread: does not return."""
         if not process.dead:

@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 
 from asa.allocations.watch import WatchThread
 from asa.core.clock import Joinable, ManualClock, SystemClock
-from asa.core.errors import AsaError, BackendError, StateError
-from asa.core.event import Event, ResultsLost, RunEnded, RunState, TaskDone, TasksLaunched
+from asa.core.errors import AsaError, BackendError, InvalidInput, StateError
+from asa.core.event import Event, RunEnded, RunState
 from asa.core.job import (
     Capabilities,
     JobChanges,
@@ -42,7 +42,7 @@ from asa.log.events import EventLog
 from asa.log.messages import logged_in
 from asa.log.rundir import RunDirectory
 from asa.testing.backend_fake import FakeBatch
-from asa.testing.simulation import Bell, Killed, Process, Selector, Simulation, Stream
+from asa.testing.simulation import Bell, Killed, Process, Selector, Simulation, Strand, Stream
 from asa.workflows.assemble import Assembly, Timing, assemble
 from asa.workflows.graph import make_graph
 from asa.workflows.plan import Plan
@@ -74,6 +74,7 @@ class SimulatedHost(Host):
         self._signals: Stream | None = None
         self._children: dict[int, tuple[Process, int | None]] = {}
         process.at_death.append(self._orphan)
+        world.add(process)
 
     @property
     def pid(self) -> int:
@@ -257,6 +258,9 @@ class Controller:
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, ("simulated",)  # in a run's settings
 
+    def __repr__(self) -> str:
+        return "simulated"
+
     def capabilities(self) -> Capabilities:
         return self._world.batch.capabilities()
 
@@ -301,13 +305,11 @@ class SimulatedClock(SystemClock):
     """The wall clock of a driver's process."""
 
     def __init__(self, host: SimulatedHost, simulation: Simulation) -> None:
-        self._host, self._simulation = host, simulation
-
-    def now(self) -> float:
-        return self._host.time()
+        super().__init__(host.time, host.monotonic)
+        self._simulation = simulation
 
     def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
-        left = until - self._host.time()
+        left = until - self.now()
         return self._simulation.wait(signal.is_set, self._simulation.now + max(0.0, left))
 
 
@@ -319,6 +321,9 @@ class SimulatedExecutor(HubExecutor):
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, ("local",)
+
+    def __repr__(self) -> str:
+        return "local"
 
 
 class TorturedLog:
@@ -355,26 +360,14 @@ class SimulatedRun:
     ended: RunState | None = None
     message: str = ""
 
-    def __post_init__(self) -> None:
-        self.done: set[tuple[str, int]] = set()
-        self.again: list[tuple[str, int]] = []
-
     @property
     def lock(self) -> Path:
         """What says who drives it."""
         return self.directory.path / "driver.lock.holder"
 
     def on(self, event: Event) -> None:
-        match event:
-            case TaskDone():
-                self.done.add((event.stage, event.index))
-            case ResultsLost():
-                self.done -= set(event.tasks)
-            case TasksLaunched():
-                launched = {(event.stage, index) for first, last in event.ranges for index in range(first, last)}
-                self.again += sorted(launched & self.done)
-            case RunEnded():
-                self.ended, self.message = event.state, event.message
+        if isinstance(event, RunEnded):
+            self.ended, self.message = event.state, event.message
 
 
 class World:
@@ -404,6 +397,9 @@ class World:
         joins_s: Callable[[], float],
     ) -> None:
         self.simulation, self.directory = simulation, directory
+        self.lost: set[str] = set()
+        self.left: list[Strand] = []
+        self._processes: list[Process] = []
         self.clocks: dict[str, float] = defaultdict(float)
         self.listeners: dict[int, Listener] = {}
         self.workers: list[Process] = []
@@ -411,7 +407,7 @@ class World:
         self.pids = iter(range(1000, 10**9))
         self.away = self.mute = self.slow = self.stale = self.full = self.laggard = -math.inf
         self.runs: list[SimulatedRun] = []
-        self.violations: list[str] = []
+        self.on_end: dict[str, Callable[[], None]] = {}
         self.assemblies: list[Assembly[Plan]] = []
         self._run_time, self._joins_s = run_time, joins_s
         self._seen: list[tuple[float, dict[str, JobStatus]]] = []
@@ -425,9 +421,17 @@ class World:
         """A user starts a run, as `asa run`; the same call later is `asa resume`."""
         process = run.driver = Process(f"driver {run.drivers} of {run.name}", LOGIN)
         run.drivers += 1
+        run.ended = None
         host = SimulatedHost(self, process, {})
-        process.at_death.append(lambda: run.lock.unlink(missing_ok=True))
+        process.at_death.append(partial(self._driver_ended, run, process))
         self.simulation.start(process, partial(self._drive, run, host), "main")
+
+    def _driver_ended(self, run: SimulatedRun, process: Process) -> None:
+        if run.driver is process:
+            if run.begun:
+                run.lock.unlink(missing_ok=True)
+            if run.name in self.on_end:
+                self.on_end[run.name]()
 
     def _drive(self, run: SimulatedRun, host: SimulatedHost) -> None:
         clock = SimulatedClock(host, self.simulation)
@@ -505,14 +509,45 @@ class World:
         self.simulation.kill(host.process)
 
     def _program_ended(self, token: str, hosts: list[SimulatedHost] | None, number: int, code: int) -> None:
-        if hosts is None or self.supervisors.get(token) is not hosts or self._codes[token][number] is not None:
+        if hosts is None or hosts[number].process.machine in self.lost:
+            return
+        if self.supervisors.get(token) is not hosts or self._codes[token][number] is not None:
             return
         codes = self._codes[token]
         codes[number] = code
         if code or all(found == 0 for found in codes):  # srun --kill-on-bad-exit
-            self.batch.end(token, code)
+            with suppress(InvalidInput):  # the batch system has forgotten it
+                self.batch.end(token, code)
+
+    def add(self, process: Process) -> None:
+        """A process has been started."""
+        self._processes.append(process)
+
+    def lose(self, machine: str) -> None:
+        """A node is gone, with all that ran there; its peers, and the batch system, are not told."""
+        self.lost.add(machine)
+        self.simulation.network.lose(machine)
+        for process in self.processes():
+            if process.machine == machine:
+                self.simulation.kill(process)
 
     # ------------------------------------------------------- what is known
+
+    def processes(self) -> list[Process]:
+        """All that were ever started but for those that are long dead."""
+        self._processes = [process for process in self._processes if not process.dead]
+        return list(self._processes)
+
+    @property
+    def over(self) -> bool:
+        """Whether all runs have succeeded, and their drivers ended."""
+        return all(run.ended is RunState.SUCCEEDED and run.driver is not None and run.driver.dead for run in self.runs)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no process is left and no job."""
+        return not self.processes() and all(status.state.final for _, status in self.batch.jobs())
+
 
     def status(self, handle: JobHandle) -> JobStatus:
         return self.batch.query([handle])[0]

@@ -1,0 +1,561 @@
+"""What is drawn for a schedule of `asa torture`: workflows, a site, and what goes wrong; what must hold after it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import random
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import asa
+from asa.core.errors import AsaError, InvalidInput, StateError
+from asa.core.event import (
+    DriverStarted,
+    Event,
+    JobEnded,
+    ResultsLost,
+    RunState,
+    SubmitRefused,
+    Submitting,
+    TaskDone,
+    TasksLaunched,
+    encode,
+)
+from asa.core.job import JobRequest, JobState, QueueRegime, Reason
+from asa.log.events import EventLog
+from asa.testing.simulation import START_S, Simulation, Stuck
+from asa.workflows.run import open_run
+from coscheduler.torture.world import LOGIN, SimulatedHost, SimulatedRun, World
+
+STRATEGIES = (
+    "big-job", "per-stage", "asa", "asa:dependency=upfront", "asa:dependency=none,grace_s=20", "asa-naive:grace_s=30",
+    "cascade", "cascade:dependency=upfront", "hold", "hold:technique=array", "hold:technique=parked,grace_s=20",
+    "hold:technique=aged-afterok,lead_s=30", "stagger", "stagger:patience=2,max_overhead=50%", "auto",
+    "auto:grace_s=30",
+)  # fmt: skip
+"""Strategies and variants of them that runs are drawn with."""
+
+RESUMES_MOST = 40
+CALM_S = 6 * 3600.0
+"""How long after the last fault all runs must have ended [s]."""
+
+
+def gather(count: int, *sources: Sequence[int]) -> list[int]:
+    """What a stage returns that is not mapped."""
+    return [sum(map(sum, sources)) % 1_000_003 + number for number in range(count)]
+
+
+def each(x: int, *, extra: Sequence[int] = ()) -> int:
+    """What a task of a mapped stage returns."""
+    return (3 * x + 1 + sum(extra)) % 1_000_003
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stage: whether it is mapped, its width, the stages whose values it takes, and what it needs."""
+
+    mapped: bool
+    count: int
+    sources: tuple[int, ...]
+    cores: int
+    task_cores: int
+    walltime_s: float
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong.
+
+    Parameters
+    ----------
+    kind
+        A key of `FAULTS`.
+    at
+        When [s since the beginning].
+    which, share
+        What it happens to, and how much of it: numbers that the kind makes something of.
+    """
+
+    kind: str
+    at: float
+    which: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """One schedule: `run` gives the same each time."""
+
+    seed: int
+    workflows: tuple[tuple[Step, ...], ...]
+    strategies: tuple[str, ...]
+    cores: int
+    regime: QueueRegime
+    waits: tuple[float, ...]
+    joins_s: float
+    grace_s: float
+    faults: tuple[Fault, ...]
+
+
+def draw(seed: int) -> Case:
+    """The schedule of this seed: stages log-uniform from 2 to 200 with median 8, 1 to 20 faults."""
+    rng = random.Random(seed)
+    runs = rng.choice([1, 1, 1, 2, 3])
+    workflows = tuple(_workflow(rng, runs) for _ in range(runs))
+    cores = rng.choice([4, 8, 16])
+    waits = tuple(rng.choice([0.0, rng.uniform(0.0, 60.0), rng.uniform(0.0, 600.0)]) for _ in range(rng.randint(1, 4)))
+    length = 60.0 + sum(waits) / len(waits) + 30.0 * max(map(len, workflows))
+    kinds = rng.sample(sorted(FAULTS), rng.randint(1, len(FAULTS)))
+    faults = tuple(
+        Fault(rng.choice(kinds), round(rng.uniform(0.0, length), 3), rng.randrange(1000), round(rng.random(), 4))
+        for _ in range(_log_uniform(rng, 1, 20))
+    )
+    return Case(
+        seed=seed,
+        workflows=workflows,
+        strategies=tuple(rng.choice(STRATEGIES) for _ in workflows),
+        cores=cores,
+        regime=rng.choice([regime for regime in QueueRegime if regime is not QueueRegime.IMMEDIATE]),
+        waits=waits,
+        joins_s=rng.choice([0.0, 0.3, 5.0]),
+        grace_s=rng.choice([30.0, 60.0, 300.0]),
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+    )
+
+
+def _log_uniform(rng: random.Random, least: int, most: int) -> int:
+    return round(math.exp(rng.uniform(math.log(least), math.log(most))))
+
+
+def _workflow(rng: random.Random, runs: int) -> tuple[Step, ...]:
+    stages = _log_uniform(rng, 2, 200) if rng.random() < 0.2 else _log_uniform(rng, 2, 20)
+    found: list[Step] = []
+    for number in range(max(2, stages // runs)):
+        cores = rng.choice([1, 2, 4])
+        near = range(max(0, number - 8), number)
+        found.append(
+            Step(
+                mapped=rng.random() < 0.5,
+                count=rng.randint(0, 6) if rng.random() < 0.3 else rng.randint(1, 4),
+                sources=tuple(sorted(rng.sample(near, min(len(near), rng.randint(0, 3))))),
+                cores=cores,
+                task_cores=rng.choice([1, cores]),
+                walltime_s=rng.choice([120.0, 600.0, 3600.0]),
+            )
+        )
+    return tuple(found)
+
+
+def build(steps: Sequence[Step]) -> list[Any]:
+    """The workflow, as nodes."""
+    nodes: list[Any] = []
+    for number, step in enumerate(steps):
+        stage = asa.stage(cores=step.cores, task_cores=step.task_cores, walltime=step.walltime_s)
+        sources = [nodes[source] for source in step.sources]
+        if step.mapped:
+            mapped = stage(each).options(name=f"each{number}")
+            first = sources[0] if sources else range(step.count)
+            nodes.append(mapped.map(first, extra=sources[1]) if sources[1:] else mapped.map(first))
+            nodes[-1].after(*sources[2:])
+        else:
+            nodes.append(stage(gather).options(name=f"gather{number}")(step.count, *sources))
+    return nodes
+
+
+def evaluate(steps: Sequence[Step]) -> list[list[int]]:
+    """Its result, computed in turn."""
+    values: list[list[int]] = []
+    for step in steps:
+        sources = [values[source] for source in step.sources]
+        if step.mapped:
+            items = sources[0] if sources else range(step.count)
+            values.append([each(x, extra=sources[1] if sources[1:] else ()) for x in items])
+        else:
+            values.append(gather(step.count, *sources))
+    return values
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+def _driver_dies(world: World, fault: Fault) -> None:
+    run = world.runs[fault.which % len(world.runs)]
+    if run.driver is not None and not run.driver.dead:
+        run.driver.dies_at = run.driver.turns + 1 + int(200 * fault.share**2)
+
+
+def _supervisor_dies(world: World, fault: Fault) -> None:
+    if host := _pick(_hosts(world), fault):
+        host.process.dies_at = host.process.turns + 1 + int(20 * fault.share)
+
+
+def _worker_dies(world: World, fault: Fault) -> None:
+    if worker := _pick([process for process in world.workers if not process.dead], fault):
+        world.simulation.kill(worker)
+
+
+def _machine_lost(world: World, fault: Fault) -> None:
+    """The node is gone; the batch system notices later, and ends the job or requeues it."""
+    if token := _pick(list(world.supervisors), fault):
+        machine = _pick(world.supervisors[token], fault).process.machine
+        world.lose(machine)
+        end = world.batch.requeue if fault.share < 0.5 else world.batch.fail
+        world.simulation.soon(10.0 + 200.0 * fault.share, partial(_unless_gone, end, token))
+
+
+def _unless_gone(end: Callable[[str], None], token: str) -> None:
+    with suppress(InvalidInput):  # the job has ended meanwhile
+        end(token)
+
+
+def _job_requeued(world: World, fault: Fault) -> None:
+    if token := _running(world, fault):
+        world.batch.requeue(token, Reason.BEGIN)
+
+
+def _job_preempted(world: World, fault: Fault) -> None:
+    if token := _running(world, fault):
+        world.batch.fail(token, JobState.PREEMPTED, "Preempted")
+
+
+def _job_failed(world: World, fault: Fault) -> None:
+    if token := _running(world, fault):
+        world.batch.fail(token)
+
+
+def _job_forgotten(world: World, fault: Fault) -> None:
+    """The controller knows a job no longer, whose programs go on."""
+    tokens = [request.token for request, status in world.batch.jobs() if not status.state.final]
+    if token := _pick(tokens, fault):
+        world.batch.vanish(token)
+
+
+def _for_a_while(attribute: str, longest_s: float) -> Callable[[World, Fault], None]:
+    def begin(world: World, fault: Fault) -> None:
+        setattr(world, attribute, world.simulation.now + longest_s * fault.share)
+
+    return begin
+
+
+def _cut(world: World, fault: Fault) -> None:
+    if host := _pick(_hosts(world), fault):
+        world.simulation.network.cut(LOGIN, host.process.machine, 200.0 * fault.share)
+
+
+def _stalled(world: World, fault: Fault) -> None:
+    if host := _pick(_hosts(world), fault):
+        world.simulation.network.stall(host.process)
+
+
+def _stopped(world: World, fault: Fault) -> None:
+    """SIGSTOP, and SIGCONT later."""
+    drivers = [run.driver for run in world.runs if run.driver is not None and not run.driver.dead]
+    if process := _pick([*drivers, *(host.process for host in _hosts(world))], fault):
+        process.stopped = world.simulation.now + 300.0 * fault.share**2
+
+
+def _clock_jumps(world: World, fault: Fault) -> None:
+    machines = [LOGIN, *(host.process.machine for host in _hosts(world))]
+    world.clocks[_pick(machines, fault)] += 7200.0 * (fault.share - 0.5) ** 3 * 8
+
+
+def _result_damaged(world: World, fault: Fault) -> None:
+    """A bit of a stored result flips."""
+    run = world.runs[fault.which % len(world.runs)]
+    if run.begun:
+        _flip(run.directory.events, "results", "data", fault)
+
+
+def _lesson_damaged(world: World, fault: Fault) -> None:
+    if (path := world.directory / "learned.db").exists():
+        _flip(path, "records", "value", fault)
+
+
+def _flip(path: Path, table: str, column: str, fault: Fault) -> None:
+    with sqlite3.connect(path) as database:
+        rows = database.execute(f"SELECT rowid, CAST({column} AS BLOB) FROM {table} WHERE length({column})").fetchall()
+        if rows:
+            row, data = rows[fault.which % len(rows)]
+            damaged = bytearray(data)
+            damaged[int(fault.share * len(damaged))] ^= 1 << fault.which % 8
+            database.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (bytes(damaged), row))
+    database.close()
+
+
+def _two_drivers(world: World, fault: Fault) -> None:
+    """The file system forgets a lock, and somebody resumes a run that has a driver."""
+    run = world.runs[fault.which % len(world.runs)]
+    if run.begun and run.driver is not None and not run.driver.dead and run.ended is None:
+        run.lock.unlink(missing_ok=True)
+        world.submit(run)
+
+
+FAULTS: Mapping[str, Callable[[World, Fault], None]] = {
+    "driver dies": _driver_dies,
+    "supervisor dies": _supervisor_dies,
+    "worker dies": _worker_dies,
+    "machine lost": _machine_lost,
+    "process stopped": _stopped,
+    "clock jumps": _clock_jumps,
+    "network cut": _cut,
+    "connection stalled": _stalled,
+    "controller away": _for_a_while("away", 600.0),
+    "answers lost": _for_a_while("mute", 120.0),
+    "controller slow": _for_a_while("slow", 600.0),
+    "controller stale": _for_a_while("stale", 300.0),
+    "job requeued": _job_requeued,
+    "job preempted": _job_preempted,
+    "job failed": _job_failed,
+    "job forgotten": _job_forgotten,
+    "disk full": _for_a_while("full", 300.0),
+    "disk slow": _for_a_while("laggard", 300.0),
+    "result damaged": _result_damaged,
+    "lesson damaged": _lesson_damaged,
+    "two drivers": _two_drivers,
+}
+"""What can go wrong."""
+
+
+def _pick(found: Sequence[Any], fault: Fault) -> Any:
+    return found[fault.which % len(found)] if found else None
+
+
+def _hosts(world: World) -> list[SimulatedHost]:
+    return [host for hosts in world.supervisors.values() for host in hosts if not host.process.dead]
+
+
+def _running(world: World, fault: Fault) -> Any:
+    return _pick([req.token for req, status in world.batch.jobs() if status.state is JobState.RUNNING], fault)
+
+
+# ---------------------------------------------------------------- a schedule, and what must hold
+
+
+@dataclass
+class Outcome:
+    """How a schedule went.
+
+    Attributes
+    ----------
+    violations
+        What must hold and did not; empty when all is well.
+    fingerprint
+        Of all logs and jobs: that of the same case at the same commit is the same.
+    struck
+        How often each kind of fault came while there was something to go wrong.
+    resumes, seconds, steps
+        Drivers besides the first ones; virtual time [s]; turns.
+    """
+
+    violations: list[str] = field(default_factory=list)
+    fingerprint: str = ""
+    struck: Counter[str] = field(default_factory=Counter)
+    resumes: int = 0
+    seconds: float = 0.0
+    steps: int = 0
+
+
+def run(case: Case, keep: Path | None = None) -> Outcome:
+    """Go through a schedule.
+
+    Parameters
+    ----------
+    keep
+        A directory for what the runs leave; else it is removed.
+    """
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as temporary:
+        return _run(case, keep or Path(temporary))
+
+
+def _run(case: Case, directory: Path) -> Outcome:
+    simulation, found = Simulation(case.seed), Outcome()
+
+    def run_time(stage: str, number: int) -> float:
+        rng = random.Random(f"{case.seed} {stage} {number}")
+        return rng.choice([0.01, rng.uniform(0.1, 5.0), rng.uniform(1.0, 60.0)])
+
+    def wait(request: JobRequest) -> float:
+        return random.Random(f"{case.seed} {request.token}").choice(case.waits)
+
+    world = World(
+        simulation,
+        directory,
+        cores=case.cores,
+        regime=case.regime,
+        wait=wait,
+        run_time=run_time,
+        joins_s=lambda: case.joins_s * simulation.random.uniform(0.5, 2.0),
+    )
+    try:
+        _go_through(case, world, found)
+    except Stuck as stuck:
+        found.violations.append(f"stuck: {stuck}; {_standing(world)}")
+    except Exception as error:
+        logging.getLogger(__name__).debug("a program failed", exc_info=True)
+        found.violations.append(f"a program ended with {type(error).__name__}: {error}")
+    finally:
+        world.left = simulation.waiting()
+        world.close()
+    found.seconds, found.steps = simulation.now - START_S, simulation.steps
+    found.resumes = sum(run.drivers - 1 for run in world.runs)
+    if not found.violations:
+        found.violations += _problems(case, world)
+    found.fingerprint = _fingerprint(world)
+    return found
+
+
+def _go_through(case: Case, world: World, found: Outcome) -> None:
+    simulation = world.simulation
+    for number, (steps, strategy) in enumerate(zip(case.workflows, case.strategies, strict=True)):
+        world.runs.append(SimulatedRun(f"run{number}", build(steps), strategy, case.grace_s))
+    for run in world.runs:
+        world.on_end[run.name] = partial(_resume, world, run)
+        world.submit(run)
+
+    def strike(fault: Fault) -> None:
+        if not world.over:
+            found.struck[fault.kind] += 1
+            FAULTS[fault.kind](world, fault)
+
+    last = START_S
+    for fault in case.faults:
+        last = START_S + fault.at
+        simulation.call_at(last, partial(strike, fault))
+    simulation.run(lambda: world.over, last + CALM_S)
+    if not world.over:
+        raise Stuck(f"{CALM_S / 3600:g} hours after the last fault not all runs have succeeded")
+    while damaged := [run for run in world.runs if _is_damaged(world, run)]:  # and says so: the user resumes it
+        for run in damaged:
+            world.submit(run)
+        simulation.run(lambda: world.over, last + 2 * CALM_S)
+    simulation.run(lambda: world.empty, simulation.now + CALM_S)
+
+
+def _is_damaged(world: World, run: SimulatedRun) -> bool:
+    """Whether a result cannot be read once the run has ended."""
+    try:
+        open_run(run.directory.name, state=world.directory).result()
+    except StateError:
+        return True
+    except AsaError:
+        return False
+    return False
+
+
+def _resume(world: World, run: SimulatedRun) -> None:
+    """Its driver is gone: somebody resumes it after a while."""
+    if run.ended is RunState.SUCCEEDED:
+        return
+    if run.drivers > RESUMES_MOST:
+        raise Stuck(f"{run.name} was resumed {RESUMES_MOST} times: {run.message}")
+    world.simulation.soon(world.simulation.random.choice([0.0, 5.0, 60.0, 600.0]), partial(world.submit, run))
+
+
+def _standing(world: World) -> str:
+    runs = ", ".join(f"{run.name}: {run.ended.value if run.ended else 'not ended'} {run.message}" for run in world.runs)
+    return f"{runs}; jobs {Counter(status.state.value for _, status in world.batch.jobs())}"
+
+
+def _problems(case: Case, world: World) -> Iterator[str]:
+    """What must hold of runs that have ended, and does not."""
+    for run, steps in zip(world.runs, case.workflows, strict=True):
+        try:
+            result = open_run(run.directory.name, state=world.directory).result()
+        except AsaError as error:  # one that is damaged is named in time: see `_go_through`
+            yield f"{run.name} has no result: {error}"
+        else:
+            if result != evaluate(steps):
+                yield f"{run.name} has a wrong result"
+        with EventLog(run.directory.events) as log:
+            yield from _contradictions(run.name, (event for _, event in log.read()))
+    submitted = Counter(request.token for request, _ in world.batch.jobs())
+    if twice := [token for token, count in submitted.items() if count > 1]:
+        yield f"jobs were submitted twice: {twice}"
+    if left := [request.token for request, status in world.batch.jobs() if not status.state.final]:
+        yield f"jobs are left: {left}"
+    if alive := sorted({process.name for process in world.processes() if not process.dead}):
+        waits = [f"{strand.name} until {strand.until - START_S:g}" for strand in world.left]
+        yield f"processes are left: {alive} ({', '.join(waits)})"
+
+
+def _contradictions(name: str, events: Iterable[Event]) -> Iterator[str]:
+    """What a log says that cannot be."""
+    done: set[tuple[str, int]] = set()
+    asked: set[str] = set()
+    ended: set[str] = set()
+    for event in events:
+        match event:
+            case TaskDone():
+                if (event.stage, event.index) in done:
+                    yield f"{name} has two results of {event.stage}-{event.index}"
+                done.add((event.stage, event.index))
+            case ResultsLost():
+                done -= set(event.tasks)
+            case TasksLaunched():
+                launched = {(event.stage, index) for first, last in event.ranges for index in range(first, last)}
+                if again := launched & done:
+                    yield f"{name} ran again what was done: {sorted(again)[:3]}"
+            case Submitting():
+                if event.allocation in asked:
+                    yield f"{name} asked twice for {event.allocation}"
+                asked.add(event.allocation)
+            case JobEnded() | SubmitRefused():
+                if event.allocation in ended:
+                    yield f"{name} has two ends of {event.allocation}"
+                ended.add(event.allocation)
+
+
+def _fingerprint(world: World) -> str:
+    digest = hashlib.sha256()
+    for run in world.runs:
+        with suppress(AsaError, AttributeError), EventLog(run.directory.events) as log:
+            for _, event in log.read():
+                kind, fields = encode(replace(event, pid=0) if isinstance(event, DriverStarted) else event)
+                text = json.dumps(fields).replace(str(world.directory), "STATE")
+                digest.update(f"{kind} {text}".encode())
+    for request, status in world.batch.jobs():
+        digest.update(f"{request.token} {status.state} {status.started} {status.ended}".encode())
+    return digest.hexdigest()[:16]
+
+
+# ---------------------------------------------------------------- smaller ones that fail, too
+
+
+def smaller(case: Case) -> Iterator[Case]:
+    """Cases with less in them, the smallest first."""
+    if len(case.workflows) > 1:
+        for number in range(len(case.workflows)):
+            yield replace(case, workflows=(case.workflows[number],), strategies=(case.strategies[number],))
+    for parts in (2, 4, 8, len(case.faults)):
+        size = max(1, len(case.faults) // max(1, parts))
+        for first in range(0, len(case.faults), size):
+            yield replace(case, faults=case.faults[:first] + case.faults[first + size :])
+    for number, steps in enumerate(case.workflows):
+        for length in sorted({1, len(steps) // 2, len(steps) - 1} - {0, len(steps)}):
+            workflows = (*case.workflows[:number], steps[:length], *case.workflows[number + 1 :])
+            yield replace(case, workflows=workflows)
+
+
+def shrink(case: Case, fails: Callable[[Case], bool], tries: int = 300) -> Case:
+    """A smaller case that fails, too, found in so many tries."""
+    while True:
+        for other in smaller(case):
+            if tries <= 0:
+                return case
+            tries -= 1
+            if fails(other):
+                case = other
+                break
+        else:
+            return case
