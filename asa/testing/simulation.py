@@ -18,7 +18,7 @@ import selectors
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
-from typing import Any, Protocol
+from typing import Any
 
 START_S = 1.8e9
 """When a simulation begins [s since the epoch]."""
@@ -278,11 +278,28 @@ class Simulation:
                 strand.go_on()
 
 
-class File(Protocol):
+class File:
     """What a `Selector` waits for."""
 
-    def readable(self) -> bool: ...
-    def writable(self) -> bool: ...
+    def __init__(self) -> None:
+        self._watchers: list[Selector] = []
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return False
+
+    def watched_by(self, selector: Selector) -> None:
+        self._watchers.append(selector)
+
+    def unwatched_by(self, selector: Selector) -> None:
+        self._watchers.remove(selector)
+
+    def changed(self) -> None:
+        """It may be ready now."""
+        for selector in self._watchers:
+            selector.touched = True
 
 
 LATENCY_S = 2e-4, 5e-3
@@ -374,12 +391,13 @@ class Network:
             own.remove(stream)
 
 
-class Stream:
+class Stream(File):
     """One end of a connection, as a socket that never blocks."""
 
     peer: Stream
 
     def __init__(self, network: Network, process: Process) -> None:
+        super().__init__()
         self._network, self._simulation = network, network.simulation
         self.process = process
         self.closed = self.stalled = False
@@ -455,6 +473,7 @@ class Stream:
         """The other end has not answered for too long."""
         if not self.closed and self._ended is None:
             self._ended = TimeoutError
+            self.changed()
 
     def _deliver(self, data: bytes | None) -> None:
         """Bytes, or the end, are on their way; they arrive in order."""
@@ -480,19 +499,21 @@ class Stream:
             return
         if data is None:
             self.peer._over = True
-            return
-        self._under_way -= len(data)
-        if self.peer.closed:
-            if self._ended is None:
-                self._ended = ConnectionResetError
         else:
-            self.peer._inbox += data
+            self._under_way -= len(data)
+            if self.peer.closed:
+                self._ended = ConnectionResetError
+            else:
+                self.peer._inbox += data
+            self.changed()
+        self.peer.changed()
 
 
-class Bell:
+class Bell(File):
     """As `executors.host.Bell`."""
 
     def __init__(self, network: Network) -> None:
+        super().__init__()
         self._number, self._rung = network.number(self), False
 
     def fileno(self) -> int:
@@ -500,6 +521,7 @@ class Bell:
 
     def ring(self) -> None:
         self._rung = True
+        self.changed()
 
     def hush(self) -> None:
         self._rung = False
@@ -510,9 +532,6 @@ class Bell:
     def readable(self) -> bool:
         return self._rung
 
-    def writable(self) -> bool:
-        return False
-
 
 class Selector(selectors.BaseSelector):
     """Waits for simulated files; which of those that are ready comes first is drawn."""
@@ -520,16 +539,22 @@ class Selector(selectors.BaseSelector):
     def __init__(self, simulation: Simulation) -> None:
         self._simulation, self._files = simulation, simulation.network.files
         self._keys: dict[int, selectors.SelectorKey] = {}
+        self.touched = False
+        """Whether a file may have become ready."""
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         number = fileobj.fileno()
         if number in self._keys:
             raise KeyError(f"{fileobj!r} is registered")
         key = self._keys[number] = selectors.SelectorKey(fileobj, number, events, data)
+        self._files[number].watched_by(self)
+        self.touched = True
         return key
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys.pop(fileobj.fileno())
+        key = self._keys.pop(fileobj.fileno())
+        self._files[key.fd].unwatched_by(self)
+        return key
 
     def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         self.unregister(fileobj)
@@ -537,8 +562,11 @@ class Selector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         until = math.inf if timeout is None else self._simulation.now + max(0.0, timeout)
-        self._simulation.wait(self._any, until)
-        found = [(key, ready) for key in self._keys.values() if (ready := self._ready(key))]
+        if self._found():
+            self._simulation.turn()
+        while not (found := self._found()) and self._simulation.now < until:
+            self.touched = False
+            self._simulation.wait(lambda: self.touched, until)
         if len(found) > 1:
             self._simulation.random.shuffle(found)
         return found
@@ -560,5 +588,5 @@ class Selector(selectors.BaseSelector):
             ready |= selectors.EVENT_WRITE
         return ready
 
-    def _any(self) -> bool:
-        return any(self._ready(key) for key in self._keys.values())
+    def _found(self) -> list[tuple[selectors.SelectorKey, int]]:
+        return [(key, ready) for key in self._keys.values() if (ready := self._ready(key))]

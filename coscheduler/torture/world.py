@@ -42,7 +42,7 @@ from asa.log.events import EventLog
 from asa.log.messages import logged_in
 from asa.log.rundir import RunDirectory
 from asa.testing.backend_fake import FakeBatch
-from asa.testing.simulation import Bell, Killed, Process, Selector, Simulation, Strand, Stream
+from asa.testing.simulation import Bell, File, Killed, Process, Selector, Simulation, Strand, Stream
 from asa.workflows.assemble import Assembly, Timing, assemble
 from asa.workflows.graph import make_graph
 from asa.workflows.plan import Plan
@@ -115,6 +115,7 @@ class SimulatedHost(Host):
             raise ConnectionRefusedError("connection refused")
         ours, theirs = self._simulation.network.connect(self.process, listener.process)
         listener.pending.append(theirs)
+        listener.changed()
         return Channel(ours, peer=f"the driver of {directory}")  # type: ignore[arg-type]
 
     @contextmanager
@@ -181,10 +182,11 @@ class NoGuard:
     def close(self) -> None: ...
 
 
-class Listener:
+class Listener(File):
     """As `executors.wire.ChannelListener`, of a simulated driver."""
 
     def __init__(self, world: World, process: Process) -> None:
+        super().__init__()
         self.process, self.pending, self.closed = process, list[Stream](), False
         self._number = world.simulation.network.number(self)
         world.listeners[self._number] = self
@@ -208,9 +210,6 @@ class Listener:
 
     def readable(self) -> bool:
         return bool(self.pending)
-
-    def writable(self) -> bool:
-        return False
 
 
 def run_worker(world: World, host: SimulatedHost, channel: Channel, board: SlotBoard, caller: Caller) -> None:
