@@ -100,7 +100,8 @@ class Database:
     """A connection that may be used from any thread; made, with its tables, when the file is missing.
 
     On a local file system it keeps a write-ahead log, synchronised at checkpoints: a commit survives the death of the
-    process. Elsewhere it keeps a rollback journal, synchronised at each commit.
+    process, and a `lasting` one that of the machine, with all before it. Elsewhere it keeps a rollback journal,
+    synchronised at each commit.
 
     Parameters
     ----------
@@ -162,8 +163,13 @@ class Database:
             return self._connection.execute(sql, parameters).fetchall()
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, lasting: bool = False) -> Iterator[sqlite3.Connection]:
         """All of the block is written, or, when it raises, nothing. Other writers wait from its first line on.
+
+        Parameters
+        ----------
+        lasting
+            Return only when it would survive a power failure.
 
         Raises
         ------
@@ -171,6 +177,9 @@ class Database:
             When it cannot be written; when the file was deleted or moved meanwhile, which SQLite does not notice.
         """
         with self._lock, self._explained():
+            syncs = lasting and self._synchronous == "normal"
+            if syncs:
+                self._connection.execute("PRAGMA synchronous = full")
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection
@@ -181,6 +190,9 @@ class Database:
                 if self._connection.in_transaction:  # a full disk may have ended it already
                     self._connection.execute("ROLLBACK")
                 raise
+            finally:
+                if syncs:
+                    self._connection.execute("PRAGMA synchronous = normal")
 
     def problems(self) -> list[str]:
         """What SQLite finds wrong with the structure of the file; empty when it is whole."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from asa.core.errors import StateError
-from asa.core.event import Event, ResultsLost, StageExpanded, TaskResult, decode, encode
+from asa.core.event import Event, ResultsLost, RunEnded, StageExpanded, Submitting, TaskResult, decode, encode
 from asa.core.task import Value
 from asa.log.database import Database
 from asa.log.values import check_file
@@ -58,7 +58,9 @@ class EventLog:
     def append(self, events: Sequence[Event]) -> None:
         """Write these events and the results they carry, all of them or none.
 
-        A task's first result stands, unless it is lost: a second one would contradict what others have read.
+        A task's first result stands, unless it is lost: a second one would contradict what others have read. That a
+        job is about to be submitted, or the run has ended, survives a power failure, with all that was written before:
+        else a job would get the token of a forgotten one.
 
         Raises
         ------
@@ -69,7 +71,8 @@ class EventLog:
         rows = [(kind, _to_text(fields)) for kind, fields in map(encode, events)]
         results = [result for event in events if self._results and (result := event.result) is not None]
         lost = [task for event in events if isinstance(event, ResultsLost) for task in event.tasks]
-        with self._database.transaction() as connection:
+        lasting = any(isinstance(event, Submitting | RunEnded) for event in events)
+        with self._database.transaction(lasting=lasting) as connection:
             ((last,),) = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchall()
             if self._known is not None and last != self._known:
                 raise StateError(

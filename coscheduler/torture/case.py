@@ -6,10 +6,11 @@ import hashlib
 import json
 import logging
 import math
+import os
 import random
 import sqlite3
 import tempfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import asa
+from asa.allocations.budget import WINDOW_S, CallLimits
 from asa.core.errors import AsaError, InvalidInput, StateError
 from asa.core.event import (
     DriverStarted,
@@ -44,6 +46,9 @@ STRATEGIES = (
     "auto:grace_s=30",
 )  # fmt: skip
 """Strategies and variants of them that runs are drawn with."""
+
+VARIABLE, SECRET = "TORTURE_LICENSE", "correct-horse-battery-staple"
+"""A secret of some stages: environment variable and value."""
 
 RESUMES_MOST = 40
 CALM_S = 6 * 3600.0
@@ -160,7 +165,8 @@ def build(steps: Sequence[Step]) -> list[Any]:
     """The workflow, as nodes."""
     nodes: list[Any] = []
     for number, step in enumerate(steps):
-        stage = asa.stage(cores=step.cores, task_cores=step.task_cores, walltime=step.walltime_s)
+        secrets = [VARIABLE] if number % 3 == 0 else []
+        stage = asa.stage(cores=step.cores, task_cores=step.task_cores, walltime=step.walltime_s, secrets=secrets)
         sources = [nodes[source] for source in step.sources]
         if step.mapped:
             mapped = stage(each).options(name=f"each{number}")
@@ -231,6 +237,29 @@ def _job_preempted(world: World, fault: Fault) -> None:
 def _job_failed(world: World, fault: Fault) -> None:
     if token := _running(world, fault):
         world.batch.fail(token)
+
+
+def _job_cancelled(world: World, fault: Fault) -> None:
+    """By somebody else."""
+    jobs = [status.handle for _, status in world.batch.jobs() if not status.state.final]
+    if handle := _pick(jobs, fault):
+        world.batch.cancel([handle])
+
+
+def _run_cancelled(world: World, fault: Fault) -> None:
+    run = world.runs[fault.which % len(world.runs)]
+    if run.assembly is not None and run.driver is not None and not run.driver.dead:
+        run.assembly.runner.cancel("by the user")
+
+
+def _power_fails(world: World, fault: Fault) -> None:
+    """The login node goes down: what the disk has not been told to keep is lost, from some page on."""
+    for process in world.processes():
+        if process.machine == LOGIN:
+            world.simulation.kill(process)
+    for run in world.runs:
+        if run.begun:
+            run.lose_writes(fault.share)
 
 
 def _job_forgotten(world: World, fault: Fault) -> None:
@@ -316,9 +345,15 @@ FAULTS: Mapping[str, Callable[[World, Fault], None]] = {
     "job requeued": _job_requeued,
     "job preempted": _job_preempted,
     "job failed": _job_failed,
+    "job cancelled": _job_cancelled,
     "job forgotten": _job_forgotten,
+    "job submitted twice": _for_a_while("doubled", 60.0),
+    "program hangs": _for_a_while("hung", 60.0),
+    "files late": _for_a_while("hidden", 200.0),
+    "run cancelled": _run_cancelled,
     "disk full": _for_a_while("full", 300.0),
     "disk slow": _for_a_while("laggard", 300.0),
+    "power fails": _power_fails,
     "result damaged": _result_damaged,
     "lesson damaged": _lesson_damaged,
     "two drivers": _two_drivers,
@@ -373,6 +408,7 @@ def run(case: Case, keep: Path | None = None) -> Outcome:
     keep
         A directory for what the runs leave; else it is removed.
     """
+    os.environ[VARIABLE] = SECRET
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as temporary:
         return _run(case, keep or Path(temporary))
@@ -404,14 +440,13 @@ def _run(case: Case, directory: Path) -> Outcome:
     except Exception as error:
         logging.getLogger(__name__).debug("a program failed", exc_info=True)
         found.violations.append(f"a program ended with {type(error).__name__}: {error}")
+    else:
+        found.violations += _problems(case, world)
     finally:
-        world.left = simulation.waiting()
+        found.fingerprint = _fingerprint(world)
         world.close()
     found.seconds, found.steps = simulation.now - START_S, simulation.steps
     found.resumes = sum(run.drivers - 1 for run in world.runs)
-    if not found.violations:
-        found.violations += _problems(case, world)
-    found.fingerprint = _fingerprint(world)
     return found
 
 
@@ -420,13 +455,16 @@ def _go_through(case: Case, world: World, found: Outcome) -> None:
     for number, (steps, strategy) in enumerate(zip(case.workflows, case.strategies, strict=True)):
         world.runs.append(SimulatedRun(f"run{number}", build(steps), strategy, case.grace_s))
     for run in world.runs:
+        if "power fails" in [fault.kind for fault in case.faults]:
+            run.durable = b"", b""
         world.on_end[run.name] = partial(_resume, world, run)
         world.submit(run)
 
     def strike(fault: Fault) -> None:
         if not world.over:
             found.struck[fault.kind] += 1
-            FAULTS[fault.kind](world, fault)
+            with suppress(InvalidInput):  # a job that it was to happen to is gone
+                FAULTS[fault.kind](world, fault)
 
     last = START_S
     for fault in case.faults:
@@ -479,14 +517,42 @@ def _problems(case: Case, world: World) -> Iterator[str]:
                 yield f"{run.name} has a wrong result"
         with EventLog(run.directory.events) as log:
             yield from _contradictions(run.name, (event for _, event in log.read()))
+    if not {"clock jumps", "two drivers"} & {fault.kind for fault in case.faults}:
+        yield from _over_budget(world)
+    if exposed := _exposed(world):
+        yield f"a secret is in {exposed}"
     submitted = Counter(request.token for request, _ in world.batch.jobs())
-    if twice := [token for token, count in submitted.items() if count > 1]:
+    if twice := [token for token, count in submitted.items() if count > 1 and token not in world.twice]:
         yield f"jobs were submitted twice: {twice}"
     if left := [request.token for request, status in world.batch.jobs() if not status.state.final]:
         yield f"jobs are left: {left}"
     if alive := sorted({process.name for process in world.processes() if not process.dead}):
-        waits = [f"{strand.name} until {strand.until - START_S:g}" for strand in world.left]
+        waits = [f"{strand.name} until {strand.until - START_S:g}" for strand in world.simulation.waiting()]
         yield f"processes are left: {alive} ({', '.join(waits)})"
+
+
+def _over_budget(world: World) -> Iterator[str]:
+    """Calls to the batch system beyond what is promised for any ten minutes."""
+    limits = CallLimits()
+    for kinds, every_s in ((("query", "find"), limits.query), (("submit", "update"), limits.submit)):
+        times = deque[float]()
+        for at, kind in world.calls:
+            if kind in kinds:
+                times.append(at)
+                while times[0] <= at - WINDOW_S:
+                    times.popleft()
+                if len(times) > WINDOW_S / every_s:
+                    yield f"{len(times)} calls ({', '.join(kinds)}) within ten minutes"
+                    break
+
+
+def _exposed(world: World) -> list[str]:
+    """Where the secret of some stages can be read."""
+    found = [request.token for request, _ in world.batch.jobs() if SECRET in str(request)]
+    for path in world.directory.rglob("*"):
+        with suppress(OSError):  # a folder, or SQLite has just removed it
+            found += [str(path)] if SECRET.encode() in path.read_bytes() else []
+    return found
 
 
 def _contradictions(name: str, events: Iterable[Event]) -> Iterator[str]:

@@ -13,7 +13,7 @@ import logging
 import math
 import signal
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 
 from asa.allocations.watch import WatchThread
 from asa.core.clock import Joinable, ManualClock, SystemClock
-from asa.core.errors import AsaError, BackendError, InvalidInput, StateError
-from asa.core.event import Event, RunEnded, RunState
+from asa.core.errors import AsaError, BackendError, InvalidInput, RunNotFound, StateError
+from asa.core.event import Event, RunEnded, RunState, Submitting
 from asa.core.job import (
     Capabilities,
     JobChanges,
@@ -41,8 +41,9 @@ from asa.core.view import QueueView
 from asa.log.events import EventLog
 from asa.log.messages import logged_in
 from asa.log.rundir import RunDirectory
+from asa.security.files import write_private
 from asa.testing.backend_fake import FakeBatch
-from asa.testing.simulation import Bell, File, Killed, Process, Selector, Simulation, Strand, Stream
+from asa.testing.simulation import Bell, File, Killed, Process, Selector, Simulation, Stream
 from asa.workflows.assemble import Assembly, Timing, assemble
 from asa.workflows.graph import make_graph
 from asa.workflows.plan import Plan
@@ -104,6 +105,8 @@ class SimulatedHost(Host):
 
     def connect(self, directory: str) -> Channel:
         """As `executors.wire.connect`: it takes a while, and fails for the same reasons."""
+        if self._world.hidden > self._simulation.now:
+            raise FileNotFoundError("a network file system does not show it yet")
         address = json.loads(Path(directory, wire.RENDEZVOUS).read_bytes())
         listener = self._world.listeners.get(address["number"])
         here, there = self.process.machine, LOGIN
@@ -242,17 +245,10 @@ def run_order(world: World, host: SimulatedHost, caller: Caller, order: TaskOrde
 
 
 class Controller:
-    """The backend port of one driver's process: a batch system behind a controller, which may be slow or away.
-
-    Attributes
-    ----------
-    away, mute, slow, stale
-        Until when calls fail, only their answers are lost, take long, or are answered with what was true a minute ago.
-    """
+    """The backend port of one driver's process: a batch system behind a controller, which may be slow or away."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.calls: Counter[str] = Counter()
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, ("simulated",)  # in a run's settings
@@ -264,7 +260,13 @@ class Controller:
         return self._world.batch.capabilities()
 
     def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
-        return self._call("submit", lambda: self._world.batch.submit(requests))
+        def effect() -> list[JobHandle | Refused]:
+            if self._world.doubled > self._world.simulation.now:  # a retry below us: the first answer was lost
+                self._world.twice.update(request.token for request in requests)
+                self._world.batch.submit(requests)
+            return self._world.batch.submit(requests)
+
+        return self._call("submit", effect)
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
         return self._call("query", lambda: self._world.statuses(handles))
@@ -286,7 +288,7 @@ class Controller:
 
     def _call(self, name: str, effect: Callable[[], T]) -> T:
         world, simulation = self._world, self._world.simulation
-        self.calls[name] += 1
+        world.calls.append((simulation.now, name))
         took = simulation.random.uniform(0.01, 0.1)
         if world.slow > simulation.now:
             took = simulation.random.uniform(1.0, 60.0)
@@ -339,6 +341,8 @@ class TorturedLog:
         if self._world.laggard > simulation.now:
             simulation.sleep(simulation.random.uniform(0.1, 20.0))
         self._log.append(events)
+        if any(isinstance(event, Submitting | RunEnded) for event in events):
+            self._run.note_durable()
         for event in events:
             self._run.on(event)
         simulation.turn()
@@ -356,6 +360,9 @@ class SimulatedRun:
     driver: Process | None = None
     drivers: int = 0
     begun: bool = False
+    assembly: Assembly[Plan] | None = None
+    durable: tuple[bytes, bytes] | None = None
+    """The log's files when they were last synchronised, where the power may fail; else None."""
     ended: RunState | None = None
     message: str = ""
 
@@ -363,6 +370,31 @@ class SimulatedRun:
     def lock(self) -> Path:
         """What says who drives it."""
         return self.directory.path / "driver.lock.holder"
+
+    def files(self) -> tuple[bytes, bytes]:
+        """The event log and its write-ahead log, as they are."""
+        path = self.directory.events
+        ahead = path.with_name(f"{path.name}-wal")
+        return path.read_bytes(), ahead.read_bytes() if ahead.exists() else b""
+
+    def note_durable(self) -> None:
+        """The log has been synchronised."""
+        if self.durable is not None:
+            self.durable = self.files()
+
+    def lose_writes(self, share: float) -> None:
+        """The power has failed: a part of what was not synchronised is lost."""
+        assert self.durable is not None
+        whole, ahead = self.files()
+        least = len(self.durable[1])
+        if ahead[:32] == self.durable[1][:32] and len(ahead) >= least:
+            self.durable = whole, ahead[: least + int((len(ahead) - least) * (1.0 - share))]
+        path = self.directory.events  # new files: connections of dead drivers keep the old ones
+        for ending in ("-wal", "-shm"):
+            path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
+        write_private(path, self.durable[0])
+        if self.durable[1]:
+            write_private(path.with_name(f"{path.name}-wal"), self.durable[1])
 
     def on(self, event: Event) -> None:
         if isinstance(event, RunEnded):
@@ -382,6 +414,22 @@ class World:
         Of the batch system; see `FakeBatch`.
     run_time
         How long a task takes [s], given its stage and index.
+    joins_s
+        After how long the program of a job that has started begins [s].
+
+    Attributes
+    ----------
+    away, mute, slow, stale, doubled
+        Until when calls to the batch system fail, only their answers are lost, take long, are answered with what was
+        true a minute ago, or submit all jobs twice [s].
+    full, laggard
+        Until when the disk of the event log is full, or slow [s].
+    hidden, hung
+        Until when nodes do not see where the driver listens, and jobs start without their program [s].
+    calls
+        When which call to the batch system was made.
+    twice
+        Tokens of jobs that were submitted twice.
     """
 
     def __init__(
@@ -397,14 +445,16 @@ class World:
     ) -> None:
         self.simulation, self.directory = simulation, directory
         self.lost: set[str] = set()
-        self.left: list[Strand] = []
+        self.twice: set[str] = set()
         self._processes: list[Process] = []
         self.clocks: dict[str, float] = defaultdict(float)
         self.listeners: dict[int, Listener] = {}
         self.workers: list[Process] = []
         self.supervisors: dict[str, list[SimulatedHost]] = {}
         self.pids = iter(range(1000, 10**9))
-        self.away = self.mute = self.slow = self.stale = self.full = self.laggard = -math.inf
+        self.away = self.mute = self.slow = self.stale = self.doubled = -math.inf
+        self.full = self.laggard = self.hidden = self.hung = -math.inf
+        self.calls: list[tuple[float, str]] = []
         self.runs: list[SimulatedRun] = []
         self.on_end: dict[str, Callable[[], None]] = {}
         self.assemblies: list[Assembly[Plan]] = []
@@ -446,8 +496,10 @@ class World:
                 )
                 graph = make_graph(settings.result)
                 assembly = assemble(run.directory, graph, settings, timing)
-                run.begun = True
+                run.begun, run.assembly = True, assembly
                 self.assemblies.append(assembly)
+                if run.durable is not None:
+                    run.durable = run.files()
                 assembly.runner.log = TorturedLog(self, run, assembly.runner.log)  # type: ignore[arg-type]
                 if assembly.plan.outcome is not RunState.SUCCEEDED:
                     driving = host.start(partial(self._run, assembly), "run")
@@ -455,6 +507,8 @@ class World:
                     driving.join()
                 assembly.close()
                 self.assemblies.remove(assembly)
+            except RunNotFound:
+                run.begun = False  # it never began, as the message says: the user runs the workflow again
             except AsaError as error:
                 _log.warning("%s ends: %s", host.process.name, error)
         self.simulation.kill(host.process)
@@ -486,6 +540,8 @@ class World:
         now = self.status(status.handle)
         if now.state is not JobState.RUNNING or now.restarts != status.restarts or now.started != status.started:
             return
+        if self.hung > self.simulation.now:
+            return  # its prolog hangs
         nodes = request.resources.nodes or 1
         self._codes[request.token] = [None] * nodes
         self.supervisors[request.token] = hosts = []
