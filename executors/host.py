@@ -15,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from asa.core.clock import Joinable, start_thread
+from asa.core.clock import Joinable, SystemClock, start_thread
 from executors import wire
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class Bell:
 class Host:
     """The machine that this process runs on."""
 
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+
     @property
     def pid(self) -> int:
         return os.getpid()
@@ -59,8 +62,8 @@ class Host:
     # ------------------------------------------------------- time, threads, what to wait for
 
     def time(self) -> float:
-        """What the machine's clock shows [s since the epoch]."""
-        return time.time()
+        """What the machine's clock shows, but it never goes back [s since the epoch]."""
+        return self._clock.now()
 
     def monotonic(self) -> float:
         """A time that never jumps [s]."""

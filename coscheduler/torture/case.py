@@ -294,8 +294,9 @@ def _stopped(world: World, fault: Fault) -> None:
 
 
 def _clock_jumps(world: World, fault: Fault) -> None:
+    """By no more than sites allow: MUNGE refuses what is five minutes apart."""
     machines = [LOGIN, *(host.process.machine for host in _hosts(world))]
-    world.clocks[_pick(machines, fault)] += 7200.0 * (fault.share - 0.5) ** 3 * 8
+    world.clocks[_pick(machines, fault)] = 240.0 * (2.0 * fault.share - 1.0) ** 3
 
 
 def _result_damaged(world: World, fault: Fault) -> None:

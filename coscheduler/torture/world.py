@@ -72,6 +72,7 @@ class SimulatedHost(Host):
         self._world, self._simulation = world, world.simulation
         self.process, self._environ = process, dict(environ)
         self._pid = next(world.pids)
+        self.clock = SystemClock(self.wall_time, self.monotonic)
         self._signals: Stream | None = None
         self._children: dict[int, tuple[Process, int | None]] = {}
         process.at_death.append(self._orphan)
@@ -86,6 +87,9 @@ class SimulatedHost(Host):
         return self._environ
 
     def time(self) -> float:
+        return self.clock.now()
+
+    def wall_time(self) -> float:
         return self._simulation.now + self._world.clocks[self.process.machine]
 
     def monotonic(self) -> float:
@@ -306,7 +310,7 @@ class SimulatedClock(SystemClock):
     """The wall clock of a driver's process."""
 
     def __init__(self, host: SimulatedHost, simulation: Simulation) -> None:
-        super().__init__(host.time, host.monotonic)
+        super().__init__(host.wall_time, host.monotonic)
         self._simulation = simulation
 
     def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
