@@ -134,8 +134,9 @@ class JobWatch:
         self._wake()
 
     def cancel(self, handle: JobHandle) -> None:
-        """Cancel a job."""
+        """Cancel a job; changes of it that have not been made are forgotten."""
         with self._lock:
+            self._to_amend = [item for item in self._to_amend if item[0] != handle]
             self._to_cancel.append(handle)
         self._wake()
 
@@ -332,6 +333,8 @@ class JobWatch:
             wanted = list(self._to_amend)
         done = 0
         for handle, changes in wanted:
+            if (handle, changes) not in self._to_amend:
+                continue  # it was cancelled meanwhile
             if not self._may(SUBMIT):
                 break
             done += 1
@@ -343,7 +346,8 @@ class JobWatch:
                     raise
                 refused = str(error)
             with self._lock:
-                self._to_amend.remove((handle, changes))
+                if (handle, changes) in self._to_amend:
+                    self._to_amend.remove((handle, changes))
                 if job := self._jobs.get(handle.token):
                     job.placed, job.said = True, ""
             self._post([Amended(self._clock.now(), handle.token, refused)])

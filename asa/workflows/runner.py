@@ -98,6 +98,9 @@ CLOSING_S = 60.0
 ENDING_S = 0.25
 """How long a job takes to end, about, once it is released [s]: before that there is no point in asking for it."""
 
+LATEST_S = 600.0
+"""How long it waits where the batch system has not yet taken a cancellation [s]: a parked job never ends by itself."""
+
 _LOOK_S = 0.05
 
 _ABANDON_S = 10.0
@@ -249,8 +252,9 @@ class Runner:
             now = self._act()
             until = self.plan.wake_at(now)
             if self.decided.is_set():
-                until = min(until, self._deadline)
-                if self.plan.closed or now >= self._deadline or self._may_leave():
+                deadline = self._deadline + (LATEST_S - CLOSING_S if self.watch.busy else 0.0)
+                until = min(until, deadline)
+                if self.plan.closed or now >= deadline or self._may_leave():
                     return
                 if isinstance(self.clock, SystemClock):
                     until = min(until, now + _LOOK_S)

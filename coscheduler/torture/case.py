@@ -51,8 +51,6 @@ VARIABLE, SECRET = "TORTURE_LICENSE", "correct-horse-battery-staple"
 """A secret of some stages: environment variable and value."""
 
 RESUMES_MOST = 40
-CALM_S = 6 * 3600.0
-"""How long after the last fault all runs must have ended [s]."""
 
 
 def gather(count: int, *sources: Sequence[int]) -> list[int]:
@@ -120,7 +118,8 @@ def draw(seed: int) -> Case:
     cores = rng.choice([4, 8, 16])
     waits = tuple(rng.choice([0.0, rng.uniform(0.0, 60.0), rng.uniform(0.0, 600.0)]) for _ in range(rng.randint(1, 4)))
     length = 60.0 + sum(waits) / len(waits) + 30.0 * max(map(len, workflows))
-    kinds = rng.sample(sorted(FAULTS), rng.randint(1, len(FAULTS)))
+    among = HARMLESS if rng.random() < 0.3 else sorted(FAULTS)
+    kinds = rng.sample(among, rng.randint(1, len(among)))
     faults = tuple(
         Fault(rng.choice(kinds), round(rng.uniform(0.0, length), 3), rng.randrange(1000), round(rng.random(), 4))
         for _ in range(_log_uniform(rng, 1, 20))
@@ -361,6 +360,12 @@ FAULTS: Mapping[str, Callable[[World, Fault], None]] = {
 }
 """What can go wrong."""
 
+HARMLESS = (
+    "answers lost", "clock jumps", "controller away", "controller slow", "disk full", "disk slow", "driver dies",
+    "files late", "lesson damaged",
+)  # fmt: skip
+"""Faults that cost no work: what a task has returned, a node keeps until a driver has it in its log."""
+
 
 def _pick(found: Sequence[Any], fault: Fault) -> Any:
     return found[fault.which % len(found)] if found else None
@@ -471,14 +476,23 @@ def _go_through(case: Case, world: World, found: Outcome) -> None:
     for fault in case.faults:
         last = START_S + fault.at
         simulation.call_at(last, partial(strike, fault))
-    simulation.run(lambda: world.over, last + CALM_S)
+    simulation.run(lambda: world.over, last + patience_s(case))
     if not world.over:
-        raise Stuck(f"{CALM_S / 3600:g} hours after the last fault not all runs have succeeded")
+        raise Stuck(f"{patience_s(case):g} s after the last fault not all runs have succeeded")
     while damaged := [run for run in world.runs if _is_damaged(world, run)]:  # and says so: the user resumes it
         for run in damaged:
             world.submit(run)
-        simulation.run(lambda: world.over, last + 2 * CALM_S)
-    simulation.run(lambda: world.empty, simulation.now + CALM_S)
+        simulation.run(lambda: world.over, simulation.now + patience_s(case))
+    simulation.run(lambda: world.empty, simulation.now + patience_s(case))
+
+
+def patience_s(case: Case) -> float:
+    """How long after the last fault all runs must have ended, and after that all jobs and processes [s].
+
+    Runs are resumed ten minutes late at worst, more than once; each stage may wait for a job of its own, each stage's
+    tasks for one another.
+    """
+    return 3000.0 + (2 * max(case.waits) + 200.0) * max(map(len, case.workflows)) * len(case.workflows)
 
 
 def _is_damaged(world: World, run: SimulatedRun) -> bool:
@@ -520,6 +534,10 @@ def _problems(case: Case, world: World) -> Iterator[str]:
             yield from _contradictions(run.name, (event for _, event in log.read()))
     if not {"clock jumps", "two drivers"} & {fault.kind for fault in case.faults}:
         yield from _over_budget(world)
+    if {fault.kind for fault in case.faults} <= set(HARMLESS):
+        again = [f"{stage}-{number}" for (_, stage, number), times in world.completed.items() if times > 1]
+        if again:
+            yield f"ran to their end more than once: {again}"
     if exposed := _exposed(world):
         yield f"a secret is in {exposed}"
     submitted = Counter(request.token for request, _ in world.batch.jobs())
@@ -533,7 +551,8 @@ def _problems(case: Case, world: World) -> Iterator[str]:
 
 
 def _over_budget(world: World) -> Iterator[str]:
-    """Calls to the batch system beyond what is promised for any ten minutes."""
+    """Calls to the batch system beyond what is promised for any ten minutes; a tenth more is let pass: what is asked
+    after a submission without an answer is counted afterwards, where something is left."""
     limits = CallLimits()
     for kinds, every_s in ((("query", "find"), limits.query), (("submit", "update"), limits.submit)):
         times = deque[float]()
@@ -542,7 +561,7 @@ def _over_budget(world: World) -> Iterator[str]:
                 times.append(at)
                 while times[0] <= at - WINDOW_S:
                     times.popleft()
-                if len(times) > WINDOW_S / every_s:
+                if len(times) > 1.1 * WINDOW_S / every_s:
                     yield f"{len(times)} calls ({', '.join(kinds)}) within ten minutes"
                     break
 

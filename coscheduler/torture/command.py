@@ -31,6 +31,7 @@ class Torture:
         add("--schedules", type=positive, metavar="N", help="how many (100 unless --time says how long)")
         add("--time", type=duration, metavar="T", help="begin no schedule after so long, such as 5m or 8h")
         add("--processes", type=positive, metavar="N", help="how many at a time (one for each CPU)")
+        add("--until-failure", action="store_true", help="end with the first schedule that fails")
         add("--shrink", action="store_true", help="look for the smallest schedule that fails like the first failure")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
@@ -48,6 +49,8 @@ class Torture:
                 if violations:
                     failed[seed] = violations
                     notify(f"seed {seed}: {violations[0]}")
+            if failed and options.until_failure:
+                break
         lines = [
             f"{done} schedules, {sum(struck.values())} faults, {resumes} resumes, {brief(virtual_s)} of virtual time "
             f"in {brief(time.monotonic() - began)}: {len(failed)} failed",

@@ -13,7 +13,7 @@ import logging
 import math
 import signal
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
@@ -140,7 +140,9 @@ class SimulatedHost(Host):
         host = SimulatedHost(self._world, process, {**self._environ, **variables})
         self._children[host.pid] = process, None
         end = link.move(process)
-        worker = partial(run_worker, self._world, host, Channel(end), board, Caller(welcome.values))
+        worker = partial(
+            run_worker, self._world, host, Channel(end), board, Caller(welcome.values), welcome.values
+        )
         self._world.workers.append(process)
         strand = self._simulation.start(process, worker, process.name)
         process.at_death.append(lambda: self._child_ended(host.pid, -signal.SIGKILL if not strand.over else 0))
@@ -219,7 +221,9 @@ class Listener(File):
         return bool(self.pending)
 
 
-def run_worker(world: World, host: SimulatedHost, channel: Channel, board: SlotBoard, caller: Caller) -> None:
+def run_worker(
+    world: World, host: SimulatedHost, channel: Channel, board: SlotBoard, caller: Caller, run: str
+) -> None:
     """The life of a worker: as `executors.worker`, but each task takes its time in the simulation."""
     selector = host.selector()
     selector.register(channel, 1)
@@ -233,19 +237,21 @@ def run_worker(world: World, host: SimulatedHost, channel: Channel, board: SlotB
                     if position and not board.take(message.slot):
                         break
                     board.begin(message.slot, position, host.time(), 0)
-                    outcome = run_order(world, host, caller, order)
+                    outcome = run_order(world, host, caller, order, run)
                     channel.send(SlotEnded(message.slot, [outcome], free=False))
                 channel.send(SlotEnded(message.slot, [], free=True))
     except OSError:
         world.simulation.kill(host.process)
 
 
-def run_order(world: World, host: SimulatedHost, caller: Caller, order: TaskOrder) -> OrderOutcome:
+def run_order(world: World, host: SimulatedHost, caller: Caller, order: TaskOrder, run: str) -> OrderOutcome:
     """One task."""
     started = host.time()
-    world.begins(order)
     world.simulation.sleep(world.run_time(order))
-    return caller.run(order)._replace(started=started, ended=host.time())
+    outcome = caller.run(order)._replace(started=started, ended=host.time())
+    if outcome.value is not None:
+        world.completed[run, order.stage, order.number] += 1
+    return outcome
 
 
 class Controller:
@@ -253,6 +259,7 @@ class Controller:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.questions = 0
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, ("simulated",)  # in a run's settings
@@ -293,6 +300,7 @@ class Controller:
     def _call(self, name: str, effect: Callable[[], T]) -> T:
         world, simulation = self._world, self._world.simulation
         world.calls.append((simulation.now, name))
+        self.questions += name in ("query", "find")
         took = simulation.random.uniform(0.01, 0.1)
         if world.slow > simulation.now:
             took = simulation.random.uniform(1.0, 60.0)
@@ -434,6 +442,8 @@ class World:
         When which call to the batch system was made.
     twice
         Tokens of jobs that were submitted twice.
+    completed
+        How often each task ended well on some worker.
     """
 
     def __init__(
@@ -448,6 +458,7 @@ class World:
         joins_s: Callable[[], float],
     ) -> None:
         self.simulation, self.directory = simulation, directory
+        self.completed: Counter[tuple[str, str, int]] = Counter()
         self.lost: set[str] = set()
         self.twice: set[str] = set()
         self._processes: list[Process] = []
@@ -624,9 +635,6 @@ class World:
 
     def run_time(self, order: TaskOrder) -> float:
         return self._run_time(order.stage, order.number)
-
-    def begins(self, order: TaskOrder) -> None:
-        """A worker begins a task."""
 
     def close(self) -> None:
         """End all that is left."""
