@@ -1,0 +1,280 @@
+"""Does `asa torture` see it when a safeguard is gone? ``python -m tests.torture.mutations [NAME ...]`` finds out.
+
+Each mutation drops one safeguard of a copy of the product. It counts as found when a schedule fails within `--time`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """What is dropped, and how: in this file, this text becomes another."""
+
+    name: str
+    path: str
+    old: str
+    new: str
+
+
+WATCH, RUNNER, RUN = "asa/allocations/watch.py", "asa/workflows/runner.py", "asa/core/run.py"
+HUB, SUPERVISOR, POOL, WIRE = (f"executors/{name}.py" for name in ("hub", "supervisor", "worker_pool", "wire"))
+EVENTS, ASSIGNMENT, KEPT = "asa/log/events.py", "executors/assignment.py", "executors/kept.py"
+
+MUTATIONS = (
+    Mutation(
+        "a submission without an answer is sent again unasked",
+        WATCH,
+        "unsure = [request.token for request in requests if request.token in self._doubtful]",
+        "unsure = []",
+    ),
+    Mutation("jobs in doubt are not looked for at a resume", WATCH, "self._to_find.update(unsure)", "pass"),
+    Mutation("jobs that are found count as never submitted", WATCH, "if token in found:", "if False:"),
+    Mutation(
+        "a requeued job goes unnoticed",
+        WATCH,
+        "if job.state is JobState.RUNNING and status.state is JobState.PENDING:",
+        "if False:",
+    ),
+    Mutation(
+        "a job that the controller has forgotten is waited for",
+        WATCH,
+        "        if status.state.final:\n",
+        "        if status.state.final and status.state is not JobState.LOST:\n",
+    ),
+    Mutation(
+        "an error of the batch system ends the watch",
+        WATCH,
+        "            except Exception as error:  # of whatever backend",
+        "            except KeyError as error:  # of whatever backend",
+    ),
+    Mutation(
+        "a cancellation counts as made before it is",
+        WATCH,
+        "            handles = list(self._to_cancel)\n",
+        "            handles, self._to_cancel = list(self._to_cancel), []\n",
+    ),
+    Mutation("any number of calls may be made", WATCH, "        if self._budget is None:\n", "        if True:\n"),
+    Mutation(
+        "what is done is logged afterwards",
+        RUNNER,
+        "        self._record(events)\n        if requests :=",
+        "        for _, effect in steps:\n            effect()\n        steps = []\n"
+        "        self._record(events)\n        if requests :=",
+    ),
+    Mutation(
+        "jobs are submitted before it is logged",
+        RUNNER,
+        "        self._record(events)\n        if requests := [event.request for event in events "
+        "if isinstance(event, Submitting)]:\n            self.watch.submit(requests)"
+        "  # together: elements of a job array are submitted as one\n",
+        "        if requests := [event.request for event in events if isinstance(event, Submitting)]:\n"
+        "            self.watch.submit(requests)\n"
+        "            self.clock.wait(threading.Event(), self.clock.now() + 1.0)\n"
+        "        self._record(events)\n",
+    ),
+    Mutation(
+        "ends are acknowledged before they are logged",
+        RUNNER,
+        "            self._record(events)\n            for call in logged:\n                call()\n",
+        "            for call in logged:\n                call()\n"
+        "            self.clock.wait(threading.Event(), self.clock.now() + 0.5)\n            self._record(events)\n",
+    ),
+    Mutation(
+        "a cancellation of an earlier driver is not repeated",
+        RUNNER,
+        "            if item.cancelled is not None and item.handle is not None:\n",
+        "            if False:\n",
+    ),
+    Mutation(
+        "outcomes that were kept without a driver are not read",
+        RUNNER,
+        "            if item.unseen:\n                self._record",
+        "            if False:\n                self._record",
+    ),
+    Mutation(
+        "tasks of an earlier driver are not taken over",
+        RUNNER,
+        "self.executor.adopt(self._unseen(held), allocation, held.away)",
+        "self.executor.adopt([], allocation, held.away)",
+    ),
+    Mutation(
+        "a node that joins too late stays",
+        RUNNER,
+        "        if held is None or held.released is not None:\n            self._release(allocation)\n",
+        "        if held is None or held.released is not None:\n            pass\n",
+    ),
+    Mutation(
+        "a cancellation that was not taken is not waited for",
+        RUNNER,
+        "(LATEST_S - CLOSING_S if self.watch.busy else 0.0)",
+        "0.0",
+    ),
+    Mutation(
+        "tasks of a lost node are not reported",
+        HUB,
+        "            self._events.append(lost_event(gone, peer.allocation, node.name, peer.reason, now))\n",
+        "",
+    ),
+    Mutation(
+        "a node that comes to a released allocation is kept",
+        HUB,
+        "        if hello.allocation in self._released:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "tickets of all drivers are the same",
+        HUB,
+        "itertools.count(int(host.time() * 1e9))",
+        "itertools.count(1)",
+    ),
+    Mutation(
+        "a supervisor does not learn what is wanted of an earlier driver's orders",
+        HUB,
+        "            self._send(peer, KeepOrders(wanted))\n",
+        "            pass\n",
+    ),
+    Mutation("silent nodes are never given up", HUB, "if now - peer.heard > peer.patience:", "if False:"),
+    Mutation(
+        "a supervisor waits for a driver for ever",
+        SUPERVISOR,
+        "            if now >= self._served + self._grace:\n",
+        "            if False:\n",
+    ),
+    Mutation(
+        "outcomes are forgotten when they are sent",
+        SUPERVISOR,
+        "            self._send(TaskReport(outcomes, returned))\n        elif",
+        "            self._send(TaskReport(outcomes, returned))\n            self._owed.move([item.ticket for item in "
+        'outcomes], "logged")\n        elif',
+    ),
+    Mutation(
+        "tasks end with their driver",
+        SUPERVISOR,
+        "        if self._pool and not isinstance(self._pool, KeepingPool):\n            self._pool.close()\n"
+        "            self._pool = None\n\n    def _signalled",
+        "        if self._pool:\n            self._pool.close()\n            self._pool = None\n\n    def _signalled",
+    ),
+    Mutation(
+        "the death of a worker is not reported",
+        POOL,
+        "                self._outcomes.append(process.death(running, code, started, stderr))\n",
+        "                pass\n",
+    ),
+    Mutation(
+        "orders behind a dead worker's are lost",
+        POOL,
+        "            self._queue.extendleft(reversed(left))\n            self._free(slot)\n        self._idle =",
+        "            self._free(slot)\n        self._idle =",
+    ),
+    Mutation(
+        "what was sent in part is not sent on",
+        WIRE,
+        "                self._out[0] = head[sent:]",
+        "                self._out.popleft()",
+    ),
+    Mutation("what came in part is dropped", WIRE, "        del self._in[:at]\n", "        self._in.clear()\n"),
+    Mutation(
+        "a flipped bit of a result is not seen",
+        EVENTS,
+        "if self._checked and _result_crc(stage, index, data, path) != crc:",
+        "if False:",
+    ),
+    Mutation(
+        "two drivers write one log",
+        EVENTS,
+        "if self._known is not None and last != self._known:",
+        "if False:",
+    ),
+    Mutation(
+        "a job may be submitted before the disk has it",
+        EVENTS,
+        "transaction(lasting=lasting)",
+        "transaction()",
+    ),
+    Mutation(
+        "an order is claimed whatever its input was",
+        ASSIGNMENT,
+        "if order is None or order.identity != item.identity:",
+        "if order is None:",
+    ),
+    Mutation(
+        "a failure of the nodes is the task's own",
+        HUB,
+        "node, now, error, infrastructure=True)",
+        "node, now, error, infrastructure=False)",
+    ),
+    Mutation(
+        "a lesson that fails ends the run",
+        "asa/workflows/learned.py",
+        "    except Exception as error:  # an estimator may raise anything\n",
+        "    except KeyError as error:\n",
+    ),
+    Mutation(
+        "the clock of a driver goes back",
+        "asa/core/clock.py",
+        "self._offset = max(self._offset, self._wall() - steady)",
+        "self._offset = self._wall() - steady",
+    ),
+)
+
+
+def main(words: list[str]) -> int:
+    """Try all mutations, or those whose names contain one of these words; a line each."""
+    parser = argparse.ArgumentParser(prog="python -m tests.torture.mutations", description=__doc__)
+    parser.add_argument("words", nargs="*", metavar="NAME", help="only mutations whose names contain this")
+    parser.add_argument("--time", default="5m", metavar="T", help="for each (5m)")
+    parser.add_argument("--seed", default="1", metavar="N", help="of the first schedule (1)")
+    options = parser.parse_args(words)
+    chosen = [one for one in MUTATIONS if not options.words or any(word in one.name for word in options.words)]
+    found = 0
+    for mutation in chosen:
+        began, why = time.monotonic(), failure(mutation, options.time, options.seed)
+        found += bool(why)
+        print(
+            f"{'found' if why else 'NOT FOUND':9} {time.monotonic() - began:4.0f} s  {mutation.name}: {why}", flush=True
+        )
+    print(f"{found} of {len(chosen)} found")
+    return 0 if found == len(chosen) else 1
+
+
+def failure(mutation: Mutation, seconds: str, seed: str) -> str:
+    """What the first schedule that fails says; "" when none does within this time."""
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory)
+        for package in ("asa", "executors", "coscheduler"):
+            shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+        text = (copy / mutation.path).read_text()
+        if text.count(mutation.old) != 1:
+            raise SystemExit(f"{mutation.name}: {mutation.path} does not have this text once: {mutation.old!r}")
+        (copy / mutation.path).write_text(text.replace(mutation.old, mutation.new))
+        command = [sys.executable, "-m", "asa", "torture", "--until-failure", "--time", seconds, "--seed", seed]
+        outcome = copy / "outcome.json"
+        done = subprocess.run(
+            [*command, "--json", str(outcome)],
+            cwd=copy,
+            env=os.environ | {"PYTHONPATH": str(copy)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode not in (0, 1) or not outcome.exists():
+            return f"torture itself fails: {done.stderr[-300:]}"
+        failed = json.loads(outcome.read_text())["failed"]
+        return f"seed {failed[0]['seed']}: {failed[0]['violations'][0][:120]}" if failed else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
