@@ -314,12 +314,14 @@ class Controller:
         return found
 
 
-class SimulatedClock(SystemClock):
+class SimulatedClock:
     """The wall clock of a driver's process."""
 
     def __init__(self, host: SimulatedHost, simulation: Simulation) -> None:
-        super().__init__(host.wall_time, host.monotonic)
-        self._simulation = simulation
+        self._host, self._simulation = host, simulation
+
+    def now(self) -> float:
+        return self._host.time()
 
     def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
         left = until - self.now()
