@@ -6,7 +6,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo docs test test-slow test-fresh-clock types compiled test-slurm test-slurm-24 test-slurm-26 suite-slurm \
+.PHONY: help demo docs test test-slow test-torture test-fresh-clock types compiled test-slurm test-slurm-24 test-slurm-26 suite-slurm \
     test-apptainer suite-apptainer test-browser test-cgroup2 coverage \
     bench-cosched bench-cosched-full venv packages clean
 
@@ -15,6 +15,7 @@ help:
 	@echo "make docs        build the documentation site into build/site"
 	@echo "make test        check types and style, and run all tests but those of the next two lines: some five minutes"
 	@echo "make test-slow   run the tests with real agents, programs and everything that takes long"
+	@echo "make test-torture  thousands of runs of the whole system under seeded faults, in virtual time: five minutes"
 	@echo "make test-fresh-clock  run the tests of make test as root on a monotonic clock that starts at 0: some five minutes"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
 	@echo "make test-slurm-24 test-slurm-26  the same on Slurm 24.11 and 26.05, in trees of Debian's trixie and testing (root)"
@@ -57,6 +58,10 @@ test: .venv/.test packages
 # Agents, masters and supervisors that really run, real programs, and whatever else takes more than a few seconds.
 test-slow: .venv/.test packages
 	$(call pytest,slow and not slurm and not browser,4,loadfile,$(call marked,slow))
+
+# Drivers, hubs, supervisors and logs on simulated machines, while everything goes wrong.
+test-torture: .venv/.test
+	$(BIN)/asa torture --time 5m --shrink
 
 # The tests of `make test` on a monotonic clock that starts at 0, as on a machine that has just booted.
 test-fresh-clock: .venv/.test packages

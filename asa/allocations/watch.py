@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 
 _BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _SOON_S = 0.5
+DOUBT_S = 30.0
+"""How long after a driver was about to submit a job, and died, that may still reach the batch system [s]."""
 SPARE = 5.0
 """Questions that must be left to others when the whole queue is looked at."""
 STALE_S = 30.0
@@ -108,6 +110,7 @@ class JobWatch:
         self._to_amend: list[tuple[JobHandle, JobChanges]] = []
         self._to_cancel: list[JobHandle] = []
         self._to_find: dict[str, float] = {}
+        self._next_find = -math.inf
         self._doubtful: set[str] = set()
         self._jobs: dict[str, _Watched] = {}
         self._next_query = math.inf
@@ -194,7 +197,7 @@ class JobWatch:
         if now >= self._not_before:
             try:
                 self._look(now)
-                self._find()
+                self._find(now)
                 self._submit()
                 self._amend()
                 self._query(now)
@@ -212,7 +215,7 @@ class JobWatch:
             due = [
                 now if self._to_cancel else math.inf,
                 sends if self._to_submit or self._to_amend else math.inf,
-                asks if self._to_find else math.inf,
+                max(asks, self._next_find) if self._to_find else math.inf,
                 max(self._next_query, asks) if self._jobs else math.inf,
             ]
         return max(min(due), self._not_before)
@@ -266,20 +269,24 @@ class JobWatch:
             self._next_look = math.inf  # the site shows nothing; that must hold up no job
             _log.info("the site does not show its queue, waits are predicted without it: %s", error)
 
-    def _find(self) -> None:
+    def _find(self, now: float) -> None:
+        """Look for jobs of which it is not known whether they were submitted; what is not there yet may still come."""
         tokens = list(self._to_find)
-        if not tokens or not self._may(QUERY):
+        if not tokens or now < self._next_find or not self._may(QUERY):
             return
         found = self._backend.find(tokens)
         events: list[Event] = []
         with self._lock:
             for token in tokens:
-                del self._to_find[token]
                 if token in found:
                     self._jobs[token] = _Watched(found[token])
                     events.append(Submitted(self._clock.now(), token, found[token]))
-                else:
+                elif now >= self._to_find[token] + DOUBT_S:
                     events.append(JobEnded(self._clock.now(), token, JobState.LOST, reason="never submitted"))
+                else:
+                    continue
+                del self._to_find[token]
+            self._next_find = max([now, *(asked + DOUBT_S for asked in self._to_find.values())])
         self._post(events)
 
     def _submit(self) -> None:

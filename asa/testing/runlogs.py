@@ -1,4 +1,4 @@
-"""Event logs of runs that never were, for tests of whatever reads logs: metrics, reports, displays.
+"""Event logs of runs that never were, for tests of whatever reads logs; and what no log can say (`contradictions`).
 
 The logs conform: a job's tasks fit into its cores and its time, every event follows from those before it.
 """
@@ -6,7 +6,7 @@ The logs conform: a job's tasks fit into its cores and its time, every event fol
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +20,11 @@ from asa.core.event import (
     NodeJoined,
     NodeLost,
     Released,
+    ResultsLost,
     RunEnded,
     RunStarted,
     RunState,
+    SubmitRefused,
     Submitted,
     Submitting,
     TaskDone,
@@ -204,3 +206,30 @@ class _Job:
                 yield TasksLaunched(ended, stage.name, ((index, index + 1),), self.token)
             else:
                 yield TaskDone(ended, *where, started)
+
+
+def contradictions(events: Iterable[Event]) -> Iterator[str]:
+    """What a log says that cannot be: two results of a task, a task that runs again, two ends of an allocation."""
+    done: set[tuple[str, int]] = set()
+    asked: set[str] = set()
+    ended: set[str] = set()
+    for event in events:
+        match event:
+            case TaskDone():
+                if (event.stage, event.index) in done:
+                    yield f"has two results of {event.stage}-{event.index}"
+                done.add((event.stage, event.index))
+            case ResultsLost():
+                done -= set(event.tasks)
+            case TasksLaunched():
+                launched = {(event.stage, index) for first, last in event.ranges for index in range(first, last)}
+                if again := launched & done:
+                    yield f"ran again what was done: {sorted(again)[:3]}"
+            case Submitting():
+                if event.allocation in asked:
+                    yield f"asked twice for {event.allocation}"
+                asked.add(event.allocation)
+            case JobEnded() | SubmitRefused():
+                if event.allocation in ended:
+                    yield f"has two ends of {event.allocation}"
+                ended.add(event.allocation)

@@ -4,8 +4,8 @@
 waits (for time, for a connection, for another thread), and which of those that could go on does so is drawn. A process
 that is killed never goes on: nothing of it is cleaned up, as after ``kill -9``.
 
-`Stream` is a connection between two processes: bytes arrive late and in pieces, wait while the network is cut, and are
-lost with their machine. `Selector` is what waits for them, as one of `selectors` does.
+`SimulatedStream` is a connection between two processes: bytes arrive late and in pieces, wait while the network is
+cut, and are lost with their machine. `SimulatedSelector` is what waits for them, as one of `selectors` does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Stuck(Exception):
 class Strand:
     """A thread of a simulated process. It runs when the simulation says so, until it waits or ends."""
 
-    def __init__(self, simulation: Simulation, process: Process, call: Callable[[], None], name: str) -> None:
+    def __init__(self, simulation: Simulation, process: SimulatedProcess, call: Callable[[], None], name: str) -> None:
         self.process, self.name = process, name
         self.ready: Callable[[], bool] = _always
         self.until = -math.inf
@@ -89,7 +89,7 @@ def _always() -> bool:
     return True
 
 
-class Process:
+class SimulatedProcess:
     """A simulated process on some machine.
 
     Attributes
@@ -123,7 +123,7 @@ class Simulation:
     Examples
     --------
     >>> simulation = Simulation(seed=1)
-    >>> process = Process("a", "here")
+    >>> process = SimulatedProcess("a", "here")
     >>> def program():
     ...     simulation.sleep(60.0)
     ...     print(simulation.now - START_S)
@@ -138,7 +138,7 @@ class Simulation:
         self.steps = 0
         self.baton = threading.Lock()
         self.baton.acquire()
-        self.network = Network(self)
+        self.network = SimulatedNetwork(self)
         self._steps_most = steps_most
         self._strands: list[Strand] = []
         self._running: Strand | None = None
@@ -177,7 +177,7 @@ class Simulation:
             self.wait(_always)
 
     @property
-    def process(self) -> Process:
+    def process(self) -> SimulatedProcess:
         """That of the thread which runs."""
         return self._strand().process
 
@@ -189,7 +189,7 @@ class Simulation:
 
     # ------------------------------------------------------- for whoever sets the scene
 
-    def start(self, process: Process, call: Callable[[], None], name: str) -> Strand:
+    def start(self, process: SimulatedProcess, call: Callable[[], None], name: str) -> Strand:
         """Begin a thread of this process; it runs when it is its turn."""
         strand = Strand(self, process, call, name)
         self._strands.append(strand)
@@ -207,7 +207,7 @@ class Simulation:
         """Threads that have not ended, of processes that are not dead."""
         return list(self._strands)
 
-    def kill(self, process: Process) -> None:
+    def kill(self, process: SimulatedProcess) -> None:
         """As ``kill -9``: none of its threads goes on, its connections break. By its own thread: does not return."""
         if not process.dead:
             process.dead = True
@@ -279,10 +279,10 @@ class Simulation:
 
 
 class File:
-    """What a `Selector` waits for."""
+    """What a `SimulatedSelector` waits for."""
 
     def __init__(self) -> None:
-        self._watchers: list[Selector] = []
+        self._watchers: list[SimulatedSelector] = []
 
     def readable(self) -> bool:
         return False
@@ -290,10 +290,10 @@ class File:
     def writable(self) -> bool:
         return False
 
-    def watched_by(self, selector: Selector) -> None:
+    def watched_by(self, selector: SimulatedSelector) -> None:
         self._watchers.append(selector)
 
-    def unwatched_by(self, selector: Selector) -> None:
+    def unwatched_by(self, selector: SimulatedSelector) -> None:
         self._watchers.remove(selector)
 
     def changed(self) -> None:
@@ -309,7 +309,7 @@ KEPT_ALIVE_S = 60.0
 _WINDOW = 1 << 18
 
 
-class Network:
+class SimulatedNetwork:
     """Connections between processes, and what becomes of them.
 
     Attributes
@@ -322,7 +322,7 @@ class Network:
         self.simulation = simulation
         self.files: dict[int, File] = {}
         self._numbers = itertools.count(1000)
-        self._streams: dict[Process, list[Stream]] = {}
+        self._streams: dict[SimulatedProcess, list[SimulatedStream]] = {}
         self._cuts: dict[frozenset[str], float] = {}
         self._lost: set[str] = set()
 
@@ -332,15 +332,15 @@ class Network:
         self.files[number] = file
         return number
 
-    def connect(self, one: Process, other: Process) -> tuple[Stream, Stream]:
+    def connect(self, one: SimulatedProcess, other: SimulatedProcess) -> tuple[SimulatedStream, SimulatedStream]:
         """Both ends of a connection that is there at once."""
-        first, second = Stream(self, one), Stream(self, other)
+        first, second = SimulatedStream(self, one), SimulatedStream(self, other)
         first.peer, second.peer = second, first
         for stream in (first, second):
             self.adopt(stream)
         return first, second
 
-    def adopt(self, stream: Stream) -> None:
+    def adopt(self, stream: SimulatedStream) -> None:
         """A stream belongs to its process from now on."""
         self._streams.setdefault(stream.process, []).append(stream)
 
@@ -368,7 +368,7 @@ class Network:
         """It is back, with nothing of what ran there."""
         self._lost.discard(machine)
 
-    def stall(self, process: Process) -> None:
+    def stall(self, process: SimulatedProcess) -> None:
         """Connections of a process are forgotten by something between: no byte passes any more, and nobody is told."""
         for stream in list(self._streams.get(process, ())):
             if stream.process.machine != stream.peer.process.machine:
@@ -376,7 +376,7 @@ class Network:
                     end.stalled = True
                     self.simulation.soon(KEPT_ALIVE_S, end.expire)
 
-    def died(self, process: Process) -> None:
+    def died(self, process: SimulatedProcess) -> None:
         """The machine closes what a process had open; if it is lost itself, peers find out when they ask."""
         for stream in self._streams.pop(process, []):
             if process.machine in self._lost:
@@ -385,18 +385,18 @@ class Network:
             else:
                 stream.close()
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: SimulatedStream) -> None:
         """A stream was closed."""
         if stream in (own := self._streams.get(stream.process, [])):
             own.remove(stream)
 
 
-class Stream(File):
+class SimulatedStream(File):
     """One end of a connection, as a socket that never blocks."""
 
-    peer: Stream
+    peer: SimulatedStream
 
-    def __init__(self, network: Network, process: Process) -> None:
+    def __init__(self, network: SimulatedNetwork, process: SimulatedProcess) -> None:
         super().__init__()
         self._network, self._simulation = network, network.simulation
         self.process = process
@@ -449,9 +449,9 @@ class Stream(File):
             self._network.forget(self)
             self._deliver(None)
 
-    def move(self, process: Process) -> Stream:
+    def move(self, process: SimulatedProcess) -> SimulatedStream:
         """This end in another process, as after a fork; here it is closed."""
-        other = Stream(self._network, process)
+        other = SimulatedStream(self._network, process)
         other.peer, self.peer.peer = self.peer, other
         other._inbox, self._inbox = self._inbox, other._inbox
         self.closed = True
@@ -509,10 +509,10 @@ class Stream(File):
         self.peer.changed()
 
 
-class Bell(File):
-    """As `executors.host.Bell`."""
+class SimulatedBell(File):
+    """As `executors.host.SimulatedBell`."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: SimulatedNetwork) -> None:
         super().__init__()
         self._number, self._rung = network.number(self), False
 
@@ -533,7 +533,7 @@ class Bell(File):
         return self._rung
 
 
-class Selector(selectors.BaseSelector):
+class SimulatedSelector(selectors.BaseSelector):
     """Waits for simulated files; which of those that are ready comes first is drawn."""
 
     def __init__(self, simulation: Simulation) -> None:

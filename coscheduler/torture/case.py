@@ -11,33 +11,29 @@ import random
 import sqlite3
 import tempfile
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import asa
+from asa.allocations.budget import VARIABLE as BUDGET
 from asa.allocations.budget import WINDOW_S, CallLimits
 from asa.core.errors import AsaError, InvalidInput, StateError
 from asa.core.event import (
     DriverStarted,
-    Event,
-    JobEnded,
-    ResultsLost,
     RunState,
-    SubmitRefused,
-    Submitting,
-    TaskDone,
-    TasksLaunched,
     encode,
 )
 from asa.core.job import JobRequest, JobState, QueueRegime, Reason
 from asa.log.events import EventLog
+from asa.testing.runlogs import contradictions
 from asa.testing.simulation import START_S, Simulation, Stuck
 from asa.workflows.run import open_run
-from coscheduler.torture.world import LOGIN, SimulatedHost, SimulatedRun, World
+from asa.workflows.runner import LATEST_S
+from coscheduler.torture.world import LOGIN, SimulatedHost, SimulatedSite, TorturedRun
 
 STRATEGIES = (
     "big-job", "per-stage", "asa", "asa:dependency=upfront", "asa:dependency=none,grace_s=20", "asa-naive:grace_s=30",
@@ -64,7 +60,7 @@ def each(x: int, *, extra: Sequence[int] = ()) -> int:
 
 
 @dataclass(frozen=True)
-class Step:
+class StageShape:
     """A stage: whether it is mapped, its width, the stages whose values it takes, and what it needs."""
 
     mapped: bool
@@ -97,13 +93,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class Case:
-    """One schedule: `run` gives the same each time."""
+    """One schedule: `run` gives the same each time. Its `repr` makes it again."""
 
     seed: int
-    workflows: tuple[tuple[Step, ...], ...]
+    workflows: tuple[tuple[StageShape, ...], ...]
     strategies: tuple[str, ...]
     cores: int
-    regime: QueueRegime
+    regime: str
     waits: tuple[float, ...]
     joins_s: float
     grace_s: float
@@ -130,7 +126,7 @@ def draw(seed: int) -> Case:
         workflows=workflows,
         strategies=tuple(rng.choice(STRATEGIES) for _ in workflows),
         cores=cores,
-        regime=rng.choice([regime for regime in QueueRegime if regime is not QueueRegime.IMMEDIATE]),
+        regime=rng.choice([regime.value for regime in QueueRegime if regime is not QueueRegime.IMMEDIATE]),
         waits=waits,
         joins_s=rng.choice([0.0, 0.3, 5.0]),
         grace_s=rng.choice([30.0, 60.0, 300.0]),
@@ -142,13 +138,13 @@ def _log_uniform(rng: random.Random, least: int, most: int) -> int:
     return round(math.exp(rng.uniform(math.log(least), math.log(most))))
 
 
-def _workflow(rng: random.Random, stages: int) -> tuple[Step, ...]:
-    found: list[Step] = []
+def _workflow(rng: random.Random, stages: int) -> tuple[StageShape, ...]:
+    found: list[StageShape] = []
     for number in range(stages):
         cores = rng.choice([1, 2, 4])
         near = range(max(0, number - 8), number)
         found.append(
-            Step(
+            StageShape(
                 mapped=rng.random() < 0.5,
                 count=rng.randint(0, 6) if rng.random() < 0.3 else rng.randint(1, 4),
                 sources=tuple(sorted(rng.sample(near, min(len(near), rng.randint(0, 3))))),
@@ -160,7 +156,7 @@ def _workflow(rng: random.Random, stages: int) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def build(steps: Sequence[Step]) -> list[Any]:
+def build(steps: Sequence[StageShape]) -> list[Any]:
     """The workflow, as nodes."""
     nodes: list[Any] = []
     for number, step in enumerate(steps):
@@ -177,7 +173,7 @@ def build(steps: Sequence[Step]) -> list[Any]:
     return nodes
 
 
-def evaluate(steps: Sequence[Step]) -> list[list[int]]:
+def evaluate(steps: Sequence[StageShape]) -> list[list[int]]:
     """Its result, computed in turn."""
     values: list[list[int]] = []
     for step in steps:
@@ -193,23 +189,23 @@ def evaluate(steps: Sequence[Step]) -> list[list[int]]:
 # ---------------------------------------------------------------- what goes wrong
 
 
-def _driver_dies(world: World, fault: Fault) -> None:
+def _driver_dies(world: SimulatedSite, fault: Fault) -> None:
     run = world.runs[fault.which % len(world.runs)]
     if run.driver is not None and not run.driver.dead:
         run.driver.dies_at = run.driver.turns + 1 + int(200 * fault.share**2)
 
 
-def _supervisor_dies(world: World, fault: Fault) -> None:
+def _supervisor_dies(world: SimulatedSite, fault: Fault) -> None:
     if host := _pick(_hosts(world), fault):
         host.process.dies_at = host.process.turns + 1 + int(20 * fault.share)
 
 
-def _worker_dies(world: World, fault: Fault) -> None:
+def _worker_dies(world: SimulatedSite, fault: Fault) -> None:
     if worker := _pick([process for process in world.workers if not process.dead], fault):
         world.simulation.kill(worker)
 
 
-def _machine_lost(world: World, fault: Fault) -> None:
+def _machine_lost(world: SimulatedSite, fault: Fault) -> None:
     """The node is gone; the batch system notices later, and ends the job or requeues it."""
     if token := _pick(list(world.supervisors), fault):
         machine = _pick(world.supervisors[token], fault).process.machine
@@ -223,35 +219,35 @@ def _unless_gone(end: Callable[[str], None], token: str) -> None:
         end(token)
 
 
-def _job_requeued(world: World, fault: Fault) -> None:
+def _job_requeued(world: SimulatedSite, fault: Fault) -> None:
     if token := _running(world, fault):
         world.batch.requeue(token, Reason.BEGIN)
 
 
-def _job_preempted(world: World, fault: Fault) -> None:
+def _job_preempted(world: SimulatedSite, fault: Fault) -> None:
     if token := _running(world, fault):
         world.batch.fail(token, JobState.PREEMPTED, "Preempted")
 
 
-def _job_failed(world: World, fault: Fault) -> None:
+def _job_failed(world: SimulatedSite, fault: Fault) -> None:
     if token := _running(world, fault):
         world.batch.fail(token)
 
 
-def _job_cancelled(world: World, fault: Fault) -> None:
+def _job_cancelled(world: SimulatedSite, fault: Fault) -> None:
     """By somebody else."""
     jobs = [status.handle for _, status in world.batch.jobs() if not status.state.final]
     if handle := _pick(jobs, fault):
         world.batch.cancel([handle])
 
 
-def _run_cancelled(world: World, fault: Fault) -> None:
+def _run_cancelled(world: SimulatedSite, fault: Fault) -> None:
     run = world.runs[fault.which % len(world.runs)]
     if run.assembly is not None and run.driver is not None and not run.driver.dead:
         run.assembly.runner.cancel("by the user")
 
 
-def _power_fails(world: World, fault: Fault) -> None:
+def _power_fails(world: SimulatedSite, fault: Fault) -> None:
     """The login node goes down: what the disk has not been told to keep is lost, from some page on."""
     for process in world.processes():
         if process.machine == LOGIN:
@@ -261,51 +257,51 @@ def _power_fails(world: World, fault: Fault) -> None:
             run.lose_writes(fault.share)
 
 
-def _job_forgotten(world: World, fault: Fault) -> None:
+def _job_forgotten(world: SimulatedSite, fault: Fault) -> None:
     """The controller knows a job no longer, whose programs go on."""
     tokens = [request.token for request, status in world.batch.jobs() if not status.state.final]
     if token := _pick(tokens, fault):
         world.batch.vanish(token)
 
 
-def _for_a_while(attribute: str, longest_s: float) -> Callable[[World, Fault], None]:
-    def begin(world: World, fault: Fault) -> None:
+def _for_a_while(attribute: str, longest_s: float) -> Callable[[SimulatedSite, Fault], None]:
+    def begin(world: SimulatedSite, fault: Fault) -> None:
         setattr(world, attribute, world.simulation.now + longest_s * fault.share)
 
     return begin
 
 
-def _cut(world: World, fault: Fault) -> None:
+def _cut(world: SimulatedSite, fault: Fault) -> None:
     if host := _pick(_hosts(world), fault):
         world.simulation.network.cut(LOGIN, host.process.machine, 200.0 * fault.share)
 
 
-def _stalled(world: World, fault: Fault) -> None:
+def _stalled(world: SimulatedSite, fault: Fault) -> None:
     if host := _pick(_hosts(world), fault):
         world.simulation.network.stall(host.process)
 
 
-def _stopped(world: World, fault: Fault) -> None:
+def _stopped(world: SimulatedSite, fault: Fault) -> None:
     """SIGSTOP, and SIGCONT later."""
     drivers = [run.driver for run in world.runs if run.driver is not None and not run.driver.dead]
     if process := _pick([*drivers, *(host.process for host in _hosts(world))], fault):
         process.stopped = world.simulation.now + 300.0 * fault.share**2
 
 
-def _clock_jumps(world: World, fault: Fault) -> None:
+def _clock_jumps(world: SimulatedSite, fault: Fault) -> None:
     """By no more than sites allow: MUNGE refuses what is five minutes apart."""
     machines = [LOGIN, *(host.process.machine for host in _hosts(world))]
     world.clocks[_pick(machines, fault)] = 240.0 * (2.0 * fault.share - 1.0) ** 3
 
 
-def _result_damaged(world: World, fault: Fault) -> None:
+def _result_damaged(world: SimulatedSite, fault: Fault) -> None:
     """A bit of a stored result flips."""
     run = world.runs[fault.which % len(world.runs)]
     if run.begun:
         _flip(run.directory.events, "results", "data", fault)
 
 
-def _lesson_damaged(world: World, fault: Fault) -> None:
+def _lesson_damaged(world: SimulatedSite, fault: Fault) -> None:
     if (path := world.directory / "learned.db").exists():
         _flip(path, "records", "value", fault)
 
@@ -321,7 +317,7 @@ def _flip(path: Path, table: str, column: str, fault: Fault) -> None:
     database.close()
 
 
-def _two_drivers(world: World, fault: Fault) -> None:
+def _two_drivers(world: SimulatedSite, fault: Fault) -> None:
     """The file system forgets a lock, and somebody resumes a run that has a driver."""
     run = world.runs[fault.which % len(world.runs)]
     if run.begun and run.driver is not None and not run.driver.dead and run.ended is None:
@@ -329,7 +325,7 @@ def _two_drivers(world: World, fault: Fault) -> None:
         world.submit(run)
 
 
-FAULTS: Mapping[str, Callable[[World, Fault], None]] = {
+FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
     "driver dies": _driver_dies,
     "supervisor dies": _supervisor_dies,
     "worker dies": _worker_dies,
@@ -371,11 +367,11 @@ def _pick(found: Sequence[Any], fault: Fault) -> Any:
     return found[fault.which % len(found)] if found else None
 
 
-def _hosts(world: World) -> list[SimulatedHost]:
+def _hosts(world: SimulatedSite) -> list[SimulatedHost]:
     return [host for hosts in world.supervisors.values() for host in hosts if not host.process.dead]
 
 
-def _running(world: World, fault: Fault) -> Any:
+def _running(world: SimulatedSite, fault: Fault) -> Any:
     return _pick([req.token for req, status in world.batch.jobs() if status.state is JobState.RUNNING], fault)
 
 
@@ -383,7 +379,7 @@ def _running(world: World, fault: Fault) -> Any:
 
 
 @dataclass
-class Outcome:
+class ScheduleOutcome:
     """How a schedule went.
 
     Attributes
@@ -406,7 +402,7 @@ class Outcome:
     steps: int = 0
 
 
-def run(case: Case, keep: Path | None = None) -> Outcome:
+def run(case: Case, keep: Path | None = None) -> ScheduleOutcome:
     """Go through a schedule.
 
     Parameters
@@ -414,14 +410,28 @@ def run(case: Case, keep: Path | None = None) -> Outcome:
     keep
         A directory for what the runs leave; else it is removed.
     """
-    os.environ[VARIABLE] = SECRET
     memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as temporary:
+    with _environment(), tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as temporary:
         return _run(case, keep or Path(temporary))
 
 
-def _run(case: Case, directory: Path) -> Outcome:
-    simulation, found = Simulation(case.seed), Outcome()
+@contextmanager
+def _environment() -> Iterator[None]:
+    """What runs find in the environment: a secret, and no budget of calls but the usual one."""
+    before = {name: os.environ.get(name) for name in (VARIABLE, BUDGET)}
+    os.environ[VARIABLE] = SECRET
+    os.environ.pop(BUDGET, None)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _run(case: Case, directory: Path) -> ScheduleOutcome:
+    simulation, found = Simulation(case.seed), ScheduleOutcome()
 
     def run_time(stage: str, number: int) -> float:
         rng = random.Random(f"{case.seed} {stage} {number}")
@@ -430,11 +440,11 @@ def _run(case: Case, directory: Path) -> Outcome:
     def wait(request: JobRequest) -> float:
         return random.Random(f"{case.seed} {request.token}").choice(case.waits)
 
-    world = World(
+    world = SimulatedSite(
         simulation,
         directory,
         cores=case.cores,
-        regime=case.regime,
+        regime=QueueRegime(case.regime),
         wait=wait,
         run_time=run_time,
         joins_s=lambda: case.joins_s * simulation.random.uniform(0.5, 2.0),
@@ -456,10 +466,10 @@ def _run(case: Case, directory: Path) -> Outcome:
     return found
 
 
-def _go_through(case: Case, world: World, found: Outcome) -> None:
+def _go_through(case: Case, world: SimulatedSite, found: ScheduleOutcome) -> None:
     simulation = world.simulation
     for number, (steps, strategy) in enumerate(zip(case.workflows, case.strategies, strict=True)):
-        world.runs.append(SimulatedRun(f"run{number}", build(steps), strategy, case.grace_s))
+        world.runs.append(TorturedRun(f"run{number}", build(steps), strategy, case.grace_s))
     for run in world.runs:
         if "power fails" in [fault.kind for fault in case.faults]:
             run.durable = b"", b""
@@ -479,6 +489,9 @@ def _go_through(case: Case, world: World, found: Outcome) -> None:
     simulation.run(lambda: world.over, last + patience_s(case))
     if not world.over:
         raise Stuck(f"{patience_s(case):g} s after the last fault not all runs have succeeded")
+    simulation.run(lambda: not world.waiting, simulation.now + LATEST_S)
+    if waiting := world.waiting:
+        found.violations.append(f"jobs wait for runs that have ended: {waiting}")
     while damaged := [run for run in world.runs if _is_damaged(world, run)]:  # and says so: the user resumes it
         for run in damaged:
             world.submit(run)
@@ -495,7 +508,7 @@ def patience_s(case: Case) -> float:
     return 3000.0 + (2 * max(case.waits) + 200.0) * max(map(len, case.workflows)) * len(case.workflows)
 
 
-def _is_damaged(world: World, run: SimulatedRun) -> bool:
+def _is_damaged(world: SimulatedSite, run: TorturedRun) -> bool:
     """Whether a result cannot be read once the run has ended."""
     try:
         open_run(run.directory.name, state=world.directory).result()
@@ -506,7 +519,7 @@ def _is_damaged(world: World, run: SimulatedRun) -> bool:
     return False
 
 
-def _resume(world: World, run: SimulatedRun) -> None:
+def _resume(world: SimulatedSite, run: TorturedRun) -> None:
     """Its driver is gone: somebody resumes it after a while."""
     if run.ended is RunState.SUCCEEDED:
         return
@@ -515,12 +528,12 @@ def _resume(world: World, run: SimulatedRun) -> None:
     world.simulation.soon(world.simulation.random.choice([0.0, 5.0, 60.0, 600.0]), partial(world.submit, run))
 
 
-def _standing(world: World) -> str:
+def _standing(world: SimulatedSite) -> str:
     runs = ", ".join(f"{run.name}: {run.ended.value if run.ended else 'not ended'} {run.message}" for run in world.runs)
     return f"{runs}; jobs {Counter(status.state.value for _, status in world.batch.jobs())}"
 
 
-def _problems(case: Case, world: World) -> Iterator[str]:
+def _problems(case: Case, world: SimulatedSite) -> Iterator[str]:
     """What must hold of runs that have ended, and does not."""
     for run, steps in zip(world.runs, case.workflows, strict=True):
         try:
@@ -531,7 +544,7 @@ def _problems(case: Case, world: World) -> Iterator[str]:
             if result != evaluate(steps):
                 yield f"{run.name} has a wrong result"
         with EventLog(run.directory.events) as log:
-            yield from _contradictions(run.name, (event for _, event in log.read()))
+            yield from (f"{run.name} {found}" for found in contradictions(event for _, event in log.read()))
     if not {"clock jumps", "two drivers"} & {fault.kind for fault in case.faults}:
         yield from _over_budget(world)
     if {fault.kind for fault in case.faults} <= set(HARMLESS):
@@ -550,7 +563,7 @@ def _problems(case: Case, world: World) -> Iterator[str]:
         yield f"processes are left: {alive} ({', '.join(waits)})"
 
 
-def _over_budget(world: World) -> Iterator[str]:
+def _over_budget(world: SimulatedSite) -> Iterator[str]:
     """Calls to the batch system beyond what is promised for any ten minutes; a tenth more is let pass: what is asked
     after a submission without an answer is counted afterwards, where something is left."""
     limits = CallLimits()
@@ -566,7 +579,7 @@ def _over_budget(world: World) -> Iterator[str]:
                     break
 
 
-def _exposed(world: World) -> list[str]:
+def _exposed(world: SimulatedSite) -> list[str]:
     """Where the secret of some stages can be read."""
     found = [request.token for request, _ in world.batch.jobs() if SECRET in str(request)]
     for path in world.directory.rglob("*"):
@@ -575,34 +588,7 @@ def _exposed(world: World) -> list[str]:
     return found
 
 
-def _contradictions(name: str, events: Iterable[Event]) -> Iterator[str]:
-    """What a log says that cannot be."""
-    done: set[tuple[str, int]] = set()
-    asked: set[str] = set()
-    ended: set[str] = set()
-    for event in events:
-        match event:
-            case TaskDone():
-                if (event.stage, event.index) in done:
-                    yield f"{name} has two results of {event.stage}-{event.index}"
-                done.add((event.stage, event.index))
-            case ResultsLost():
-                done -= set(event.tasks)
-            case TasksLaunched():
-                launched = {(event.stage, index) for first, last in event.ranges for index in range(first, last)}
-                if again := launched & done:
-                    yield f"{name} ran again what was done: {sorted(again)[:3]}"
-            case Submitting():
-                if event.allocation in asked:
-                    yield f"{name} asked twice for {event.allocation}"
-                asked.add(event.allocation)
-            case JobEnded() | SubmitRefused():
-                if event.allocation in ended:
-                    yield f"{name} has two ends of {event.allocation}"
-                ended.add(event.allocation)
-
-
-def _fingerprint(world: World) -> str:
+def _fingerprint(world: SimulatedSite) -> str:
     digest = hashlib.sha256()
     for run in world.runs:
         with suppress(AsaError, AttributeError), EventLog(run.directory.events) as log:

@@ -43,7 +43,15 @@ from asa.log.messages import logged_in
 from asa.log.rundir import RunDirectory
 from asa.security.files import write_private
 from asa.testing.backend_fake import FakeBatch
-from asa.testing.simulation import Bell, File, Killed, Process, Selector, Simulation, Stream
+from asa.testing.simulation import (
+    File,
+    Killed,
+    SimulatedBell,
+    SimulatedProcess,
+    SimulatedSelector,
+    SimulatedStream,
+    Simulation,
+)
 from asa.workflows.assemble import Assembly, Timing, assemble
 from asa.workflows.graph import make_graph
 from asa.workflows.plan import Plan
@@ -68,13 +76,13 @@ T = TypeVar("T")
 class SimulatedHost(Host):
     """What a process sees of its simulated machine."""
 
-    def __init__(self, world: World, process: Process, environ: Mapping[str, str]) -> None:
+    def __init__(self, world: SimulatedSite, process: SimulatedProcess, environ: Mapping[str, str]) -> None:
         self._world, self._simulation = world, world.simulation
         self.process, self._environ = process, dict(environ)
         self._pid = next(world.pids)
         self.clock = SystemClock(self.wall_time, self.monotonic)
-        self._signals: Stream | None = None
-        self._children: dict[int, tuple[Process, int | None]] = {}
+        self._signals: SimulatedStream | None = None
+        self._children: dict[int, tuple[SimulatedProcess, int | None]] = {}
         process.at_death.append(self._orphan)
         world.add(process)
 
@@ -98,14 +106,14 @@ class SimulatedHost(Host):
     def start(self, call: Callable[[], None], name: str) -> Joinable:
         return self._simulation.start(self.process, call, f"{self.process.name} {name}")
 
-    def selector(self) -> Selector:
-        return Selector(self._simulation)
+    def selector(self) -> SimulatedSelector:
+        return SimulatedSelector(self._simulation)
 
     def bell(self) -> Any:
-        return Bell(self._simulation.network)
+        return SimulatedBell(self._simulation.network)
 
     def listen(self, context: RunContext) -> Any:
-        return Listener(self._world, self.process)
+        return SimulatedListener(self._world, self.process)
 
     def connect(self, directory: str) -> Channel:
         """As `executors.wire.connect`: it takes a while, and fails for the same reasons."""
@@ -136,7 +144,7 @@ class SimulatedHost(Host):
     def start_worker(
         self, link: Any, stderr: int, board: SlotBoard, welcome: Welcome, variables: dict[str, str]
     ) -> int:
-        process = Process(f"worker of {self.process.name}", self.process.machine)
+        process = SimulatedProcess(f"worker of {self.process.name}", self.process.machine)
         host = SimulatedHost(self._world, process, {**self._environ, **variables})
         self._children[host.pid] = process, None
         end = link.move(process)
@@ -191,12 +199,12 @@ class NoGuard:
     def close(self) -> None: ...
 
 
-class Listener(File):
+class SimulatedListener(File):
     """As `executors.wire.ChannelListener`, of a simulated driver."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: SimulatedSite, process: SimulatedProcess) -> None:
         super().__init__()
-        self.process, self.pending, self.closed = process, list[Stream](), False
+        self.process, self.pending, self.closed = process, list[SimulatedStream](), False
         self._number = world.simulation.network.number(self)
         world.listeners[self._number] = self
 
@@ -222,7 +230,7 @@ class Listener(File):
 
 
 def run_worker(
-    world: World, host: SimulatedHost, channel: Channel, board: SlotBoard, caller: Caller, run: str
+    world: SimulatedSite, host: SimulatedHost, channel: Channel, board: SlotBoard, caller: Caller, run: str
 ) -> None:
     """The life of a worker: as `executors.worker`, but each task takes its time in the simulation."""
     selector = host.selector()
@@ -244,7 +252,7 @@ def run_worker(
         world.simulation.kill(host.process)
 
 
-def run_order(world: World, host: SimulatedHost, caller: Caller, order: TaskOrder, run: str) -> OrderOutcome:
+def run_order(world: SimulatedSite, host: SimulatedHost, caller: Caller, order: TaskOrder, run: str) -> OrderOutcome:
     """One task."""
     started = host.time()
     world.simulation.sleep(world.run_time(order))
@@ -257,7 +265,7 @@ def run_order(world: World, host: SimulatedHost, caller: Caller, order: TaskOrde
 class Controller:
     """The backend port of one driver's process: a batch system behind a controller, which may be slow or away."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedSite) -> None:
         self._world = world
         self.questions = 0
 
@@ -298,20 +306,30 @@ class Controller:
         """Nothing is held."""
 
     def _call(self, name: str, effect: Callable[[], T]) -> T:
+        """Run a command; it is a process of its own, and goes on when the driver dies meanwhile."""
         world, simulation = self._world, self._world.simulation
         world.calls.append((simulation.now, name))
         self.questions += name in ("query", "find")
-        took = simulation.random.uniform(0.01, 0.1)
-        if world.slow > simulation.now:
-            took = simulation.random.uniform(1.0, 60.0)
+        slow = world.slow > simulation.now
+        took = simulation.random.uniform(1.0, 60.0) if slow else simulation.random.uniform(0.01, 0.1)
+        answers: list[T | BackendError] = []
+
+        def act() -> None:
+            try:
+                if world.away > simulation.now:
+                    raise BackendError(f"{name}: the controller does not answer", transient=True)
+                answers.append(effect())
+            except BackendError as error:
+                answers.append(error)
+
+        simulation.soon(took / 2, act)
+        simulation.wait(lambda: bool(answers))
         simulation.sleep(took / 2)
-        if world.away > simulation.now:
-            raise BackendError(f"{name}: the controller does not answer", transient=True)
-        found = effect()
-        simulation.sleep(took / 2)
+        if isinstance(answer := answers[0], BackendError):
+            raise answer
         if world.mute > simulation.now:
             raise BackendError(f"{name}: the answer is lost", transient=True)
-        return found
+        return answer
 
 
 class SimulatedClock:
@@ -344,7 +362,7 @@ class SimulatedExecutor(HubExecutor):
 class TorturedLog:
     """The event log of a driver, on a disk that may be slow or full; what the log has, the world knows."""
 
-    def __init__(self, world: World, run: SimulatedRun, log: EventLog) -> None:
+    def __init__(self, world: SimulatedSite, run: TorturedRun, log: EventLog) -> None:
         self._world, self._run, self._log = world, run, log
 
     def append(self, events: Sequence[Event]) -> None:
@@ -363,7 +381,7 @@ class TorturedLog:
 
 
 @dataclass
-class SimulatedRun:
+class TorturedRun:
     """One run of a user: its directory, its drivers, and what its log has said."""
 
     name: str
@@ -371,7 +389,7 @@ class SimulatedRun:
     strategy: Any
     grace_s: float
     directory: RunDirectory = field(init=False)
-    driver: Process | None = None
+    driver: SimulatedProcess | None = None
     drivers: int = 0
     begun: bool = False
     assembly: Assembly[Plan] | None = None
@@ -415,7 +433,7 @@ class SimulatedRun:
             self.ended, self.message = event.state, event.message
 
 
-class World:
+class SimulatedSite:
     """Everything there is.
 
     Parameters
@@ -463,43 +481,43 @@ class World:
         self.completed: Counter[tuple[str, str, int]] = Counter()
         self.lost: set[str] = set()
         self.twice: set[str] = set()
-        self._processes: list[Process] = []
+        self._processes: list[SimulatedProcess] = []
         self.clocks: dict[str, float] = defaultdict(float)
-        self.listeners: dict[int, Listener] = {}
-        self.workers: list[Process] = []
+        self.listeners: dict[int, SimulatedListener] = {}
+        self.workers: list[SimulatedProcess] = []
         self.supervisors: dict[str, list[SimulatedHost]] = {}
         self.pids = iter(range(1000, 10**9))
         self.away = self.mute = self.slow = self.stale = self.doubled = -math.inf
         self.full = self.laggard = self.hidden = self.hung = -math.inf
         self.calls: list[tuple[float, str]] = []
-        self.runs: list[SimulatedRun] = []
+        self.runs: list[TorturedRun] = []
         self.on_end: dict[str, Callable[[], None]] = {}
         self.assemblies: list[Assembly[Plan]] = []
         self._run_time, self._joins_s = run_time, joins_s
         self._seen: list[tuple[float, dict[str, JobStatus]]] = []
         self._codes: dict[str, list[int | None]] = {}
-        clock = WorldClock(simulation)
+        clock = SiteClock(simulation)
         self.batch = FakeBatch(clock, cores=cores, wait=wait, regime=regime, watch=self._on_job, poll=15.0)
 
     # ------------------------------------------------------- drivers
 
-    def submit(self, run: SimulatedRun) -> None:
+    def submit(self, run: TorturedRun) -> None:
         """A user starts a run, as `asa run`; the same call later is `asa resume`."""
-        process = run.driver = Process(f"driver {run.drivers} of {run.name}", LOGIN)
+        process = run.driver = SimulatedProcess(f"driver {run.drivers} of {run.name}", LOGIN)
         run.drivers += 1
         run.ended = None
         host = SimulatedHost(self, process, {})
         process.at_death.append(partial(self._driver_ended, run, process))
         self.simulation.start(process, partial(self._drive, run, host), "main")
 
-    def _driver_ended(self, run: SimulatedRun, process: Process) -> None:
+    def _driver_ended(self, run: TorturedRun, process: SimulatedProcess) -> None:
         if run.driver is process:
             if run.begun:
                 run.lock.unlink(missing_ok=True)
             if run.name in self.on_end:
                 self.on_end[run.name]()
 
-    def _drive(self, run: SimulatedRun, host: SimulatedHost) -> None:
+    def _drive(self, run: TorturedRun, host: SimulatedHost) -> None:
         clock = SimulatedClock(host, self.simulation)
         timing = Timing(clock, WatchThread(clock, host.start))
         fresh = run.drivers == 1 or not run.begun
@@ -530,7 +548,7 @@ class World:
                 _log.warning("%s ends: %s", host.process.name, error)
         self.simulation.kill(host.process)
 
-    def _settings(self, run: SimulatedRun) -> Settings:
+    def _settings(self, run: TorturedRun) -> Settings:
         graph = make_graph(run.workflow)
         return make_settings(graph, run.name, orphan_grace=run.grace_s, workdir=str(self.directory), sys_path=())
 
@@ -564,7 +582,7 @@ class World:
         self.supervisors[request.token] = hosts = []
         for number in range(nodes):
             machine = f"n{status.handle.job_id}.{status.restarts}.{number}"
-            process = Process(f"supervisor of {request.token} on {machine}", machine)
+            process = SimulatedProcess(f"supervisor of {request.token} on {machine}", machine)
             each = request.resources.on_each(nodes)
             host = SimulatedHost(self, process, {"SLURMD_NODENAME": machine, "SLURM_CPUS_ON_NODE": str(each.cores)})
             hosts.append(host)
@@ -591,7 +609,7 @@ class World:
             with suppress(InvalidInput):  # the batch system has forgotten it
                 self.batch.end(token, code)
 
-    def add(self, process: Process) -> None:
+    def add(self, process: SimulatedProcess) -> None:
         """A process has been started."""
         self._processes.append(process)
 
@@ -605,7 +623,7 @@ class World:
 
     # ------------------------------------------------------- what is known
 
-    def processes(self) -> list[Process]:
+    def processes(self) -> list[SimulatedProcess]:
         """All that were ever started but for those that are long dead."""
         self._processes = [process for process in self._processes if not process.dead]
         return list(self._processes)
@@ -614,6 +632,12 @@ class World:
     def over(self) -> bool:
         """Whether all runs have succeeded, and their drivers ended."""
         return all(run.ended is RunState.SUCCEEDED and run.driver is not None and run.driver.dead for run in self.runs)
+
+    @property
+    def waiting(self) -> list[str]:
+        """Tokens of jobs that wait, but for those that were doubled behind the back of a driver."""
+        jobs = [request.token for request, status in self.batch.jobs() if status.state is JobState.PENDING]
+        return [token for token in jobs if token not in self.twice]
 
     @property
     def empty(self) -> bool:
@@ -646,7 +670,7 @@ class World:
                 assembly.close()
 
 
-class WorldClock(ManualClock):
+class SiteClock(ManualClock):
     """The simulation's time for the batch system."""
 
     def __init__(self, simulation: Simulation) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from asa.allocations.watch import JobWatch, WatchCalls, WatchThread
+from asa.allocations.watch import DOUBT_S, JobWatch, WatchCalls, WatchThread
 from asa.backends.slurm.backend import Slurm
 from asa.core.clock import ManualClock, SystemClock
 from asa.core.errors import BackendError
@@ -290,7 +290,7 @@ def test_an_array_that_a_driver_left_half_made_is_cancelled_and_a_whole_one_foun
     desk.watch.submit(ELEMENTS)
     desk.watch.step()  # and the driver is gone
     desk.restart()
-    desk.watch.adopt({}, {request.token: NOW for request in ELEMENTS})
+    desk.watch.adopt({}, {request.token: NOW - DOUBT_S for request in ELEMENTS})
     desk.until(NOW + 5)
     lost = {event.allocation for event in desk.events if isinstance(event, JobEnded)}
     whole = late and key == "1_3"  # the last one that is edited
@@ -315,18 +315,22 @@ def test_a_requeued_job_starts_twice(desk: Desk) -> None:
 
 
 def test_jobs_of_an_earlier_driver(desk: Desk) -> None:
-    """One is known; of two it is not known whether they were submitted: one was."""
+    """One is known; of three it is not known whether they were submitted: one was, one may still come."""
     known, found = desk.batch.submit([request("known"), request("found")])
     assert isinstance(known, JobHandle)
     desk.until(15.0)
-    desk.watch.adopt({"known": known}, {"found": 0.0, "never": 0.0})
+    desk.watch.adopt({"known": known}, {"found": 0.0, "never": 15.0 - DOUBT_S, "late": 10.0, "later": 10.0})
     assert desk.woken == 1
     desk.until(16.0)
     assert Submitted(15.0, "found", found) in desk.events
     assert JobEnded(15.0, "never", JobState.LOST, reason="never submitted") in desk.events
     assert len(desk.of(AllocationStarted)) == 2
+    (late,) = desk.batch.submit([request("late")])
+    desk.until(10.0 + DOUBT_S)
+    assert Submitted(10.0 + DOUBT_S, "late", late) in desk.events
+    assert JobEnded(10.0 + DOUBT_S, "later", JobState.LOST, reason="never submitted") in desk.events
     desk.until(100.0)
-    assert {event.allocation for event in desk.of(JobEnded)} == {"known", "found", "never"}
+    assert {event.allocation for event in desk.of(JobEnded)} == {"known", "found", "never", "late", "later"}
 
 
 def test_a_job_that_was_requeued_while_no_driver_was_there(desk: Desk) -> None:

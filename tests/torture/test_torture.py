@@ -1,0 +1,231 @@
+"""`asa torture` from inside and outside: schedules hold, replay, and see what is broken; the smallest is found."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asa.cli.main import main
+from asa.core.event import TaskFailed
+from asa.testing.simulation import KEPT_ALIVE_S, START_S, SimulatedProcess, SimulatedSelector, Simulation, Stuck
+from coscheduler.torture import case as cases
+from coscheduler.torture.case import FAULTS, Case, Fault, StageShape, draw, evaluate, run, shrink
+from executors import hub
+
+STEPS = (
+    StageShape(True, 4, (), 2, 1, 600.0),
+    StageShape(False, 2, (0,), 1, 1, 600.0),
+    StageShape(True, 0, (1, 0), 4, 2, 600.0),
+)
+QUIET = Case(7, (STEPS,), ("per-stage",), 8, "fifo", (0.0, 30.0), 0.3, 60.0, ())
+
+
+def at(kind: str, *times: float, which: int = 0, share: float = 0.3) -> tuple[Fault, ...]:
+    return tuple(Fault(kind, time, which, share) for time in times)
+
+
+def with_faults(*faults: Fault, **changes: Any) -> Case:
+    return replace(QUIET, faults=tuple(sorted(faults, key=lambda fault: fault.at)), **changes)
+
+
+# ---------------------------------------------------------------- schedules
+
+
+def test_a_schedule_without_faults() -> None:
+    outcome = run(QUIET)
+    assert (outcome.violations, outcome.resumes) == ([], 0)
+    assert 30.0 < outcome.seconds < 600.0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_drawn_holds(seed: int) -> None:
+    assert run(draw(seed)).violations == []
+
+
+def test_a_schedule_goes_the_same_way_each_time() -> None:
+    case = with_faults(*at("driver dies", 5.0, 40.0), *at("worker dies", 33.0), *at("connection stalled", 36.0))
+    assert run(case) == run(case)
+    assert run(replace(case, seed=8)).fingerprint != run(case).fingerprint
+
+
+@pytest.mark.parametrize("kind", sorted(FAULTS))
+def test_each_kind_of_fault_strikes_and_is_survived(kind: str) -> None:
+    outcome = run(with_faults(*at(kind, 0.5, 20.0, 31.0, 33.0, 36.0, which=5)))
+    assert outcome.violations == []
+    assert outcome.struck[kind] >= 3
+
+
+FOUND = {
+    # A parked job stayed in the queue for ever: its cancellation waited behind changes of others for longer than a
+    # driver waited for the end of its jobs.
+    "a cancellation behind slow changes": with_faults(
+        *at("controller slow", 1.0, share=1.0), strategies=("hold:technique=parked,grace_s=20",), waits=(5.0,)
+    ),
+    # Both wrote into one log: tasks ran twice, jobs were waited for that had ended.
+    "two drivers of one run": with_faults(*at("two drivers", 2.0, 31.0, 34.0)),
+    # The login node lost the end of the log, and new jobs got the names of forgotten ones.
+    "a power failure after a submission": with_faults(*at("power fails", 1.0, 31.0, 33.0, share=1.0)),
+    # The clock was set back: nothing was asked of the batch system until it had come that far again; later, hub and
+    # runner disagreed about the time, and each allocation seemed to be over when its node joined.
+    "a clock that is set back": with_faults(*at("clock jumps", 20.0, share=0.0), *at("driver dies", 25.0)),
+    # The driver died while its job was on its way; the next one looked for it too early, and took it for lost.
+    "a job that arrives after its driver has died": with_faults(
+        *at("controller slow", 0.0, share=0.5), *at("driver dies", 0.5, share=0.0), waits=(0.0,)
+    ),
+}
+"""What `asa torture` has found, made smaller."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_stays_mended(name: str) -> None:
+    for seed in range(3):
+        assert run(replace(FOUND[name], seed=seed)).violations == []
+
+
+def test_a_dropped_safeguard_is_seen_and_the_case_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = hub.lost_event
+
+    def blamed(*arguments: Any) -> TaskFailed:
+        return replace(lost(*arguments), infrastructure=False)
+
+    monkeypatch.setattr(hub, "lost_event", blamed)
+    monkeypatch.setattr(cases, "RESUMES_MOST", 0)
+    case = with_faults(*at("supervisor dies", 31.5, 33.0), *at("disk slow", 5.0), *at("answers lost", 2.0))
+
+    def fails(other: Case) -> bool:
+        return bool(run(other).violations)
+
+    assert fails(case)
+    small = shrink(case, fails)
+    assert fails(small)
+    assert {fault.kind for fault in small.faults} == {"supervisor dies"}
+    assert len(small.faults) == 1
+    assert eval(repr(small), vars(cases)) == small
+
+
+def test_the_oracle_is_plain_python() -> None:
+    assert evaluate(STEPS) == [[1, 4, 7, 10], [22, 23], [22 * 3 + 1 + 22, 23 * 3 + 1 + 22]]
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "found.json"
+    assert main(["torture", "--schedules", "4", "--processes", "2", "--json", str(out)]) == 0
+    assert capsys.readouterr().out.startswith("4 schedules, ")
+    found = json.loads(out.read_text())
+    assert (found["schedules"], found["failed"]) == (4, [])
+    struck = sum((run(draw(seed)).struck for seed in range(4)), start=type(run(QUIET).struck)())
+    assert found["faults"] == dict(struck)
+
+
+@pytest.mark.parametrize("words", [["--schedules", "0"], ["--time", "soon"], ["--processes", "-1"]])
+def test_numbers_out_of_range(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["torture", *words])
+    assert words[0] in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- what it stands on
+
+
+def programs(simulation: Simulation, *calls: Any, machine: str = "here") -> list[SimulatedProcess]:
+    processes = [SimulatedProcess(f"p{number}", machine) for number in range(len(calls))]
+    for process, call in zip(processes, calls, strict=True):
+        simulation.start(process, call, "main")
+    return processes
+
+
+def test_nothing_of_a_killed_process_goes_on() -> None:
+    simulation, said = Simulation(1), list[str]()
+
+    def victim() -> None:
+        try:
+            simulation.sleep(10.0)
+            said.append("woke")
+        finally:
+            said.append("cleaned up")
+
+    (process,) = programs(simulation, victim)
+    process.at_death.append(lambda: said.append("dead"))
+    simulation.call_at(START_S + 5.0, lambda: simulation.kill(process))
+    simulation.run(lambda: False, START_S + 20.0)
+    assert said == ["dead"]
+    simulation.close()
+
+
+def test_a_simulation_in_which_all_wait_for_one_another_is_stuck() -> None:
+    simulation = Simulation(1)
+    programs(simulation, lambda: simulation.wait(lambda: False))
+    with pytest.raises(Stuck, match="every thread waits"):
+        simulation.run(lambda: False)
+    simulation.close()
+
+
+def test_what_a_program_raises_comes_out() -> None:
+    simulation = Simulation(1)
+    programs(simulation, lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        simulation.run(lambda: False, START_S + 1.0)
+    simulation.close()
+
+
+@pytest.mark.parametrize("trouble", ["none", "cut", "long cut", "stalled", "killed", "machine lost"])
+def test_bytes_arrive_in_order_or_the_connection_breaks(trouble: str) -> None:
+    simulation, sent, heard = Simulation(3), bytes(range(256)) * 40, bytearray()
+    one, other = SimulatedProcess("one", "a"), SimulatedProcess("other", "b")
+    near, far = simulation.network.connect(one, other)
+    ended: list[float | str] = []
+
+    def sender() -> None:
+        left = sent
+        while left:
+            try:
+                left = left[near.send(left[:700]) :]
+            except BlockingIOError:
+                pass
+            except OSError:
+                return
+            simulation.sleep(1.0)
+        near.close()
+
+    def reader() -> None:
+        selector = SimulatedSelector(simulation)
+        selector.register(far, 1)
+        while True:
+            selector.select()
+            try:
+                piece = far.recv(1 << 16)
+            except OSError as error:
+                ended.extend([simulation.now - START_S, type(error).__name__])
+                return
+            if not piece:
+                ended.extend([simulation.now - START_S, "end"])
+                return
+            heard.extend(piece)
+
+    simulation.start(one, sender, "sender")
+    simulation.start(other, reader, "reader")
+    act = {
+        "none": lambda: None,
+        "cut": lambda: simulation.network.cut("a", "b", 5.0),
+        "long cut": lambda: simulation.network.cut("a", "b", 3 * KEPT_ALIVE_S),
+        "stalled": lambda: simulation.network.stall(one),
+        "killed": lambda: simulation.kill(one),
+        "machine lost": lambda: (simulation.network.lose("a"), simulation.kill(one)),
+    }[trouble]
+    simulation.call_at(START_S + 3.5, act)
+    simulation.run(lambda: bool(ended), START_S + 1000.0)
+    assert ended, "the reader waits for ever"
+    assert sent.startswith(bytes(heard))
+    whole = trouble in ("none", "cut")
+    assert (bytes(heard) == sent) is whole
+    assert ended[1] == ("end" if whole or trouble == "killed" else "TimeoutError")
+    assert float(ended[0]) <= 3.5 + 4 * KEPT_ALIVE_S + math.ceil(len(sent) / 700)
+    simulation.close()
