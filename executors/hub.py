@@ -65,6 +65,9 @@ log = logging.getLogger(__name__)
 
 def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
     """A task as it travels; unless `spanning`, all it needs is on one node, whatever it says of nodes."""
+    arguments = task.arguments
+    if isinstance(arguments, bytes):
+        arguments = bytes(memoryview(arguments))  # what pickle makes holds on to several times as much memory
     anywhere = task.resources.unit is not None and task.launch is not None
     nodes = (0 if anywhere else task.resources.nodes or 1) if spanning else 1
     each = task.resources.on_each(nodes or 1)
@@ -73,7 +76,7 @@ def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
         task.stage,
         task.index,
         task.function,
-        task.arguments,
+        arguments,
         task.inputs,
         each.cores,
         each.memory or 0,
@@ -105,8 +108,10 @@ def lost_event(task_order: TaskOrder, allocation: str, node: str, reason: str, n
 
 _HELLO_S = 10.0
 _UNAUTHENTICATED_MOST = 256
+_ACCEPTED_MOST = 64  # before those that are there are heard again: a thousand nodes may come at once
 _UNSENT_MOST = 1 << 20
 _CLOSING_S = 2.0
+_LOGGED_S = 1.0  # how long what a node need not keep any longer may wait for other messages to travel with
 _LONG_S = 0.05
 
 
@@ -124,6 +129,8 @@ class _Peer:
     node: AssignedNode | None = None
     kept: list[KeptOrder] | None = field(default_factory=list)
     """What it has of an earlier driver's orders, until that is settled; None before it has said so."""
+    logged: list[int] = field(default_factory=list)
+    """Tickets of outcomes that are safe, which it does not know yet."""
     reason: str = "the connection was lost"
 
     @property
@@ -163,6 +170,8 @@ class Hub:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector = selectors.DefaultSelector()
         self._peers: dict[_Peer, None] = {}
+        self._strangers: dict[_Peer, None] = {}  # have not introduced themselves
+        self._supervisors: dict[tuple[str, str, int], _Peer] = {}  # by allocation, node and process
         self._checked = time.monotonic()
         self._nodes: dict[AssignedNode, _Peer] = {}
         self._assignments: dict[str, Assignment] = {}
@@ -170,6 +179,8 @@ class Hub:
         self._busy: set[str] = set()  # allocations in which something may be dealt
         self._events: list[Event] = []
         self._reported: dict[_Peer, list[int]] = {}
+        self._unsaid: dict[_Peer, None] = {}  # who does not know yet what is logged
+        self._say_at = math.inf
         self._batching = Batching()
         self._closing: float | None = None
         self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="asa-hub", daemon=True)
@@ -228,10 +239,13 @@ class Hub:
             for allocation in self._busy:
                 self._deal(allocation)
             self._busy.clear()
+            if self._unsaid and time.monotonic() >= self._say_at:
+                self._say_logged()
             if self._events or self._reported:
                 events, self._events = self._events, []
                 reported, self._reported = self._reported, {}
                 self._post(events, partial(self._tell, partial(self._logged, reported)) if reported else None)
+        self._say_logged()
         for peer in list(self._peers):
             self._drop(peer)
         self._selector.close()
@@ -245,7 +259,10 @@ class Hub:
     def _timeout(self) -> float | None:
         if self._closing is not None:
             return max(0.0, self._closing - time.monotonic())
-        return self._patience() if self._peers else None
+        patience = self._patience() if self._peers else None
+        if not self._unsaid:
+            return patience
+        return max(0.0, self._say_at - time.monotonic())
 
     def _patience(self) -> float:
         return min(_HELLO_S, self._heartbeat / 2)
@@ -253,7 +270,7 @@ class Hub:
     def _launch(self, orders: list[TaskOrder], allocation: str) -> None:
         log.debug("%d tasks for allocation %s", len(orders), allocation)
         if allocation not in self._released:
-            self._assignments.setdefault(allocation, Assignment()).queue.extend(orders)
+            self._assignments.setdefault(allocation, Assignment()).add(orders)
             self._busy.add(allocation)
 
     def _adopt(self, orders: list[TaskOrder], allocation: str, nodes: Collection[str]) -> None:
@@ -282,8 +299,16 @@ class Hub:
             self._events.append(TasksKept(time.time(), allocation, tuple(kept)))
 
     def _logged(self, reported: dict[_Peer, list[int]]) -> None:
+        """Outcomes are safe: nodes hear of it with their next orders, or in a while."""
+        if not self._unsaid:
+            self._say_at = time.monotonic() + _LOGGED_S
         for peer, tickets in reported.items():
-            self._send(peer, OutcomesLogged(tickets))
+            peer.logged += tickets
+            self._unsaid[peer] = None
+
+    def _say_logged(self) -> None:
+        for peer in list(self._unsaid):
+            self._send(peer)
 
     def _release(self, allocation: str) -> None:
         log.info("allocation %s is released", allocation)
@@ -307,14 +332,16 @@ class Hub:
                 self._send(peer, ReleaseNode())
 
     def _accept(self) -> None:
-        while (channel := self._listener.accept()) is not None:
-            unknown = [peer for peer in self._peers if peer.node is None]
-            if len(unknown) >= _UNAUTHENTICATED_MOST:
+        for _ in range(_ACCEPTED_MOST):
+            if (channel := self._listener.accept()) is None:
+                return
+            if len(self._strangers) >= _UNAUTHENTICATED_MOST:
                 # our own nodes introduce themselves at once: the one that has been silent longest is none
-                unknown[0].reason = f"{_UNAUTHENTICATED_MOST} connections have not introduced themselves"
-                self._drop(unknown[0])
+                first = next(iter(self._strangers))
+                first.reason = f"{_UNAUTHENTICATED_MOST} connections have not introduced themselves"
+                self._drop(first)
             peer = _Peer(channel, time.monotonic())
-            self._peers[peer] = None
+            self._peers[peer] = self._strangers[peer] = None
             log.debug("connection from %s", channel.peer)
             self._selector.register(channel, selectors.EVENT_READ, peer)
 
@@ -362,8 +389,11 @@ class Hub:
             self._send(peer, ReleaseNode())
             return
         assignment = self._assignments.setdefault(hello.allocation, Assignment())
-        for other in [other for other in assignment.nodes if (other.name, other.hello.pid) == (hello.node, hello.pid)]:
-            self._drop(self._nodes[other])  # it has connected anew, and the old connection is not closed yet
+        who = hello.allocation, hello.node, hello.pid
+        if (other := self._supervisors.get(who)) in self._peers:
+            self._drop(other)  # it has connected anew, and the old connection is not closed yet
+        del self._strangers[peer]
+        self._supervisors[who] = peer
         peer.node, peer.worked = AssignedNode(hello), time.monotonic()
         peer.kept = None if hello.kept else []
         assignment.join(peer.node)
@@ -426,11 +456,16 @@ class Hub:
         peer = self._nodes[node]
         return peer.settled and peer.channel.unsent < _UNSENT_MOST
 
-    def _send(self, peer: _Peer, message: object) -> None:
+    def _send(self, peer: _Peer, *messages: object) -> None:
+        """Send these, after what the peer is to know by now."""
+        if peer in self._unsaid:
+            del self._unsaid[peer]
+            messages = OutcomesLogged(peer.logged), *messages
+            peer.logged = []
         if peer not in self._peers:
             return
         with suppress(OSError):  # its end is read next
-            peer.channel.send(message)
+            peer.channel.send(*messages)
         peer.channel.watch(self._selector)
 
     def _expire(self, now: float) -> None:
@@ -448,10 +483,13 @@ class Hub:
     def _drop(self, peer: _Peer) -> None:
         self._selector.unregister(peer.channel)
         del self._peers[peer]
+        self._strangers.pop(peer, None)
         peer.channel.close()
         if peer.node is None and not peer.allocation:
             log.warning("refused the connection from %s: %s", peer.channel.peer, peer.reason)
         node, assignment = peer.node, self._assignments.get(peer.allocation)
+        if node and self._supervisors.get(who := (peer.allocation, node.name, node.hello.pid)) is peer:
+            del self._supervisors[who]
         if node is None or assignment is None or self._nodes.pop(node, None) is None or self._closing is not None:
             return
         now = time.time()

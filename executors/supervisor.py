@@ -102,12 +102,17 @@ class Supervisor:
         The node.
     grace_s
         How long to look for a driver [s] before giving up.
+    selector
+        Where it registers what it waits for, if that is not its own; the data of each registration is a function of the
+        ready mask. With one that several share, there is no `run`: `greet` a driver, and `advance` as often as that says.
     """
 
-    def __init__(self, directory: str, hello: Hello, grace_s: float) -> None:
-        self._directory, self._hello, self._grace = directory, hello, grace_s
+    def __init__(
+        self, directory: str, hello: Hello, grace_s: float, selector: selectors.BaseSelector | None = None
+    ) -> None:
+        self._directory, self.hello, self._grace = directory, hello, grace_s
         self._served = time.monotonic()  # when there last was a driver
-        self._selector = selectors.DefaultSelector()
+        self._selector = selector or selectors.DefaultSelector()
         self._pool: WorkerPool | None = None
         self._desk: CommandDesk | None = None
         self._owed, self._file = Owed(), OutcomeFile(directory, hello.allocation, hello.node)
@@ -128,11 +133,7 @@ class Supervisor:
                 while self._code is None and (channel := self._find()) is not None:
                     self._attend(channel)
             finally:
-                self._hang_up()
-                if self._pool:
-                    self._pool.close()
-                if self._desk:
-                    self._desk.close()
+                self.close()
                 self._selector.close()
         if self._code is None:
             return NO_DRIVER
@@ -140,6 +141,14 @@ class Supervisor:
             self._file.remove()
         log.info("the job ends with exit code %d", self._code)
         return self._code
+
+    def close(self) -> None:
+        """End all tasks, and take leave of the driver."""
+        self._hang_up()
+        if self._pool:
+            self._pool.close()
+        if self._desk:
+            self._desk.close()
 
     # ------------------------------------------------------- with a driver and without
 
@@ -156,7 +165,7 @@ class Supervisor:
                 if str(error) != str(last):
                     log.info("no driver yet, connecting again: %s", error)
                 last = error
-            if is_released(self._directory, self._hello.allocation):
+            if is_released(self._directory, self.hello.allocation):
                 log.info("released, by a driver that is gone")
                 self._code = 0
                 return None
@@ -181,35 +190,45 @@ class Supervisor:
 
     def _attend(self, channel: Channel) -> None:
         """Serve this driver until it is gone, or the job ends."""
-        log.info("connected to %s", channel.peer)
-        channel.largest = LARGEST  # who it is was made sure of when it was connected
-        self._channel, until = channel, self._served + self._grace
-        self._selector.register(channel, selectors.EVENT_READ, self._serve)
-        self._kept = len(self._owed)
-        self._send(self._hello._replace(kept=self._kept))
-        while self._is_served:
+        until = self._served + self._grace
+        self.greet(channel)
+        while self.is_served:
             left = None if self._welcome else until - time.monotonic()
             if left is not None and left <= 0:
                 self._hang_up()
             else:
                 self._turn(left)
 
+    def greet(self, channel: Channel) -> None:
+        """Begin to serve the driver at the other end."""
+        log.info("connected to %s", channel.peer)
+        channel.largest = LARGEST  # who it is was made sure of when it was connected
+        self._channel = channel
+        self._selector.register(channel, selectors.EVENT_READ, self._serve)
+        self._kept = len(self._owed)
+        self._send(self.hello._replace(kept=self._kept))
+
     @property
-    def _is_served(self) -> bool:
+    def is_served(self) -> bool:
+        """Whether there is a driver, and the job goes on."""
         return self._channel is not None and self._code is None
+
+    def advance(self) -> float | None:
+        """Do what is due; in how many seconds [s] to call again at the latest, or None."""
+        if self._pool is None:
+            return None
+        now, soon = time.monotonic(), self._pool.advance()
+        if now - self._spoke >= self._alive_s:
+            self._pool.relay()
+            self._spoke = now
+            if self._welcome:
+                self._send(Alive())
+        left = self._alive_s - (now - self._spoke)
+        return left if soon is None else min(left, soon)
 
     def _turn(self, timeout: float | None) -> None:
         """Wait for what comes next, for `timeout` at most [s], and do what is to be done then."""
-        now = time.monotonic()
-        due = [] if timeout is None else [timeout]
-        if self._pool:
-            soon = self._pool.advance()
-            if now - self._spoke >= self._alive_s:
-                self._pool.relay()
-                self._spoke = now
-                if self._welcome:
-                    self._send(Alive())
-            due += [self._alive_s - (now - self._spoke), *([] if soon is None else [soon])]
+        due = [left for left in (timeout, self.advance()) if left is not None]
         for key, mask in self._selector.select(max(0.0, min(due)) if due else None):
             key.data(mask)
 
@@ -282,7 +301,7 @@ class Supervisor:
         if isinstance(self._pool, KeepingPool):
             self._pool.renew(welcome)
         else:
-            self._pool = _load_pool(welcome.worker_pool)(self._hello, welcome, self._selector, self._report)
+            self._pool = _load_pool(welcome.worker_pool)(self.hello, welcome, self._selector, self._report)
         self._settled = not self._kept
         if self._kept:
             self._asked = list(self._owed.orders)
@@ -305,7 +324,7 @@ class Supervisor:
         from executors.remote import CommandDesk  # a node joins sooner without it, and few need it
 
         try:
-            self._desk = self._desk or CommandDesk(self._directory, self._hello.node, self._selector)
+            self._desk = self._desk or CommandDesk(self._directory, self.hello.node, self._selector)
             if isinstance(message, ExpectCommands):
                 self._desk.expect(message.ticket)
             else:

@@ -291,15 +291,15 @@ class Channel:
     def fileno(self) -> int:
         return self._stream.fileno()
 
-    def send(self, message: object) -> None:
-        """Queue a message and send what the socket takes.
+    def send(self, *messages: object) -> None:
+        """Queue messages and send what the socket takes, together if that takes them.
 
         Raises
         ------
         OSError
             When the peer is gone.
         """
-        data = frame(message)
+        data = frame(messages[0]) if len(messages) == 1 else b"".join(map(frame, messages))
         self._out.append(memoryview(data))
         self.unsent += len(data)
         self.flush()

@@ -1,0 +1,205 @@
+"""Many supervisors in one process: the product's own, each with its own connection, whose tasks are timers.
+
+``python -m tests.executors.fleet DIRECTORY ALLOCATION NODES SLOTS`` connects them to the driver of a run, and prints how
+they are, once a second, as JSON. Each line of its standard input is a number of them that die at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+import pickle
+import selectors
+import sys
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+from executors.supervisor import Supervisor
+from executors.wire import Channel, Hello, OrderOutcome, TaskOrder, TaskReport, Welcome, connect
+
+VALUE = pickle.dumps(None)
+LOOK_S = 1.0
+TRIES = 200
+
+
+class Fleet(selectors.EpollSelector):
+    """The supervisors of an allocation's nodes; the selector that all of them share; the timers of their tasks.
+
+    Parameters
+    ----------
+    directory
+        Of the run.
+    allocation
+        Whose nodes they are.
+    slots
+        Cores of each node.
+    """
+
+    def __init__(self, directory: str, allocation: str, slots: int) -> None:
+        super().__init__()
+        self._directory, self._allocation, self._slots = directory, allocation, slots
+        self._timers: list[tuple[float, int, float, Timers]] = []
+        self._due: list[tuple[float, int, Supervisor]] = []
+        self._nodes: dict[Supervisor, Channel] = {}
+        self.pools: dict[str, Timers] = {}
+        self._looked = 0.0
+        self.ended, self.late_s = 0, 0.0
+        self.running, self._busy = 0, 0.0
+
+    def join(self, name: str) -> None:
+        """One more supervisor, which connects, or raises what `connect` does."""
+        number = len(self._nodes) + 1
+        supervisor = Supervisor(self._directory, Hello(self._allocation, name, number, self._slots, 0, 0), 600.0, self)
+        channel = self._connect()
+        self._nodes[supervisor] = channel
+        supervisor.greet(channel)
+        heapq.heappush(self._due, (time.time() + 1.0, number, supervisor))
+
+    def _connect(self) -> Channel:
+        for _ in range(TRIES):
+            try:
+                return connect(self._directory)
+            except (OSError, ValueError):
+                time.sleep(0.05)
+        return connect(self._directory)
+
+    def begin(self, pool: Timers, ticket: int, seconds: float) -> None:
+        now = time.time()
+        heapq.heappush(self._timers, (now + seconds, ticket, now, pool))
+        self.running += 1
+        self._busy -= now
+
+    def stop(self, tickets: Collection[int]) -> None:
+        """These timers are of no use any more."""
+        now, left = time.time(), []
+        for timer in self._timers:
+            if timer[1] in tickets:
+                self.running -= 1
+                self._busy += min(now, timer[0])
+            else:
+                left.append(timer)
+        heapq.heapify(left)
+        self._timers = left
+
+    def turn(self, timeout: float) -> None:
+        """Do what is due, wait for what comes next, for `timeout` at most [s], and do that."""
+        now = time.time()
+        ended: dict[Timers, list[OrderOutcome]] = {}
+        while self._timers and self._timers[0][0] <= now:
+            due, ticket, started, pool = heapq.heappop(self._timers)
+            ended.setdefault(pool, []).append(OrderOutcome(ticket, started, now, VALUE))
+            self.running -= 1
+            self._busy += due  # what it is late by is not the task's
+            self.ended += 1
+            self.late_s = max(self.late_s, now - due)
+        for pool, outcomes in ended.items():
+            pool.report(outcomes)
+        while self._due and self._due[0][0] <= now:
+            _, number, supervisor = heapq.heappop(self._due)
+            if supervisor in self._nodes and supervisor.is_served:
+                heapq.heappush(self._due, (now + (supervisor.advance() or 1.0), number, supervisor))
+        if now >= self._looked + LOOK_S:
+            self._looked = now
+            for supervisor in [supervisor for supervisor in self._nodes if not supervisor.is_served]:
+                self._leave(supervisor)
+        if self._timers:
+            timeout = min(timeout, self._timers[0][0] - now)
+        for key, mask in self.select(max(0.0, timeout)):
+            if key.fd in self._fd_to_key:  # type: ignore[attr-defined]  # it has not gone meanwhile
+                key.data(mask)
+
+    def _leave(self, supervisor: Supervisor) -> None:
+        supervisor.close()
+        del self._nodes[supervisor]
+
+    def die(self, count: int) -> None:
+        """So many of the nodes are gone, as when their power fails."""
+        gone = list(self._nodes)[:: max(1, len(self._nodes) // count)][:count]
+        tickets: set[int] = set()
+        for supervisor in gone:
+            channel = self._nodes.pop(supervisor)
+            self.unregister(channel)
+            channel.close()
+            tickets |= self.pools.pop(supervisor.hello.node).running
+        self.stop(tickets)
+
+    @property
+    def size(self) -> int:
+        """How many supervisors are connected."""
+        return len(self._nodes)
+
+    def busy_s(self) -> float:
+        """How long slots have had something to do, all together [s]."""
+        return self._busy + self.running * time.time()
+
+
+class Timers:
+    """A worker pool; its tasks last for as long as their argument says [s], and their function is not looked at."""
+
+    def __init__(
+        self, hello: Hello, welcome: Welcome, selector: selectors.BaseSelector, report: Callable[[TaskReport], None]
+    ) -> None:
+        assert isinstance(selector, Fleet)
+        self._fleet, self._report, self._cores = selector, report, hello.cores
+        self.running: set[int] = set()
+        selector.pools[hello.node] = self
+
+    def accept(self, orders: list[TaskOrder]) -> None:
+        for order in orders:
+            assert isinstance(order.arguments, bytes)
+            (seconds,), _ = pickle.loads(order.arguments)
+            self.running.add(order.ticket)
+            self._fleet.begin(self, order.ticket, seconds)
+        assert len(self.running) <= self._cores, "more than there are slots"
+
+    def report(self, outcomes: list[OrderOutcome]) -> None:
+        self.running.difference_update([outcome.ticket for outcome in outcomes])
+        self._report(TaskReport(outcomes, []))
+
+    def advance(self) -> float | None:
+        return None
+
+    def relay(self) -> None:
+        pass
+
+    def reap(self) -> None:
+        pass
+
+    def renew(self, welcome: Welcome) -> None:
+        pass
+
+    def drop(self, tickets: Collection[int]) -> None:
+        self._fleet.stop(set(tickets) & self.running)
+        self.running -= set(tickets)
+
+    def close(self) -> None:
+        self.drop(set(self.running))
+
+
+def main(directory: str, allocation: str, nodes: int, slots: int) -> None:
+    fleet, printed, joined = Fleet(directory, allocation, slots), 0.0, 0
+    os.set_blocking(0, False)
+    while fleet.size or joined < nodes:
+        if joined < nodes:
+            fleet.join(f"n{joined:04}")
+            joined += 1
+        fleet.turn(0.0 if joined < nodes else 0.25)
+        if (now := time.time()) >= printed + LOOK_S:
+            printed = now
+            said = {
+                "at": now, "nodes": fleet.size, "running": fleet.running, "ended": fleet.ended, "busy_s": fleet.busy_s(),
+                "cpu_s": time.process_time(), "late_s": fleet.late_s,
+            }  # fmt: skip
+            fleet.late_s = 0.0
+            print(json.dumps(said), flush=True)
+            with suppress(BlockingIOError):
+                for line in os.read(0, 4096).split():
+                    fleet.die(int(line))
+
+
+if __name__ == "__main__":
+    from tests.executors import fleet as loaded  # the pool's class is looked for there
+
+    loaded.main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
