@@ -3,7 +3,7 @@
 python -m benchmarks.nodes [--nodes 2048] [--slots 100] [--seconds 60] [--minutes 5] [--lose 0.1] [--profile FILE]
 
 One process has the hub, behind its TLS port, and launches a task for each that ends; another has all supervisors
-(`tests/executors/fleet.py`). The first task of each slot is shorter by chance, so that afterwards ends are spread evenly.
+(`tests/executors/fleet.py`). The first task of each slot is shorter by chance, so that later ends are spread evenly.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from tests.executors import fleet
 
 ALLOCATION = "a"
 ONE = Resources(cores=1)
+_TOGETHER = 1024
 _SHORT_S = 0.1  # of shorter ones several travel together
 
 
@@ -57,9 +58,11 @@ class Feeder:
 
     def begin(self, count: int) -> None:
         rng = random.Random(1)
-        made = [self.task(index, _SHORT_S + rng.uniform(0.0, self._seconds)) for index in range(count)]
         self._next = count
-        self._executor.launch(made, ALLOCATION)
+        for first in range(0, count, _TOGETHER):
+            part = range(first, min(count, first + _TOGETHER))
+            made = [self.task(index, _SHORT_S + rng.uniform(0.0, self._seconds)) for index in part]
+            self._executor.launch(made, ALLOCATION)
 
     def post(self, events: Sequence[Event], logged: Callable[[], None] | None = None, /) -> None:
         launch: list[Task] = []

@@ -172,6 +172,7 @@ class Hub:
         self._peers: dict[_Peer, None] = {}
         self._strangers: dict[_Peer, None] = {}  # have not introduced themselves
         self._supervisors: dict[tuple[str, str, int], _Peer] = {}  # by allocation, node and process
+        self._deaf = False  # whether no more files may be open
         self._checked = time.monotonic()
         self._nodes: dict[AssignedNode, _Peer] = {}
         self._assignments: dict[str, Assignment] = {}
@@ -318,7 +319,8 @@ class Hub:
 
     def _close(self) -> None:
         self._closing = time.monotonic() + _CLOSING_S
-        self._selector.unregister(self._listener)
+        if not self._deaf:
+            self._selector.unregister(self._listener)
         self._listener.close()
 
     def _dismiss(self, since: float) -> None:
@@ -333,7 +335,14 @@ class Hub:
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTED_MOST):
-            if (channel := self._listener.accept()) is None:
+            try:
+                channel = self._listener.accept()
+            except OSError as error:
+                log.error("nodes cannot connect: %s; of `ulimit -Hn` files each takes one", error)
+                self._selector.unregister(self._listener)
+                self._deaf = True
+                return
+            if channel is None:
                 return
             if len(self._strangers) >= _UNAUTHENTICATED_MOST:
                 # our own nodes introduce themselves at once: the one that has been silent longest is none
@@ -473,6 +482,9 @@ class Hub:
         if now - self._checked < self._patience():
             return
         self._checked = now
+        if self._deaf and self._closing is None:
+            self._deaf = False
+            self._selector.register(self._listener, selectors.EVENT_READ)
         for allocation in self._assignments:
             self._settle(allocation)
         for peer in list(self._peers):

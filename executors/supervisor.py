@@ -103,8 +103,8 @@ class Supervisor:
     grace_s
         How long to look for a driver [s] before giving up.
     selector
-        Where it registers what it waits for, if that is not its own; the data of each registration is a function of the
-        ready mask. With one that several share, there is no `run`: `greet` a driver, and `advance` as often as that says.
+        Where it registers what it waits for, if that is not its own; the data of each registration is a function of
+        the ready mask. Where several share one, nobody calls `run`: `greet` a driver, `advance` as often as that says.
     """
 
     def __init__(
@@ -123,24 +123,25 @@ class Supervisor:
         self._channel: Channel | None = None
         self._welcome: Welcome | None = None  # of the present driver
         self._alive_s, self._spoke = _RELAY_S, self._served
-        self._code: int | None = None
+        self.code: int | None = None
+        """The program's exit code, once the job is to end."""
 
     def run(self) -> int:
         """Serve one driver after the other; the program's exit code."""
         with wakeup((*_STOPS, signal.SIGCHLD), _nothing) as signals:
             self._selector.register(signals, selectors.EVENT_READ, lambda mask: self._signalled(signals.recv(4096)))
             try:
-                while self._code is None and (channel := self._find()) is not None:
+                while self.code is None and (channel := self._find()) is not None:
                     self._attend(channel)
             finally:
                 self.close()
                 self._selector.close()
-        if self._code is None:
+        if self.code is None:
             return NO_DRIVER
-        if self._code == 0:
+        if self.code == 0:
             self._file.remove()
-        log.info("the job ends with exit code %d", self._code)
-        return self._code
+        log.info("the job ends with exit code %d", self.code)
+        return self.code
 
     def close(self) -> None:
         """End all tasks, and take leave of the driver."""
@@ -155,7 +156,7 @@ class Supervisor:
     def _find(self) -> Channel | None:
         """A connection to the driver; None when there is none for too long, or a signal has come."""
         began, last = time.monotonic(), Exception()
-        while self._code is None:
+        while self.code is None:
             try:
                 if self._unwelcome:
                     self._unwelcome = False
@@ -167,7 +168,7 @@ class Supervisor:
                 last = error
             if is_released(self._directory, self.hello.allocation):
                 log.info("released, by a driver that is gone")
-                self._code = 0
+                self.code = 0
                 return None
             now = time.monotonic()
             if now >= self._served + self._grace:
@@ -185,7 +186,7 @@ class Supervisor:
 
     def _go_on(self, until: float) -> None:
         """Without a driver, until some time [s, monotonic] or a signal."""
-        while self._code is None and (left := until - time.monotonic()) > 0:
+        while self.code is None and (left := until - time.monotonic()) > 0:
             self._turn(left)
 
     def _attend(self, channel: Channel) -> None:
@@ -211,7 +212,7 @@ class Supervisor:
     @property
     def is_served(self) -> bool:
         """Whether there is a driver, and the job goes on."""
-        return self._channel is not None and self._code is None
+        return self._channel is not None and self.code is None
 
     def advance(self) -> float | None:
         """Do what is due; in how many seconds [s] to call again at the latest, or None."""
@@ -242,10 +243,10 @@ class Supervisor:
             self._served = time.monotonic()
         self._unwelcome = not self._welcome
         self._channel, self._welcome, self._settled = None, None, False
-        if self._code == 0:
+        if self.code == 0:
             return
         self._save()
-        if self._code is not None:
+        if self.code is not None:
             return
         log.warning("the driver is gone; looking for another for %g s", self._grace)
         if self._pool and not isinstance(self._pool, KeepingPool):
@@ -257,9 +258,9 @@ class Supervisor:
             if number in _STOPS:
                 log.warning("signal %d ends the job", number)
                 self._send(Leaving(f"it was ended by signal {number} ({signal.strsignal(number)})"))
-                self._code = 128 + number
+                self.code = 128 + number
         for part in (self._desk, self._pool):
-            if part and self._code is None:
+            if part and self.code is None:
                 part.reap()
 
     # ------------------------------------------------------- what the driver says
@@ -293,7 +294,7 @@ class Supervisor:
             self._expect(message)
         elif isinstance(message, ReleaseNode):
             log.info("released")
-            self._code = 0
+            self.code = 0
 
     def _begin(self, welcome: Welcome) -> None:
         log.info("welcome: %s in %s", welcome.worker_pool, welcome.workdir)

@@ -11,10 +11,12 @@ Else it names TCP addresses, for mutual TLS.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import pickle
+import resource
 import selectors
 import socket
 import stat
@@ -388,6 +390,7 @@ RELEASED = "released"
 _CONNECT_S = 5.0
 _HANDSHAKE_S = 10.0
 _BACKLOG = 512
+_SPARE_FILES = 256
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
@@ -399,7 +402,13 @@ class ChannelListener(Protocol):
         """What `connect` needs."""
 
     def accept(self) -> Channel | None:
-        """The next peer; None when it is not one of ours, or gone again."""
+        """The next peer; None when there is none, it is not one of ours, or gone again.
+
+        Raises
+        ------
+        OSError
+            When no more files may be open.
+        """
 
     def close(self) -> None: ...
 
@@ -439,10 +448,9 @@ class UnixListener:
         return {"unix": self._name}
 
     def accept(self) -> Channel | None:
-        try:
-            stream, _ = self._socket.accept()
-        except OSError:
+        if (accepted := _accepted(self._socket)) is None:
             return None
+        stream, _ = accepted
         pid, user = peer_credentials(stream)
         if user != os.geteuid():
             log.warning("refused process %d of user %d: the socket is ours alone", pid, user)
@@ -492,8 +500,10 @@ class TlsListener:
         return {"host": socket.gethostname(), "addresses": own_addresses(), "port": self._socket.getsockname()[1]}
 
     def accept(self) -> Channel | None:
+        if (accepted := _accepted(self._socket)) is None:
+            return None
+        stream, address = accepted
         try:
-            stream, address = self._socket.accept()
             stream.setblocking(False)
             _keep_alive(stream)
             secure = self._context.wrap_socket(stream, server_side=True, do_handshake_on_connect=False)
@@ -503,6 +513,19 @@ class TlsListener:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _accepted(listener: socket.socket) -> tuple[socket.socket, Any] | None:
+    try:
+        stream, address = listener.accept()
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft - stream.fileno() < _SPARE_FILES and soft < hard:  # many have 1,024, and there may be more nodes
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2 * soft, hard), hard))
+    return stream, address
 
 
 def connect(directory: str) -> Channel:

@@ -1,12 +1,13 @@
 """Many supervisors in one process: the product's own, each with its own connection, whose tasks are timers.
 
-``python -m tests.executors.fleet DIRECTORY ALLOCATION NODES SLOTS`` connects them to the driver of a run, and prints how
-they are, once a second, as JSON. Each line of its standard input is a number of them that die at once.
+``python -m tests.executors.fleet DIRECTORY ALLOCATION NODES SLOTS`` connects them to the driver of a run, and prints
+how they are, once a second, as JSON. Each line of its standard input is a number of them that die at once.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import os
 import pickle
@@ -44,13 +45,14 @@ class Fleet(selectors.EpollSelector):
         self._due: list[tuple[float, int, Supervisor]] = []
         self._nodes: dict[Supervisor, Channel] = {}
         self.pools: dict[str, Timers] = {}
-        self._looked = 0.0
-        self.ended, self.late_s = 0, 0.0
-        self.running, self._busy = 0, 0.0
+        self._looked, self._numbers = 0.0, itertools.count(1)
+        self._began = time.time()
+        self._running = self._ended = 0
+        self._busy_s = self._late_s = 0.0
 
     def join(self, name: str) -> None:
         """One more supervisor, which connects, or raises what `connect` does."""
-        number = len(self._nodes) + 1
+        number = next(self._numbers)
         supervisor = Supervisor(self._directory, Hello(self._allocation, name, number, self._slots, 0, 0), 600.0, self)
         channel = self._connect()
         self._nodes[supervisor] = channel
@@ -59,25 +61,24 @@ class Fleet(selectors.EpollSelector):
 
     def _connect(self) -> Channel:
         for _ in range(TRIES):
-            try:
+            with suppress(OSError, ValueError):  # it is busy
                 return connect(self._directory)
-            except (OSError, ValueError):
-                time.sleep(0.05)
+            time.sleep(0.05)
         return connect(self._directory)
 
     def begin(self, pool: Timers, ticket: int, seconds: float) -> None:
         now = time.time()
         heapq.heappush(self._timers, (now + seconds, ticket, now, pool))
-        self.running += 1
-        self._busy -= now
+        self._running += 1
+        self._busy_s -= now - self._began
 
     def stop(self, tickets: Collection[int]) -> None:
         """These timers are of no use any more."""
         now, left = time.time(), []
         for timer in self._timers:
             if timer[1] in tickets:
-                self.running -= 1
-                self._busy += min(now, timer[0])
+                self._running -= 1
+                self._busy_s += min(now, timer[0]) - self._began
             else:
                 left.append(timer)
         heapq.heapify(left)
@@ -90,29 +91,35 @@ class Fleet(selectors.EpollSelector):
         while self._timers and self._timers[0][0] <= now:
             due, ticket, started, pool = heapq.heappop(self._timers)
             ended.setdefault(pool, []).append(OrderOutcome(ticket, started, now, VALUE))
-            self.running -= 1
-            self._busy += due  # what it is late by is not the task's
-            self.ended += 1
-            self.late_s = max(self.late_s, now - due)
+            self._running -= 1
+            self._busy_s += due - self._began  # what it is late by is not the task's
+            self._ended += 1
+            self._late_s = max(self._late_s, now - due)
         for pool, outcomes in ended.items():
             pool.report(outcomes)
         while self._due and self._due[0][0] <= now:
             _, number, supervisor = heapq.heappop(self._due)
-            if supervisor in self._nodes and supervisor.is_served:
+            if supervisor in self._nodes:
                 heapq.heappush(self._due, (now + (supervisor.advance() or 1.0), number, supervisor))
         if now >= self._looked + LOOK_S:
             self._looked = now
             for supervisor in [supervisor for supervisor in self._nodes if not supervisor.is_served]:
-                self._leave(supervisor)
+                self._without_driver(supervisor)
         if self._timers:
             timeout = min(timeout, self._timers[0][0] - now)
         for key, mask in self.select(max(0.0, timeout)):
             if key.fd in self._fd_to_key:  # type: ignore[attr-defined]  # it has not gone meanwhile
                 key.data(mask)
 
-    def _leave(self, supervisor: Supervisor) -> None:
-        supervisor.close()
-        del self._nodes[supervisor]
+    def _without_driver(self, supervisor: Supervisor) -> None:
+        """It is released, or there may be another driver."""
+        if supervisor.code is not None:
+            supervisor.close()
+            del self._nodes[supervisor]
+            return
+        with suppress(OSError, ValueError):  # not yet
+            channel = self._nodes[supervisor] = connect(self._directory)
+            supervisor.greet(channel)
 
     def die(self, count: int) -> None:
         """So many of the nodes are gone, as when their power fails."""
@@ -130,9 +137,13 @@ class Fleet(selectors.EpollSelector):
         """How many supervisors are connected."""
         return len(self._nodes)
 
-    def busy_s(self) -> float:
-        """How long slots have had something to do, all together [s]."""
-        return self._busy + self.running * time.time()
+    def look(self) -> dict[str, float]:
+        """How many nodes there are, how many tasks run and have ended; for how long slots have had something to do, all
+        together [s]; by how much the latest timer was late since the last look [s]."""
+        late_s, self._late_s = self._late_s, 0.0
+        busy_s = self._busy_s + self._running * (time.time() - self._began)
+        found = {"nodes": self.size, "running": self._running, "ended": self._ended}
+        return found | {"busy_s": busy_s, "late_s": late_s}
 
 
 class Timers:
@@ -188,12 +199,7 @@ def main(directory: str, allocation: str, nodes: int, slots: int) -> None:
         fleet.turn(0.0 if joined < nodes else 0.25)
         if (now := time.time()) >= printed + LOOK_S:
             printed = now
-            said = {
-                "at": now, "nodes": fleet.size, "running": fleet.running, "ended": fleet.ended, "busy_s": fleet.busy_s(),
-                "cpu_s": time.process_time(), "late_s": fleet.late_s,
-            }  # fmt: skip
-            fleet.late_s = 0.0
-            print(json.dumps(said), flush=True)
+            print(json.dumps(fleet.look() | {"at": now, "cpu_s": time.process_time()}), flush=True)
             with suppress(BlockingIOError):
                 for line in os.read(0, 4096).split():
                     fleet.die(int(line))
