@@ -1,9 +1,10 @@
 """What thousands of nodes cost the driver: real supervisors, connection by connection, whose tasks are timers.
 
-python -m benchmarks.nodes [--nodes 2048] [--slots 100] [--seconds 60] [--minutes 5] [--lose 0.1] [--profile FILE]
+python -m benchmarks.nodes [--nodes 2048] [--slots 100] [--seconds 60] [--minutes 5] [--lose 0.1] [--run]
 
 One process has the hub, behind its TLS port, and launches a task for each that ends; another has all supervisors
 (`tests/executors/fleet.py`). The first task of each slot is shorter by chance, so that later ends are spread evenly.
+With ``--run`` the first process is a whole run, with plan, event log and all.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import asa
 from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
-from asa.core.job import Resources
+from asa.core.job import Capabilities, JobChanges, JobHandle, JobRequest, JobState, JobStatus, Refused, Resources
 from asa.core.ports import RunContext
 from asa.core.task import Task
 from benchmarks.measure import show
@@ -32,6 +34,13 @@ from executors.hub import Hub, HubExecutor
 from tests.executors import fleet
 
 ALLOCATION = "a"
+
+
+def timers() -> HubExecutor:
+    """The executor whose tasks are timers."""
+    return HubExecutor("tests.executors.fleet:Timers")
+
+
 ONE = Resources(cores=1)
 _TOGETHER = 1024
 _SHORT_S = 0.1  # of shorter ones several travel together
@@ -96,43 +105,25 @@ class Look:
         self.fleet, self.cpu_s, self.resident = said, time.process_time(), resident()
 
 
-class Measured:
-    """Hub and supervisors while they run; the supervisors' process ends with this."""
+class Nodes:
+    """The process of the supervisors, which says every second how they are; it ends once they are released."""
 
-    def __init__(self, directory: Path, slots: int, seconds: float) -> None:
-        self.slots, self.seconds = slots, seconds
-        self._executor = HubExecutor("tests.executors.fleet:Timers")
-        self.feeder = Feeder(self._executor, seconds)
-        context = RunContext("nodes", directory / "run", str(directory), tuple(sys.path))
-        self._executor.start(context, self.feeder.post)
-        self._directory, self._looks = context.directory, queue.SimpleQueue[Look]()
-        self._fleet: subprocess.Popen[str] | None = None
-
-    def join(self, nodes: int) -> None:
-        words = [fleet.__name__, str(self._directory), ALLOCATION, str(nodes), str(self.slots)]
-        self._fleet = subprocess.Popen(
-            [sys.executable, "-m", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    def __init__(self, directory: str, allocation: str, nodes: int, slots: int) -> None:
+        self._looks = queue.SimpleQueue[Look]()
+        words = ["-m", fleet.__name__, directory, allocation, str(nodes), str(slots)]
+        self.process = subprocess.Popen(
+            [sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         threading.Thread(target=self._read, daemon=True).start()
-        while self.feeder.joined < nodes:
-            self.look()
 
     def _read(self) -> None:
-        assert self._fleet and self._fleet.stdout
-        for line in self._fleet.stdout:
+        assert self.process.stdout
+        for line in self.process.stdout:
             self._looks.put(Look(json.loads(line)))
 
     def look(self) -> Look:
         """The next second's."""
         return self._looks.get(timeout=60)
-
-    def begin(self) -> None:
-        assert self._fleet
-        self.feeder.begin(self.feeder.joined * self.slots)
-
-    def lose(self, count: int) -> None:
-        assert self._fleet and self._fleet.stdin
-        print(count, file=self._fleet.stdin, flush=True)
 
     def during(self, seconds: float) -> tuple[Look, Look]:
         first = last = self.look()
@@ -142,12 +133,61 @@ class Measured:
                 print(last.fleet, f"{last.cpu_s:.2f} {last.resident / 1e6:.0f} MB", file=sys.stderr)
         return first, last
 
+    def lose(self, count: int) -> None:
+        assert self.process.stdin
+        print(count, file=self.process.stdin, flush=True)
+
+
+class Site:
+    """A batch system that starts each job at once, on simulated nodes."""
+
+    def __init__(self, nodes: int, slots: int) -> None:
+        self._nodes, self._slots = nodes, slots
+        self._jobs: dict[str, tuple[Nodes, float]] = {}
+        self.started = queue.SimpleQueue[Nodes]()
+
+    def __reduce__(self) -> tuple[type[Site], tuple[int, int]]:
+        return Site, (self._nodes, self._slots)  # in the run's settings
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities("simulated nodes", cores_per_node=self._slots, poll_s=1.0)
+
+    def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
+        found: list[JobHandle | Refused] = []
+        for request in requests:
+            options = dict(zip(request.argv[4::2], request.argv[5::2], strict=True))
+            nodes = Nodes(options["--directory"], options["--allocation"], self._nodes, self._slots)
+            handle = JobHandle(str(nodes.process.pid), request.token, time.time())
+            self._jobs[handle.job_id] = nodes, time.time()
+            self.started.put(nodes)
+            found.append(handle)
+        return found
+
+    def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
+        found = []
+        for handle in handles:
+            nodes, started = self._jobs[handle.job_id]
+            over = nodes.process.poll() is not None
+            state = JobState.COMPLETED if over else JobState.RUNNING
+            names = tuple(f"n{number:04}" for number in range(self._nodes))
+            found.append(JobStatus(handle, state, started=started, ended=time.time() if over else None, nodes=names))
+        return found
+
+    def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
+        return {}
+
+    def update(self, handle: JobHandle, changes: JobChanges) -> None:
+        raise NotImplementedError("jobs start at once")
+
+    def cancel(self, handles: Sequence[JobHandle]) -> None:
+        for handle in handles:
+            self._jobs[handle.job_id][0].process.terminate()
+
+    def look(self) -> None:
+        return None
+
     def close(self) -> None:
-        self.feeder.wanted = False
-        self._executor.release(ALLOCATION)
-        self._executor.close()
-        if self._fleet:
-            self._fleet.communicate(timeout=120)
+        pass
 
 
 def profiled(path: str) -> None:
@@ -177,6 +217,70 @@ def rows(name: str, slots: int, first: Look, last: Look) -> list[dict[str, Any]]
     ]
 
 
+def hub_alone(nodes: int, slots: int, seconds: float, minutes: float, lose: float) -> list[dict[str, Any]]:
+    """The hub, fed with tasks."""
+    with tempfile.TemporaryDirectory() as name:
+        context = RunContext("nodes", Path(name, "run"), name, tuple(sys.path))
+        executor = timers()
+        feeder = Feeder(executor, seconds)
+        executor.start(context, feeder.post)
+        bare, cpu_s, began = resident(), time.process_time(), time.monotonic()
+        others = Nodes(str(context.directory), ALLOCATION, nodes, slots)
+        while feeder.joined < nodes:
+            others.look()
+        joined = others.look()
+        found = [
+            {"what": "all nodes have joined after [s]", "value": time.monotonic() - began},
+            {"what": "driver, CPU of a node that joins [ms]", "value": 1e3 * (joined.cpu_s - cpu_s) / nodes},
+            {"what": "driver, memory of a node that has joined [kB]", "value": (joined.resident - bare) / nodes / 1e3},
+        ]
+        feeder.begin(nodes * slots)
+        others.during(1.2 * seconds)
+        first, last = others.during(60 * minutes)
+        found += rows("steady", nodes * slots, first, last)
+        found.append({"what": "driver, memory of a busy node [kB]", "value": (last.resident - bare) / nodes / 1e3})
+        if lost := int(lose * nodes):
+            others.lose(lost)
+            others.during(seconds / 4)
+            assert feeder.lost == lost, f"{feeder.lost} of {lost} nodes were reported lost"
+            found.append({"what": f"tasks lost with {lost} of the nodes", "value": feeder.failed})
+            found += rows("after that", (nodes - lost) * slots, *others.during(1.2 * seconds))
+            found.append({"what": "of these not done since", "value": len(feeder.again)})
+        feeder.wanted = False
+        executor.release(ALLOCATION)
+        executor.close()
+        others.process.communicate(timeout=120)
+    return found
+
+
+def whole_run(nodes: int, slots: int, seconds: float, minutes: float) -> list[dict[str, Any]]:
+    """A workflow of one stage: plan, log and all."""
+    site = Site(nodes, slots)
+    count = int(nodes * slots * (2.5 + 60 * minutes / seconds))
+    rng = random.Random(1)
+    lengths = [_SHORT_S + rng.uniform(0.0, seconds) for _ in range(nodes * slots)]
+    lengths += [seconds] * (count - len(lengths))
+
+    @asa.stage(cores=nodes * slots, nodes=nodes, walltime="2h")
+    def wait(seconds: float) -> None:
+        time.sleep(seconds)
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as state:
+        bare = resident()
+        run = asa.submit(wait.map(lengths), backend=site, strategy="big-job", executor=timers(), state=state)
+        others = site.started.get(timeout=60)
+        while others.look().fleet["running"] < 0.9 * nodes * slots:
+            pass
+        others.during(1.2 * seconds)
+        first, last = others.during(60 * minutes)
+        found = rows("whole run", nodes * slots, first, last)
+        found.append({"what": "driver, memory in all [MB]", "value": (last.resident - bare) / 1e6})
+        run.cancel()
+        run.wait()
+        others.process.communicate(timeout=120)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=2048)
@@ -184,40 +288,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--lose", type=float, default=0.1)
+    parser.add_argument("--run", action="store_true", help="a whole run in place of the hub alone")
     parser.add_argument("--profile", help="file for a profile of the hub's thread")
-    options = parser.parse_args()
-    if options.profile:
-        profiled(options.profile)
-    nodes, slots, found = options.nodes, options.slots, list[dict[str, Any]]()
-    with tempfile.TemporaryDirectory() as name:
-        measured = Measured(Path(name), slots, options.seconds)
-        bare, cpu_s, began = resident(), time.process_time(), time.monotonic()
-        measured.join(nodes)
-        joined = measured.look()
-        found += [
-            {"what": "all nodes have joined after [s]", "value": time.monotonic() - began},
-            {"what": "driver, CPU of a node that joins [ms]", "value": 1e3 * (joined.cpu_s - cpu_s) / nodes},
-            {"what": "driver, memory of a node that has joined [kB]", "value": (joined.resident - bare) / nodes / 1e3},
-        ]
-        measured.begin()
-        measured.during(1.2 * options.seconds)
-        first, last = measured.during(60 * options.minutes)
-        found += rows("steady", nodes * slots, first, last)
-        found.append({"what": "driver, memory of a busy node [kB]", "value": (last.resident - bare) / nodes / 1e3})
-        if lost := int(options.lose * nodes):
-            feeder, left = measured.feeder, (nodes - lost) * slots
-            measured.lose(lost)
-            first, last = measured.during(options.seconds / 4)
-            assert feeder.lost == lost, f"{feeder.lost} of {lost} nodes were reported lost"
-            found.append({"what": "tasks lost with a tenth of the nodes", "value": feeder.failed})
-            found += rows("loss", left, *measured.during(1.2 * options.seconds))
-            deadline = time.monotonic() + 2 * options.seconds
-            while feeder.again and time.monotonic() < deadline:
-                measured.look()
-            found.append({"what": "of these not done since", "value": len(feeder.again)})
-        measured.close()
-    show(f"{nodes} nodes of {slots} slots, tasks of {options.seconds:g} s", found)
+    given = parser.parse_args()
+    if given.profile:
+        profiled(given.profile)
+    if given.run:
+        found = whole_run(given.nodes, given.slots, given.seconds, given.minutes)
+    else:
+        found = hub_alone(given.nodes, given.slots, given.seconds, given.minutes, given.lose)
+    show(f"{given.nodes} nodes of {given.slots} slots, tasks of {given.seconds:g} s", found)
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks import nodes as loaded  # where settings of a run find the site
+
+    loaded.main()

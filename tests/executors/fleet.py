@@ -68,21 +68,17 @@ class Fleet(selectors.EpollSelector):
 
     def begin(self, pool: Timers, ticket: int, seconds: float) -> None:
         now = time.time()
+        pool.running[ticket] = now + seconds
         heapq.heappush(self._timers, (now + seconds, ticket, now, pool))
         self._running += 1
         self._busy_s -= now - self._began
 
-    def stop(self, tickets: Collection[int]) -> None:
+    def stop(self, pool: Timers, tickets: Collection[int]) -> None:
         """These timers are of no use any more."""
-        now, left = time.time(), []
-        for timer in self._timers:
-            if timer[1] in tickets:
-                self._running -= 1
-                self._busy_s += min(now, timer[0]) - self._began
-            else:
-                left.append(timer)
-        heapq.heapify(left)
-        self._timers = left
+        now = time.time()
+        for due in [pool.running.pop(ticket) for ticket in tickets if ticket in pool.running]:
+            self._running -= 1
+            self._busy_s += min(now, due) - self._began
 
     def turn(self, timeout: float) -> None:
         """Do what is due, wait for what comes next, for `timeout` at most [s], and do that."""
@@ -90,6 +86,8 @@ class Fleet(selectors.EpollSelector):
         ended: dict[Timers, list[OrderOutcome]] = {}
         while self._timers and self._timers[0][0] <= now:
             due, ticket, started, pool = heapq.heappop(self._timers)
+            if pool.running.pop(ticket, None) is None:
+                continue
             ended.setdefault(pool, []).append(OrderOutcome(ticket, started, now, VALUE))
             self._running -= 1
             self._busy_s += due - self._began  # what it is late by is not the task's
@@ -124,13 +122,11 @@ class Fleet(selectors.EpollSelector):
     def die(self, count: int) -> None:
         """So many of the nodes are gone, as when their power fails."""
         gone = list(self._nodes)[:: max(1, len(self._nodes) // count)][:count]
-        tickets: set[int] = set()
         for supervisor in gone:
             channel = self._nodes.pop(supervisor)
             self.unregister(channel)
             channel.close()
-            tickets |= self.pools.pop(supervisor.hello.node).running
-        self.stop(tickets)
+            self.pools.pop(supervisor.hello.node).close()
 
     @property
     def size(self) -> int:
@@ -154,19 +150,18 @@ class Timers:
     ) -> None:
         assert isinstance(selector, Fleet)
         self._fleet, self._report, self._cores = selector, report, hello.cores
-        self.running: set[int] = set()
+        self.running: dict[int, float] = {}
+        """When each timer is due, by ticket."""
         selector.pools[hello.node] = self
 
     def accept(self, orders: list[TaskOrder]) -> None:
         for order in orders:
             assert isinstance(order.arguments, bytes)
             (seconds,), _ = pickle.loads(order.arguments)
-            self.running.add(order.ticket)
             self._fleet.begin(self, order.ticket, seconds)
         assert len(self.running) <= self._cores, "more than there are slots"
 
     def report(self, outcomes: list[OrderOutcome]) -> None:
-        self.running.difference_update([outcome.ticket for outcome in outcomes])
         self._report(TaskReport(outcomes, []))
 
     def advance(self) -> float | None:
@@ -182,11 +177,10 @@ class Timers:
         pass
 
     def drop(self, tickets: Collection[int]) -> None:
-        self._fleet.stop(set(tickets) & self.running)
-        self.running -= set(tickets)
+        self._fleet.stop(self, tickets)
 
     def close(self) -> None:
-        self.drop(set(self.running))
+        self.drop(list(self.running))
 
 
 def main(directory: str, allocation: str, nodes: int, slots: int) -> None:
