@@ -1,6 +1,6 @@
 """What thousands of nodes cost the driver: real supervisors, connection by connection, whose tasks are timers.
 
-python -m benchmarks.nodes [--nodes 2048] [--slots 100] [--seconds 60] [--minutes 5] [--lose 0.1] [--run]
+python -m benchmarks.nodes [--nodes 2048] [--slots 100] [--seconds 60] [--minutes 5] [--lose 0.1] [--pin] [--run]
 
 One process has the hub, behind its TLS port, and launches a task for each that ends; another has all supervisors
 (`tests/executors/fleet.py`). The first task of each slot is shorter by chance, so that later ends are spread evenly.
@@ -114,6 +114,8 @@ class Nodes:
         self.process = subprocess.Popen(
             [sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        if os.sched_getaffinity(0) == {0}:
+            os.sched_setaffinity(self.process.pid, {1})
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -289,10 +291,13 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--lose", type=float, default=0.1)
     parser.add_argument("--run", action="store_true", help="a whole run in place of the hub alone")
+    parser.add_argument("--pin", action="store_true", help="the driver on one core, all supervisors on another")
     parser.add_argument("--profile", help="file for a profile of the hub's thread")
     given = parser.parse_args()
     if given.profile:
         profiled(given.profile)
+    if given.pin:
+        os.sched_setaffinity(0, {0})
     if given.run:
         found = whole_run(given.nodes, given.slots, given.seconds, given.minutes)
     else:

@@ -58,6 +58,7 @@ from executors.wire import (
     TlsListener,
     UnixListener,
     Welcome,
+    check,
 )
 
 log = logging.getLogger(__name__)
@@ -374,6 +375,7 @@ class Hub:
             self._drop(peer)
 
     def _receive(self, peer: _Peer, message: Any) -> None:
+        check(message)
         node = peer.node
         if isinstance(message, Hello) and node is None:
             self._join(peer, message)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import math
 import os
 import pickle
 import resource
@@ -45,6 +46,7 @@ MARK = b"AS"
 HEAD = struct.Struct("!2sHQ")
 """What stands before each message: a mark, the version, and how many bytes follow."""
 _CHUNK = 1 << 18
+_NAME_MOST = 1 << 10
 
 
 class TaskOrder(NamedTuple):
@@ -224,6 +226,57 @@ class CommandEnded(NamedTuple):
     """Supervisor to remote shell: the command has ended, with this exit code or by signal -`code`."""
 
     code: int
+
+
+_KINDS: dict[type, tuple[type | tuple[type, ...], ...]] = {
+    Hello: (str, str, int, int, int, int, int),
+    TaskReport: (list, list),
+    OrderOutcome: (int, float, float, (bytes, str, type(None)), str, str, str, bool),
+    KeptOrders: (list,),
+    KeptOrder: (int, str, int, str, tuple, tuple),
+    Alive: (),
+    Leaving: (str,),
+}
+
+
+def check(message: Any) -> None:
+    """Raise `ValueError` where this is nothing that a supervisor says to a hub, or fields are not of their kind."""
+    if not _is_one(message, type(message)):
+        raise ValueError(f"{type(message).__name__} was not expected, or is not as it should be")
+    if isinstance(message, TaskReport):
+        sound = all(map(_is_outcome, message.outcomes)) and all(isinstance(each, int) for each in message.returned)
+    elif isinstance(message, KeptOrders):
+        sound = all(map(_is_kept, message.orders))
+    elif isinstance(message, Hello):
+        numbers = message[2:]
+        sound = all(each and len(each.encode()) <= _NAME_MOST for each in message[:2]) and message.cores > 0
+        sound = sound and all(0 <= each < 1 << 63 for each in numbers)
+    else:
+        sound = not isinstance(message, Leaving) or bool(message.reason.encode())
+    if not sound:
+        raise ValueError(f"{type(message).__name__} has fields that are not as they should be")
+
+
+def _is_one(message: Any, kind: type) -> bool:
+    kinds = _KINDS.get(kind)
+    return (
+        kinds is not None
+        and type(message) is kind
+        and len(message) == len(kinds)
+        and all(map(isinstance, message, kinds))
+    )
+
+
+def _is_outcome(item: Any) -> bool:
+    return _is_one(item, OrderOutcome) and math.isfinite(item.started) and math.isfinite(item.ended)
+
+
+def _is_kept(item: Any) -> bool:
+    return (
+        _is_one(item, KeptOrder)
+        and all(isinstance(host, str) for host in item.hosts)
+        and all(isinstance(ranks, int) and ranks > 0 for ranks in item.ranks)
+    )
 
 
 def frame(message: object) -> bytes:
