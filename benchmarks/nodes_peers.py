@@ -2,8 +2,8 @@
 
 python -m benchmarks.nodes_peers [WORKERS [TASKS [SECONDS]]]
 
-Parsl's HighThroughputExecutor, executorlib and ASA, each in a process of its own, where it is installed. Processor time is
-that of all processes, start and end included.
+Parsl's HighThroughputExecutor, executorlib and ASA, each in a process of its own, where it is installed. Processor time
+is that of all processes, start and end included.
 """
 
 from __future__ import annotations

@@ -258,13 +258,10 @@ def check(message: Any) -> None:
 
 
 def _is_one(message: Any, kind: type) -> bool:
-    kinds = _KINDS.get(kind)
-    return (
-        kinds is not None
-        and type(message) is kind
-        and len(message) == len(kinds)
-        and all(map(isinstance, message, kinds))
-    )
+    found, kinds = type(message), _KINDS.get(kind)
+    if found is not kind or kinds is None or len(message) != len(kinds):
+        return False
+    return all(map(isinstance, message, kinds))
 
 
 def _is_outcome(item: Any) -> bool:
