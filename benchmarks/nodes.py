@@ -258,9 +258,10 @@ def hub_alone(nodes: int, slots: int, seconds: float, minutes: float, lose: floa
 def whole_run(nodes: int, slots: int, seconds: float, minutes: float) -> list[dict[str, Any]]:
     """A workflow of one stage: plan, log and all."""
     site = Site(nodes, slots)
-    count = int(nodes * slots * (2.5 + 60 * minutes / seconds))
+    count = int(nodes * slots * (3 + 60 * minutes / seconds))
     rng = random.Random(1)
     lengths = [_SHORT_S + rng.uniform(0.0, seconds) for _ in range(nodes * slots)]
+    lengths += [rng.uniform(0.5, 1.5) * seconds for _ in lengths]  # nodes that come late begin with some of these
     lengths += [seconds] * (count - len(lengths))
 
     @asa.stage(cores=nodes * slots, nodes=nodes, walltime="2h")

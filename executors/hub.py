@@ -114,6 +114,8 @@ _UNSENT_MOST = 1 << 20
 _CLOSING_S = 2.0
 _LOGGED_S = 1.0  # how long what a node need not keep any longer may wait for other messages to travel with
 _LONG_S = 0.05
+_GATHER_S, _CROWD, _COUNTED_S = 0.005, 1000, 0.1
+"""Time between two looks at the nodes [s] while so many report in a second, which is counted so often [s]."""
 
 
 @dataclass(eq=False)
@@ -183,6 +185,8 @@ class Hub:
         self._reported: dict[_Peer, list[int]] = {}
         self._unsaid: dict[_Peer, None] = {}  # who does not know yet what is logged
         self._say_at = math.inf
+        self._reporting: set[_Peer] = set()  # not long ago
+        self._crowded, self._counted, self._turned = False, time.monotonic(), 0.0
         self._batching = Batching()
         self._closing: float | None = None
         self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="asa-hub", daemon=True)
@@ -227,6 +231,7 @@ class Hub:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._bell, selectors.EVENT_READ)
         while not self._finished():
+            self._gather()
             ready = self._selector.select(self._timeout())
             for key, mask in ready:
                 if key.fileobj is self._listener:
@@ -251,6 +256,17 @@ class Hub:
         for peer in list(self._peers):
             self._drop(peer)
         self._selector.close()
+
+    def _gather(self) -> None:
+        """While many nodes report, wait a little for more of them: what is done for each batch is done less often."""
+        now = time.monotonic()
+        if now >= self._counted + _COUNTED_S:
+            self._crowded, self._counted = len(self._reporting) >= _CROWD * (now - self._counted), now
+            self._reporting.clear()
+        if self._crowded and self._closing is None and (left := self._turned + _GATHER_S - now) > 0:
+            time.sleep(left)
+            now += left
+        self._turned = now
 
     def _finished(self) -> bool:
         if self._closing is None:
@@ -381,6 +397,7 @@ class Hub:
             self._join(peer, message)
         elif isinstance(message, TaskReport) and node is not None:
             peer.worked = time.monotonic()
+            self._reporting.add(peer)
             if message.outcomes:
                 self._reported.setdefault(peer, []).extend(outcome.ticket for outcome in message.outcomes)
             if (assignment := self._assignments.get(peer.allocation)) is not None:
