@@ -194,7 +194,8 @@ def test_whatever_a_node_says_at_length(fuzzed: Fuzzed, caplog: pytest.LogCaptur
 
 def greet(address: tuple[str, int], greeting: bytes, rng: random.Random) -> None:
     """A connection that begins as a node's would, more or less."""
-    with socket.create_connection(address) as stream, suppress(OSError):
+    ours = f"127.0.0.{rng.randint(1, 250)}", 0  # of one address the ports would not suffice
+    with socket.create_connection(address, source_address=ours) as stream, suppress(OSError):
         stream.sendall(garbled(greeting, rng))
         if rng.random() < 0.05:
             stream.settimeout(0.005)
