@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import socket
@@ -19,7 +20,7 @@ from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed, Ta
 from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.core.task import Task
-from executors import hub, wire
+from executors import wire
 from executors.hub import HubExecutor
 from executors.wire import Hello, Welcome, connect
 from tests.executors.fleet import Fleet
@@ -36,9 +37,9 @@ def context(tmp_path: Path) -> RunContext:
 class Driver:
     """An executor, and what it has reported."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, heartbeat_s: float = 60.0) -> None:
         self.events: list[Event] = []
-        self.executor = HubExecutor("tests.executors.fleet:Timers")
+        self.executor = HubExecutor("tests.executors.fleet:Timers", heartbeat_s=heartbeat_s)
         self.executor.start(context, self.post)
 
     def post(self, events: Sequence[Event], logged: Callable[[], None] | None = None, /) -> None:
@@ -139,7 +140,7 @@ def test_all_tasks_go_on_for_the_next_driver(context: RunContext, nodes: Callabl
 def test_hundreds_may_come_at_once(context: RunContext, caplog: pytest.LogCaptureFixture) -> None:
     """More than may be there without an introduction; nobody has to try again."""
     driver, failed = Driver(context), list[Exception]()
-    ready = threading.Barrier(hub._UNAUTHENTICATED_MOST + 44)
+    ready = threading.Barrier(300)
 
     def come(number: int) -> None:
         ready.wait()
@@ -179,13 +180,12 @@ def test_when_no_more_files_may_be_open_those_that_are_there_go_on(
         return accept(listener)
 
     monkeypatch.setattr(wire.TlsListener, "accept", accept_or_not)
-    monkeypatch.setattr(hub, "_HELLO_S", 0.5)
-    driver = Driver(context)
+    driver = Driver(context, heartbeat_s=2.0)
     with closing(driver.executor):
         nodes(2)
         until(lambda: len(driver.all(NodeJoined)) == 2)
         full.set()
-        address = driver.executor._started()._listener.address()
+        address = json.loads((context.directory / wire.RENDEZVOUS).read_text())
         with socket.create_connection(("127.0.0.1", address["port"])):
             until(lambda: "nodes cannot connect" in caplog.text)
             driver.launch([0], 0.01)
