@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle, islice
 
@@ -138,65 +138,104 @@ Part = tuple[AssignedNode, TaskOrder]
 """A node, and an order with what it takes there."""
 
 
+_SHAPES_MOST = 16
+Shape = tuple[int, int, int, int, bool, int]
+"""What an order needs of a node: how many cores it must have, then cores, memory [bytes], GPUs, whether there is a
+launcher; in a node so many times as large."""
+
+
 class Assignment:
     """One allocation: its nodes, and the orders that none of them has yet.
 
     Orders start strictly in turn, so that small ones cannot keep a large one waiting for ever. The nodes take turns;
-    what does not fit stays here, for whichever node has room first.
+    what does not fit stays here, for whichever node has room first. A node without room for orders of some shape is not
+    looked at for them before something on it is free, so that the work for an order does not grow with their number.
     """
 
     def __init__(self) -> None:
         self.queue: deque[TaskOrder] = deque()
         self.nodes: list[AssignedNode] = []
         self.adopted = False
+        self._sizes = Counter[int]()  # how many nodes have so many cores
+        self._room: dict[Shape, dict[AssignedNode, None]] = {}  # nodes that may have room; whose turn it is comes first
         self._awaited: dict[tuple[str, int], TaskOrder] = {}
         self._away: set[str] = set()
         self._kept: list[tuple[str, int]] = []
         self._until = math.inf
         self._parts: dict[int, list[Part]] = {}  # orders that span nodes: what they take of each, the first one first
         self._hurt: set[int] = set()
-        self._turn = 0
+        self._spanning = 0  # orders in the queue that do
+
+    def add(self, orders: Sequence[TaskOrder]) -> None:
+        """These wait behind all others."""
+        self.queue.extend(orders)
+        self._spanning += sum(order.nodes != 1 for order in orders)
 
     def assign(self, batching: Batching, ready: Callable[[AssignedNode], bool]) -> dict[AssignedNode, list[TaskOrder]]:
         """Take orders from the queue for the nodes that have room and are `ready` to be sent more."""
         given: dict[AssignedNode, list[TaskOrder]] = {}
-        candidates = [node for node in self.nodes if ready(node)]
-        sizes = [node.slots.cores for node in self.nodes]
-        smallest, largest = min(sizes, default=0), max(sizes, default=0)
-        while self.queue and candidates:
+        while self.queue:
             order = self.queue[0]
             if order.nodes != 1:
-                if not (parts := self._abreast(order, candidates)):
+                if not (parts := self._abreast(order, ready)):
                     break
                 self._parts[order.ticket] = parts
+                self._spanning -= 1
             else:
                 # A node that is too small for a task is of use to it only where all nodes are.
-                least, able = min(order.cores, largest), candidates
-                if smallest < least and not (able := [node for node in able if node.slots.cores >= least]):
+                least, times = min(order.cores, max(self._sizes, default=0)), batching.fit(order.stage, AHEAD_S)
+                if not (parts := self._next(order, 1, least, times, ready)):
                     break
-                node = able[self._turn % len(able)]
-                if not node.slots.fits(order, batching.fit(order.stage, AHEAD_S)):
-                    candidates.remove(node)
-                    continue
-                parts = [(node, order)]
-            self._turn += 1
             self.queue.popleft()
             for node, part in parts:
                 node.slots.take(part)
+                for room in self._room.values():
+                    if node in room:  # the others come first now
+                        del room[node]
+                        room[node] = None
             order, sent = _addressed(order, parts)
             parts[0][0].orders[order.ticket] = order
             given.setdefault(parts[0][0], []).append(sent)
         return given
 
-    def _abreast(self, order: TaskOrder, candidates: Sequence[AssignedNode]) -> list[Part]:
+    def _next(
+        self, order: TaskOrder, count: int, least: int, times: int, ready: Callable[[AssignedNode], bool]
+    ) -> list[Part]:
+        """The next so many nodes, of at least so many cores, that an order fits; [] while there are fewer."""
+        shape = least, order.cores, order.memory, order.gpus, order.launch is not None, times
+        room = self._room.pop(shape, None)
+        if room is None:
+            room = dict.fromkeys(self.nodes)
+            if len(self._room) >= _SHAPES_MOST:
+                del self._room[next(iter(self._room))]
+        self._room[shape] = room  # the one that was not used for longest is the first
+        found: list[Part] = []
+        full: list[AssignedNode] = []
+        for node in room:
+            if node.slots.cores < least or not node.slots.fits(order, times):
+                full.append(node)
+            elif ready(node):
+                found.append((node, order))
+                if len(found) == count:
+                    break
+        for node in full:
+            del room[node]
+        return found if len(found) == count else []
+
+    def _look_again(self, node: AssignedNode) -> None:
+        """A node may have room again."""
+        for room in self._room.values():
+            room[node] = None
+
+    def _abreast(self, order: TaskOrder, ready: Callable[[AssignedNode], bool]) -> list[Part]:
         """What an order that spans nodes takes of each of them; [] while there is no room.
 
         One whose ranks may be anywhere, and which has more of them than the whole allocation has room for, takes all of
         it: a batch system may give fewer cores than it was asked for.
         """
         if order.nodes:
-            chosen = [(node, order) for node in candidates if node.slots.fits(order)][: order.nodes]
-            return chosen if len(chosen) == order.nodes else []
+            return self._next(order, order.nodes, 0, 1, ready)
+        candidates = [node for node in self.nodes if ready(node)]
         assert order.launch, "only ranks may be anywhere"
         left, counts = order.launch.ranks, dict[AssignedNode, int]()
         for node in candidates:
@@ -212,9 +251,10 @@ class Assignment:
     def join(self, node: AssignedNode) -> None:
         """A node is there. It may lend its room to orders that it does not know of: an earlier driver's."""
         self.nodes.append(node)
-        for first in self.nodes:
-            for order in first.orders.values():
-                self._lend(order, node)
+        self._sizes[node.slots.cores] += 1
+        self._look_again(node)
+        for ticket, parts in self._parts.items():
+            self._lend(parts[0][0].orders[ticket], node)
 
     def adopt(self, orders: Iterable[TaskOrder], away: Iterable[str], until: float) -> None:
         """An earlier driver gave these to the allocation: its nodes will `claim` what they have, those that are `away`
@@ -237,6 +277,9 @@ class Assignment:
             found.append(item.ticket)
             order = order._replace(ticket=item.ticket, hosts=item.hosts, ranks=item.ranks)
             node.orders[item.ticket] = order
+            if not item.hosts:
+                node.slots.take(order)
+                continue
             self._parts[item.ticket] = []
             self._take(order, node)
             for other in self.nodes:
@@ -269,6 +312,7 @@ class Assignment:
         if order is not None:
             for other, part in self._parts.pop(ticket, [(node, order)]):
                 other.slots.free(part)
+                self._look_again(other)
         return order
 
     def is_idle(self, node: AssignedNode) -> bool:
@@ -283,14 +327,21 @@ class Assignment:
         """Orders that a node could not start soon wait here again, before all others; the stages they belong to."""
         orders = [order for ticket in tickets if (order := self.finish(node, ticket)) is not None]
         self.queue.extendleft(reversed(orders))
+        self._spanning += sum(order.nodes != 1 for order in orders)
         return {order.stage for order in orders}
 
     def leave(self, node: AssignedNode) -> list[TaskOrder]:
         """A node is gone; what it had, and what waited for more nodes than are left."""
         self.nodes.remove(node)
+        self._sizes -= Counter([node.slots.cores])
         lost = [order for ticket in list(node.orders) if (order := self.finish(node, ticket)) is not None]
-        short = [order for order in self.queue if order.nodes > len(self.nodes) or not order.nodes]
-        self.queue = deque(order for order in self.queue if 0 < order.nodes <= len(self.nodes))
+        short: list[TaskOrder] = []
+        if self._spanning or not self.nodes:
+            short = [order for order in self.queue if order.nodes > len(self.nodes) or not order.nodes]
+            self.queue = deque(order for order in self.queue if 0 < order.nodes <= len(self.nodes))
+            self._spanning = sum(order.nodes != 1 for order in self.queue)
+        for room in self._room.values():
+            room.pop(node, None)
         for ticket, parts in self._parts.items():
             if self._spans(ticket, node):  # its other ranks run on; if it joins again, what it lends is counted anew
                 self._hurt.add(ticket)

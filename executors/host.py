@@ -15,10 +15,10 @@ from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from asa.core.clock import Joinable, SystemClock, start_thread
 from executors import wire
 
 if TYPE_CHECKING:
+    from asa.core.clock import Joinable
     from asa.core.ports import RunContext
     from executors.processes import SessionGuard
     from executors.wire import Channel, ChannelListener, Welcome
@@ -48,9 +48,6 @@ class Bell:
 class Host:
     """The machine that this process runs on."""
 
-    def __init__(self) -> None:
-        self._clock = SystemClock()
-
     @property
     def pid(self) -> int:
         return os.getpid()
@@ -62,15 +59,20 @@ class Host:
     # ------------------------------------------------------- time, threads, what to wait for
 
     def time(self) -> float:
-        """What the machine's clock shows, but it never goes back [s since the epoch]."""
-        return self._clock.now()
+        """What the machine's clock shows [s since the epoch]."""
+        return time.time()
 
     def monotonic(self) -> float:
         """A time that never jumps [s]."""
         return time.monotonic()
 
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
     def start(self, call: Callable[[], None], name: str) -> Joinable:
         """Run it in a thread, which ends with the process."""
+        from asa.core.clock import start_thread  # a supervisor, which has no threads, joins sooner without it
+
         return start_thread(call, name)
 
     def selector(self) -> selectors.BaseSelector:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from asa.core.allocation import Allocation
+from asa.core.clock import SystemClock
 from asa.core.errors import InvalidInput, StateError
 from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed, TasksKept
 from asa.core.ports import Report, RunContext
@@ -51,6 +52,7 @@ from executors.wire import (
     TaskOrder,
     TaskReport,
     Welcome,
+    check,
 )
 
 log = logging.getLogger(__name__)
@@ -58,6 +60,9 @@ log = logging.getLogger(__name__)
 
 def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
     """A task as it travels; unless `spanning`, all it needs is on one node, whatever it says of nodes."""
+    arguments = task.arguments
+    if isinstance(arguments, bytes):
+        arguments = bytes(memoryview(arguments))  # what pickle makes holds on to several times as much memory
     anywhere = task.resources.unit is not None and task.launch is not None
     nodes = (0 if anywhere else task.resources.nodes or 1) if spanning else 1
     each = task.resources.on_each(nodes or 1)
@@ -66,7 +71,7 @@ def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
         task.stage,
         task.index,
         task.function,
-        task.arguments,
+        arguments,
         task.inputs,
         each.cores,
         each.memory or 0,
@@ -98,9 +103,13 @@ def lost_event(task_order: TaskOrder, allocation: str, node: str, reason: str, n
 
 _HELLO_S = 10.0
 _UNAUTHENTICATED_MOST = 256
+_ACCEPTED_MOST = 64  # before those that are there are heard again: a thousand nodes may come at once
 _UNSENT_MOST = 1 << 20
 _CLOSING_S = 2.0
+_LOGGED_S = 1.0  # how long what a node need not keep any longer may wait for other messages to travel with
 _LONG_S = 0.05
+_GATHER_S, _CROWD, _COUNTED_S = 0.005, 1000, 0.1
+"""Time between two looks at the nodes [s] while so many report in a second, which is counted so often [s]."""
 
 
 @dataclass(eq=False)
@@ -117,6 +126,8 @@ class _Peer:
     node: AssignedNode | None = None
     kept: list[KeptOrder] | None = field(default_factory=list)
     """What it has of an earlier driver's orders, until that is settled; None before it has said so."""
+    logged: list[int] = field(default_factory=list)
+    """Tickets of outcomes that are safe, which it does not know yet."""
     reason: str = "the connection was lost"
 
     @property
@@ -154,18 +165,26 @@ class Hub:
     ) -> None:
         self._listener, self._welcome, self._post = listener, welcome, post
         self._heartbeat, self._spanning, self._host = heartbeat_s, spanning, host
+        self._clock = SystemClock(host.time, host.monotonic)
         self._tickets = itertools.count(int(host.time() * 1e9))  # those of earlier drivers are others
         self._inbox: deque[Callable[[], None]] = deque()
         self._bell: Bell | None = host.bell()
         self._selector = host.selector()
         self._peers: dict[_Peer, None] = {}
-        self._checked = host.monotonic()
+        self._strangers: dict[_Peer, None] = {}  # have not introduced themselves
+        self._supervisors: dict[tuple[str, str, int], _Peer] = {}  # by allocation, node and process
+        self._deaf = False  # whether no more files may be open
+        self._checked = self._host.monotonic()
         self._nodes: dict[AssignedNode, _Peer] = {}
         self._assignments: dict[str, Assignment] = {}
         self._released: set[str] = set()
         self._busy: set[str] = set()  # allocations in which something may be dealt
         self._events: list[Event] = []
         self._reported: dict[_Peer, list[int]] = {}
+        self._unsaid: dict[_Peer, None] = {}  # who does not know yet what is logged
+        self._say_at = math.inf
+        self._reporting: set[_Peer] = set()  # not long ago
+        self._crowded, self._counted, self._turned = False, self._host.monotonic(), 0.0
         self._batching = Batching()
         self._closing: float | None = None
         self._thread = host.start(self._run, "asa-hub")
@@ -211,6 +230,7 @@ class Hub:
         assert bell, "it is there until this has ended"
         self._selector.register(bell, selectors.EVENT_READ)
         while not self._finished():
+            self._gather()
             ready = self._selector.select(self._timeout())
             for key, mask in ready:
                 if key.fileobj is self._listener:
@@ -225,13 +245,27 @@ class Hub:
             for allocation in self._busy:
                 self._deal(allocation)
             self._busy.clear()
+            if self._unsaid and self._host.monotonic() >= self._say_at:
+                self._say_logged()
             if self._events or self._reported:
                 events, self._events = self._events, []
                 reported, self._reported = self._reported, {}
                 self._post(events, partial(self._tell, partial(self._logged, reported)) if reported else None)
+        self._say_logged()
         for peer in list(self._peers):
             self._drop(peer)
         self._selector.close()
+
+    def _gather(self) -> None:
+        """While many nodes report, wait a little for more of them: what is done for each batch is done less often."""
+        now = self._host.monotonic()
+        if now >= self._counted + _COUNTED_S:
+            self._crowded, self._counted = len(self._reporting) >= _CROWD * (now - self._counted), now
+            self._reporting.clear()
+        if self._crowded and self._closing is None and (left := self._turned + _GATHER_S - now) > 0:
+            self._host.sleep(left)
+            now += left
+        self._turned = now
 
     def _finished(self) -> bool:
         if self._closing is None:
@@ -242,7 +276,10 @@ class Hub:
     def _timeout(self) -> float | None:
         if self._closing is not None:
             return max(0.0, self._closing - self._host.monotonic())
-        return self._patience() if self._peers else None
+        patience = self._patience() if self._peers else None
+        if not self._unsaid:
+            return patience
+        return max(0.0, self._say_at - self._host.monotonic())
 
     def _patience(self) -> float:
         return min(_HELLO_S, self._heartbeat / 2)
@@ -250,7 +287,7 @@ class Hub:
     def _launch(self, orders: list[TaskOrder], allocation: str) -> None:
         log.debug("%d tasks for allocation %s", len(orders), allocation)
         if allocation not in self._released:
-            self._assignments.setdefault(allocation, Assignment()).queue.extend(orders)
+            self._assignments.setdefault(allocation, Assignment()).add(orders)
             self._busy.add(allocation)
 
     def _adopt(self, orders: list[TaskOrder], allocation: str, nodes: Collection[str]) -> None:
@@ -276,11 +313,19 @@ class Hub:
 
     def _settle(self, allocation: str) -> None:
         if (kept := self._assignments[allocation].settled(self._host.monotonic())) is not None:
-            self._events.append(TasksKept(self._host.time(), allocation, tuple(kept)))
+            self._events.append(TasksKept(self._clock.now(), allocation, tuple(kept)))
 
     def _logged(self, reported: dict[_Peer, list[int]]) -> None:
+        """Outcomes are safe: nodes hear of it with their next orders, or in a while."""
+        if not self._unsaid:
+            self._say_at = self._host.monotonic() + _LOGGED_S
         for peer, tickets in reported.items():
-            self._send(peer, OutcomesLogged(tickets))
+            peer.logged += tickets
+            self._unsaid[peer] = None
+
+    def _say_logged(self) -> None:
+        for peer in list(self._unsaid):
+            self._send(peer)
 
     def _release(self, allocation: str) -> None:
         log.info("allocation %s is released", allocation)
@@ -290,7 +335,8 @@ class Hub:
 
     def _close(self) -> None:
         self._closing = self._host.monotonic() + _CLOSING_S
-        self._selector.unregister(self._listener)
+        if not self._deaf:
+            self._selector.unregister(self._listener)
         self._listener.close()
 
     def _dismiss(self, since: float) -> None:
@@ -300,18 +346,27 @@ class Hub:
                 assignment.leave(node)
                 del self._nodes[node]
                 log.info("node %s of allocation %s is dismissed: idle", node.name, peer.allocation)
-                self._events.append(NodeLost(self._host.time(), peer.allocation, node.name, "it is lent to others"))
+                self._events.append(NodeLost(self._clock.now(), peer.allocation, node.name, "it is lent to others"))
                 self._send(peer, ReleaseNode())
 
     def _accept(self) -> None:
-        while (channel := self._listener.accept()) is not None:
-            unknown = [peer for peer in self._peers if peer.node is None]
-            if len(unknown) >= _UNAUTHENTICATED_MOST:
+        for _ in range(_ACCEPTED_MOST):
+            try:
+                channel = self._listener.accept()
+            except OSError as error:
+                log.error("nodes cannot connect: %s; of `ulimit -Hn` files each takes one", error)
+                self._selector.unregister(self._listener)
+                self._deaf = True
+                return
+            if channel is None:
+                return
+            if len(self._strangers) >= _UNAUTHENTICATED_MOST:
                 # our own nodes introduce themselves at once: the one that has been silent longest is none
-                unknown[0].reason = f"{_UNAUTHENTICATED_MOST} connections have not introduced themselves"
-                self._drop(unknown[0])
+                first = next(iter(self._strangers))
+                first.reason = f"{_UNAUTHENTICATED_MOST} connections have not introduced themselves"
+                self._drop(first)
             peer = _Peer(channel, self._host.monotonic())
-            self._peers[peer] = None
+            self._peers[peer] = self._strangers[peer] = None
             log.debug("connection from %s", channel.peer)
             self._selector.register(channel, selectors.EVENT_READ, peer)
 
@@ -335,11 +390,13 @@ class Hub:
             self._drop(peer)
 
     def _receive(self, peer: _Peer, message: Any) -> None:
+        check(message)
         node = peer.node
         if isinstance(message, Hello) and node is None:
             self._join(peer, message)
         elif isinstance(message, TaskReport) and node is not None:
             peer.worked = self._host.monotonic()
+            self._reporting.add(peer)
             if message.outcomes:
                 self._reported.setdefault(peer, []).extend(outcome.ticket for outcome in message.outcomes)
             if (assignment := self._assignments.get(peer.allocation)) is not None:
@@ -359,8 +416,11 @@ class Hub:
             self._send(peer, ReleaseNode())
             return
         assignment = self._assignments.setdefault(hello.allocation, Assignment())
-        for other in [other for other in assignment.nodes if (other.name, other.hello.pid) == (hello.node, hello.pid)]:
-            self._drop(self._nodes[other])  # it has connected anew, and the old connection is not closed yet
+        who = hello.allocation, hello.node, hello.pid
+        if (other := self._supervisors.get(who)) in self._peers:
+            self._drop(other)  # it has connected anew, and the old connection is not closed yet
+        del self._strangers[peer]
+        self._supervisors[who] = peer
         peer.node, peer.worked = AssignedNode(hello), self._host.monotonic()
         peer.kept = None if hello.kept else []
         assignment.join(peer.node)
@@ -375,7 +435,7 @@ class Hub:
             hello.memory,
             peer.channel.peer,
         )
-        self._events.append(NodeJoined(self._host.time(), hello.allocation, hello.node, hello.cores))
+        self._events.append(NodeJoined(self._clock.now(), hello.allocation, hello.node, hello.cores))
         self._busy.add(hello.allocation)
         self._send(peer, self._welcome)
         self._claim(peer)
@@ -423,11 +483,16 @@ class Hub:
         peer = self._nodes[node]
         return peer.settled and peer.channel.unsent < _UNSENT_MOST
 
-    def _send(self, peer: _Peer, message: object) -> None:
+    def _send(self, peer: _Peer, *messages: object) -> None:
+        """Send these, after what the peer is to know by now."""
+        if peer in self._unsaid:
+            del self._unsaid[peer]
+            messages = OutcomesLogged(peer.logged), *messages
+            peer.logged = []
         if peer not in self._peers:
             return
         with suppress(OSError):  # its end is read next
-            peer.channel.send(message)
+            peer.channel.send(*messages)
         peer.channel.watch(self._selector)
 
     def _expire(self, now: float) -> None:
@@ -435,6 +500,9 @@ class Hub:
         if now - self._checked < self._patience():
             return
         self._checked = now
+        if self._deaf and self._closing is None:
+            self._deaf = False
+            self._selector.register(self._listener, selectors.EVENT_READ)
         for allocation in self._assignments:
             self._settle(allocation)
         for peer in list(self._peers):
@@ -445,13 +513,16 @@ class Hub:
     def _drop(self, peer: _Peer) -> None:
         self._selector.unregister(peer.channel)
         del self._peers[peer]
+        self._strangers.pop(peer, None)
         peer.channel.close()
         if peer.node is None and not peer.allocation:
             log.warning("refused the connection from %s: %s", peer.channel.peer, peer.reason)
         node, assignment = peer.node, self._assignments.get(peer.allocation)
+        if node and self._supervisors.get(who := (peer.allocation, node.name, node.hello.pid)) is peer:
+            del self._supervisors[who]
         if node is None or assignment is None or self._nodes.pop(node, None) is None or self._closing is not None:
             return
-        now = self._host.time()
+        now = self._clock.now()
         log.warning("node %s of allocation %s is lost: %s", node.name, peer.allocation, peer.reason)
         # Reported one by one, since other nodes of the allocation may go on.
         for gone in assignment.leave(node):

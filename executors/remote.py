@@ -190,12 +190,16 @@ class CommandDesk:
         self._daemons.close()
 
     def _accept(self) -> None:
-        while (channel := self._listener.accept()) is not None:
-            strangers = [shell for shell in self._shells.values() if shell.ticket is None]
-            if len(strangers) >= _STRANGERS_MOST:  # shells ask at once: the one that has been silent longest is none
-                self._drop(strangers[0].channel)
-            shell = self._shells[channel] = _Shell(channel)
-            self._selector.register(channel, selectors.EVENT_READ, lambda mask, shell=shell: self._serve(shell, mask))
+        with suppress(OSError):  # no more files may be open: it is asked again
+            while (channel := self._listener.accept()) is not None:
+                self._meet(channel)
+
+    def _meet(self, channel: Channel) -> None:
+        strangers = [shell for shell in self._shells.values() if shell.ticket is None]
+        if len(strangers) >= _STRANGERS_MOST:  # shells ask at once: the one that has been silent longest is none
+            self._drop(strangers[0].channel)
+        shell = self._shells[channel] = _Shell(channel)
+        self._selector.register(channel, selectors.EVENT_READ, lambda mask: self._serve(shell, mask))
 
     def _serve(self, shell: _Shell, mask: int) -> None:
         channel = shell.channel

@@ -100,14 +100,24 @@ class Supervisor:
         The node.
     grace_s
         How long to look for a driver [s] before giving up.
+    selector
+        Where it registers what it waits for, if that is not its own; the data of each registration is a function of
+        the ready mask. Where several share one, nobody calls `run`: `greet` a driver, `advance` as often as that says.
     host
         The machine.
     """
 
-    def __init__(self, directory: str, hello: Hello, grace_s: float, host: Host = HOST) -> None:
-        self._directory, self._hello, self._grace, self._host = directory, hello, grace_s, host
+    def __init__(
+        self,
+        directory: str,
+        hello: Hello,
+        grace_s: float,
+        selector: selectors.BaseSelector | None = None,
+        host: Host = HOST,
+    ) -> None:
+        self._directory, self.hello, self._grace, self._host = directory, hello, grace_s, host
         self._served = host.monotonic()  # when there last was a driver
-        self._selector = host.selector()
+        self._selector = selector or host.selector()
         self._pool: WorkerPool | None = None
         self._desk: CommandDesk | None = None
         self._owed, self._file = Owed(), OutcomeFile(directory, hello.allocation, hello.node)
@@ -118,35 +128,40 @@ class Supervisor:
         self._channel: Channel | None = None
         self._welcome: Welcome | None = None  # of the present driver
         self._alive_s, self._spoke = _RELAY_S, self._served
-        self._code: int | None = None
+        self.code: int | None = None
+        """The program's exit code, once the job is to end."""
 
     def run(self) -> int:
         """Serve one driver after the other; the program's exit code."""
         with self._host.signals((*_STOPS, signal.SIGCHLD)) as signals:
             self._selector.register(signals, selectors.EVENT_READ, lambda mask: self._signalled(signals.recv(4096)))
             try:
-                while self._code is None and (channel := self._find()) is not None:
+                while self.code is None and (channel := self._find()) is not None:
                     self._attend(channel)
             finally:
-                self._hang_up()
-                if self._pool:
-                    self._pool.close()
-                if self._desk:
-                    self._desk.close()
+                self.close()
                 self._selector.close()
-        if self._code is None:
+        if self.code is None:
             return NO_DRIVER
-        if self._code == 0:
+        if self.code == 0:
             self._file.remove()
-        log.info("the job ends with exit code %d", self._code)
-        return self._code
+        log.info("the job ends with exit code %d", self.code)
+        return self.code
+
+    def close(self) -> None:
+        """End all tasks, and take leave of the driver."""
+        self._hang_up()
+        if self._pool:
+            self._pool.close()
+        if self._desk:
+            self._desk.close()
 
     # ------------------------------------------------------- with a driver and without
 
     def _find(self) -> Channel | None:
         """A connection to the driver; None when there is none for too long, or a signal has come."""
         began, last = self._host.monotonic(), Exception()
-        while self._code is None:
+        while self.code is None:
             try:
                 if self._unwelcome:
                     self._unwelcome = False
@@ -156,9 +171,9 @@ class Supervisor:
                 if str(error) != str(last):
                     log.info("no driver yet, connecting again: %s", error)
                 last = error
-            if is_released(self._directory, self._hello.allocation):
+            if is_released(self._directory, self.hello.allocation):
                 log.info("released, by a driver that is gone")
-                self._code = 0
+                self.code = 0
                 return None
             now = self._host.monotonic()
             if now >= self._served + self._grace:
@@ -176,40 +191,50 @@ class Supervisor:
 
     def _go_on(self, until: float) -> None:
         """Without a driver, until some time [s, monotonic] or a signal."""
-        while self._code is None and (left := until - self._host.monotonic()) > 0:
+        while self.code is None and (left := until - self._host.monotonic()) > 0:
             self._turn(left)
 
     def _attend(self, channel: Channel) -> None:
         """Serve this driver until it is gone, or the job ends."""
-        log.info("connected to %s", channel.peer)
-        channel.largest = LARGEST  # who it is was made sure of when it was connected
-        self._channel, until = channel, self._served + self._grace
-        self._selector.register(channel, selectors.EVENT_READ, self._serve)
-        self._kept = len(self._owed)
-        self._send(self._hello._replace(kept=self._kept))
-        while self._is_served:
+        until = self._served + self._grace
+        self.greet(channel)
+        while self.is_served:
             left = None if self._welcome else until - self._host.monotonic()
             if left is not None and left <= 0:
                 self._hang_up()
             else:
                 self._turn(left)
 
+    def greet(self, channel: Channel) -> None:
+        """Begin to serve the driver at the other end."""
+        log.info("connected to %s", channel.peer)
+        channel.largest = LARGEST  # who it is was made sure of when it was connected
+        self._channel = channel
+        self._selector.register(channel, selectors.EVENT_READ, self._serve)
+        self._kept = len(self._owed)
+        self._send(self.hello._replace(kept=self._kept))
+
     @property
-    def _is_served(self) -> bool:
-        return self._channel is not None and self._code is None
+    def is_served(self) -> bool:
+        """Whether there is a driver, and the job goes on."""
+        return self._channel is not None and self.code is None
+
+    def advance(self) -> float | None:
+        """Do what is due; in how many seconds [s] to call again at the latest, or None."""
+        if self._pool is None:
+            return None
+        now, soon = self._host.monotonic(), self._pool.advance()
+        if now - self._spoke >= self._alive_s:
+            self._pool.relay()
+            self._spoke = now
+            if self._welcome:
+                self._send(Alive())
+        left = self._alive_s - (now - self._spoke)
+        return left if soon is None else min(left, soon)
 
     def _turn(self, timeout: float | None) -> None:
         """Wait for what comes next, for `timeout` at most [s], and do what is to be done then."""
-        now = self._host.monotonic()
-        due = [] if timeout is None else [timeout]
-        if self._pool:
-            soon = self._pool.advance()
-            if now - self._spoke >= self._alive_s:
-                self._pool.relay()
-                self._spoke = now
-                if self._welcome:
-                    self._send(Alive())
-            due += [self._alive_s - (now - self._spoke), *([] if soon is None else [soon])]
+        due = [left for left in (timeout, self.advance()) if left is not None]
         for key, mask in self._selector.select(max(0.0, min(due)) if due else None):
             key.data(mask)
 
@@ -223,10 +248,10 @@ class Supervisor:
             self._served = self._host.monotonic()
         self._unwelcome = not self._welcome
         self._channel, self._welcome, self._settled = None, None, False
-        if self._code == 0:
+        if self.code == 0:
             return
         self._save()
-        if self._code is not None:
+        if self.code is not None:
             return
         log.warning("the driver is gone; looking for another for %g s", self._grace)
         if self._pool and not isinstance(self._pool, KeepingPool):
@@ -238,9 +263,9 @@ class Supervisor:
             if number in _STOPS:
                 log.warning("signal %d ends the job", number)
                 self._send(Leaving(f"it was ended by signal {number} ({signal.strsignal(number)})"))
-                self._code = 128 + number
+                self.code = 128 + number
         for part in (self._desk, self._pool):
-            if part and self._code is None:
+            if part and self.code is None:
                 part.reap()
 
     # ------------------------------------------------------- what the driver says
@@ -274,7 +299,7 @@ class Supervisor:
             self._expect(message)
         elif isinstance(message, ReleaseNode):
             log.info("released")
-            self._code = 0
+            self.code = 0
 
     def _begin(self, welcome: Welcome) -> None:
         log.info("welcome: %s in %s", welcome.worker_pool, welcome.workdir)
@@ -282,9 +307,8 @@ class Supervisor:
         if isinstance(self._pool, KeepingPool):
             self._pool.renew(welcome)
         else:
-            self._pool = self._host.worker_pool(welcome.worker_pool)(
-                self._hello, welcome, self._selector, self._report
-            )
+            pool = self._host.worker_pool(welcome.worker_pool)
+            self._pool = pool(self.hello, welcome, self._selector, self._report)
         self._settled = not self._kept
         if self._kept:
             self._asked = list(self._owed.orders)
@@ -307,7 +331,7 @@ class Supervisor:
         from executors.remote import CommandDesk  # a node joins sooner without it, and few need it
 
         try:
-            self._desk = self._desk or CommandDesk(self._directory, self._hello.node, self._selector)
+            self._desk = self._desk or CommandDesk(self._directory, self.hello.node, self._selector)
             if isinstance(message, ExpectCommands):
                 self._desk.expect(message.ticket)
             else:

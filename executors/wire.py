@@ -11,10 +11,13 @@ Else it names TCP addresses, for mutual TLS.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import math
 import os
 import pickle
+import resource
 import secrets
 import selectors
 import socket
@@ -45,6 +48,7 @@ MARK = b"AS"
 HEAD = struct.Struct("!2sHQ")
 """What stands before each message: a mark, the version, and how many bytes follow."""
 _CHUNK = 1 << 18
+_NAME_MOST = 1 << 10
 
 
 class TaskOrder(NamedTuple):
@@ -226,6 +230,54 @@ class CommandEnded(NamedTuple):
     code: int
 
 
+_KINDS: dict[type, tuple[type | tuple[type, ...], ...]] = {
+    Hello: (str, str, int, int, int, int, int),
+    TaskReport: (list, list),
+    OrderOutcome: (int, float, float, (bytes, str, type(None)), str, str, str, bool),
+    KeptOrders: (list,),
+    KeptOrder: (int, str, int, str, tuple, tuple),
+    Alive: (),
+    Leaving: (str,),
+}
+
+
+def check(message: Any) -> None:
+    """Raise `ValueError` where this is nothing that a supervisor says to a hub, or fields are not of their kind."""
+    if not _is_one(message, type(message)):
+        raise ValueError(f"{type(message).__name__} was not expected, or is not as it should be")
+    if isinstance(message, TaskReport):
+        sound = all(map(_is_outcome, message.outcomes)) and all(isinstance(each, int) for each in message.returned)
+    elif isinstance(message, KeptOrders):
+        sound = all(map(_is_kept, message.orders))
+    elif isinstance(message, Hello):
+        numbers = message[2:]
+        sound = all(each and len(each.encode()) <= _NAME_MOST for each in message[:2]) and message.cores > 0
+        sound = sound and all(0 <= each < 1 << 63 for each in numbers)
+    else:
+        sound = not isinstance(message, Leaving) or bool(message.reason.encode())
+    if not sound:
+        raise ValueError(f"{type(message).__name__} has fields that are not as they should be")
+
+
+def _is_one(message: Any, kind: type) -> bool:
+    found, kinds = type(message), _KINDS.get(kind)
+    if found is not kind or kinds is None or len(message) != len(kinds):
+        return False
+    return all(map(isinstance, message, kinds))
+
+
+def _is_outcome(item: Any) -> bool:
+    return _is_one(item, OrderOutcome) and math.isfinite(item.started) and math.isfinite(item.ended)
+
+
+def _is_kept(item: Any) -> bool:
+    return (
+        _is_one(item, KeptOrder)
+        and all(isinstance(host, str) for host in item.hosts)
+        and all(isinstance(ranks, int) and ranks > 0 for ranks in item.ranks)
+    )
+
+
 def frame(message: object) -> bytes:
     """A message as it travels."""
     body = pickle.dumps(message, protocol=5)
@@ -293,15 +345,15 @@ class Channel:
     def fileno(self) -> int:
         return self._stream.fileno()
 
-    def send(self, message: object) -> None:
-        """Queue a message and send what the socket takes.
+    def send(self, *messages: object) -> None:
+        """Queue messages and send what the socket takes, together if that takes them.
 
         Raises
         ------
         OSError
             When the peer is gone.
         """
-        data = frame(message)
+        data = frame(messages[0]) if len(messages) == 1 else b"".join(map(frame, messages))
         self._out.append(memoryview(data))
         self.unsent += len(data)
         self.flush()
@@ -390,6 +442,7 @@ RELEASED = "released"
 _CONNECT_S = 5.0
 _HANDSHAKE_S = 10.0
 _BACKLOG = 512
+_SPARE_FILES = 256
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
@@ -401,7 +454,13 @@ class ChannelListener(Protocol):
         """What `connect` needs."""
 
     def accept(self) -> Channel | None:
-        """The next peer; None when it is not one of ours, or gone again."""
+        """The next peer; None when there is none, it is not one of ours, or gone again.
+
+        Raises
+        ------
+        OSError
+            When no more files may be open.
+        """
 
     def close(self) -> None: ...
 
@@ -441,10 +500,9 @@ class UnixListener:
         return {"unix": self._name}
 
     def accept(self) -> Channel | None:
-        try:
-            stream, _ = self._socket.accept()
-        except OSError:
+        if (accepted := _accepted(self._socket)) is None:
             return None
+        stream, _ = accepted
         pid, user = peer_credentials(stream)
         if user != os.geteuid():
             log.warning("refused process %d of user %d: the socket is ours alone", pid, user)
@@ -494,8 +552,10 @@ class TlsListener:
         return {"host": socket.gethostname(), "addresses": own_addresses(), "port": self._socket.getsockname()[1]}
 
     def accept(self) -> Channel | None:
+        if (accepted := _accepted(self._socket)) is None:
+            return None
+        stream, address = accepted
         try:
-            stream, address = self._socket.accept()
             stream.setblocking(False)
             _keep_alive(stream)
             secure = self._context.wrap_socket(stream, server_side=True, do_handshake_on_connect=False)
@@ -505,6 +565,19 @@ class TlsListener:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _accepted(listener: socket.socket) -> tuple[socket.socket, Any] | None:
+    try:
+        stream, address = listener.accept()
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft - stream.fileno() < _SPARE_FILES and soft < hard:  # many have 1,024, and there may be more nodes
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2 * soft, hard), hard))
+    return stream, address
 
 
 def listen(context: RunContext) -> ChannelListener:

@@ -80,7 +80,6 @@ class SimulatedHost(Host):
         self._world, self._simulation = world, world.simulation
         self.process, self._environ = process, dict(environ)
         self._pid = next(world.pids)
-        self.clock = SystemClock(self.wall_time, self.monotonic)
         self._signals: SimulatedStream | None = None
         self._children: dict[int, tuple[SimulatedProcess, int | None]] = {}
         process.at_death.append(self._orphan)
@@ -95,13 +94,13 @@ class SimulatedHost(Host):
         return self._environ
 
     def time(self) -> float:
-        return self.clock.now()
-
-    def wall_time(self) -> float:
         return self._simulation.now + self._world.clocks[self.process.machine]
 
     def monotonic(self) -> float:
         return self._simulation.now
+
+    def sleep(self, seconds: float) -> None:
+        self._simulation.sleep(seconds)
 
     def start(self, call: Callable[[], None], name: str) -> Joinable:
         return self._simulation.start(self.process, call, f"{self.process.name} {name}")
@@ -336,10 +335,10 @@ class SimulatedClock:
     """The wall clock of a driver's process."""
 
     def __init__(self, host: SimulatedHost, simulation: Simulation) -> None:
-        self._host, self._simulation = host, simulation
+        self._clock, self._simulation = SystemClock(host.time, host.monotonic), simulation
 
     def now(self) -> float:
-        return self._host.time()
+        return self._clock.now()
 
     def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
         left = until - self.now()
@@ -594,7 +593,7 @@ class SimulatedSite:
         module = importlib.import_module(request.argv[request.argv.index("-m") + 1])
         assert module is supervisor, "executor local runs supervisors"
         words = request.argv[request.argv.index("-m") + 2 :]
-        code = supervisor.Supervisor(*supervisor.arguments(words, host), host).run()
+        code = supervisor.Supervisor(*supervisor.arguments(words, host), host=host).run()
         self._program_ended(request.token, self.supervisors.get(request.token), number, code)
         self.simulation.kill(host.process)
 

@@ -31,13 +31,14 @@ def deal(share: Assignment, pace: Batching | None = None) -> dict[str, list[int]
 
 def share_of(*nodes: AssignedNode) -> Assignment:
     share = Assignment()
-    share.nodes += nodes
+    for each in nodes:
+        share.join(each)
     return share
 
 
 def test_each_node_gets_what_fits_and_the_rest_waits() -> None:
     share = share_of(node("n1"), node("n2"))
-    share.queue.extend(orders(6))
+    share.add(orders(6))
     assert deal(share) == {"n1": [1, 3], "n2": [2, 4]}
     assert [order.ticket for order in share.queue] == [5, 6]
     assert share.finish(share.nodes[1], 2) is not None
@@ -47,13 +48,13 @@ def test_each_node_gets_what_fits_and_the_rest_waits() -> None:
 def test_short_tasks_are_sent_ahead() -> None:
     share, pace = share_of(node(cores=1)), Batching()
     pace.learn("s", 0.005)
-    share.queue.extend(orders(10))
+    share.add(orders(10))
     assert deal(share, pace) == {"n1": [1, 2, 3, 4]}
 
 
 def test_a_large_order_is_not_overtaken() -> None:
     share = share_of(node())
-    share.queue.extend([*orders(1), *orders(1, cores=2, first=2), *orders(1, first=3)])
+    share.add([*orders(1), *orders(1, cores=2, first=2), *orders(1, first=3)])
     assert deal(share) == {"n1": [1]}
     assert deal(share) == {}
     share.finish(share.nodes[0], 1)
@@ -62,7 +63,7 @@ def test_a_large_order_is_not_overtaken() -> None:
 
 def test_memory_and_gpus_count() -> None:
     share = share_of(node(cores=8, memory=100, gpus=1))
-    share.queue.extend([*orders(2, memory=60), *orders(2, gpus=1, first=3)])
+    share.add([*orders(2, memory=60), *orders(2, gpus=1, first=3)])
     assert deal(share) == {"n1": [1]}
     share.finish(share.nodes[0], 1)
     assert deal(share) == {"n1": [2, 3]}
@@ -70,15 +71,15 @@ def test_memory_and_gpus_count() -> None:
 
 def test_a_task_larger_than_the_node_gets_all_of_it() -> None:
     share = share_of(node(cores=2, memory=100))
-    share.queue.extend([*orders(1, cores=5, memory=500), *orders(1, first=2)])
+    share.add([*orders(1, cores=5, memory=500), *orders(1, first=2)])
     assert deal(share) == {"n1": [1]}
 
 
 def test_an_order_may_span_nodes() -> None:
     share = share_of(node("n1"))
-    share.queue.extend([*orders(1, cores=2, nodes=2), *orders(2, cores=2, first=2)])
+    share.add([*orders(1, cores=2, nodes=2), *orders(2, cores=2, first=2)])
     assert deal(share) == {}
-    share.nodes.append(node("n2"))
+    share.join(node("n2"))
     assert deal(share) == {"n1": [1]}
     assert deal(share) == {}, "both nodes are taken"
     share.finish(share.nodes[0], 1)
@@ -88,7 +89,7 @@ def test_an_order_may_span_nodes() -> None:
 def test_what_comes_back_is_first_again() -> None:
     share, pace = share_of(node(cores=1)), Batching()
     pace.learn("s", 0.005)
-    share.queue.extend(orders(6))
+    share.add(orders(6))
     deal(share, pace)
     assert share.take_back(share.nodes[0], [3, 4, 99]) == {"s"}
     assert [order.ticket for order in share.queue] == [3, 4, 5, 6]
@@ -96,7 +97,7 @@ def test_what_comes_back_is_first_again() -> None:
 
 def test_a_node_that_leaves_takes_its_orders_and_the_last_one_all() -> None:
     share = share_of(node("n1", cores=1), node("n2", cores=1))
-    share.queue.extend(orders(4))
+    share.add(orders(4))
     deal(share)
     first, second = share.nodes
     assert [order.ticket for order in share.leave(first)] == [1]
@@ -119,7 +120,7 @@ def test_nothing_is_lost_or_done_twice(
     if seconds:
         pace.learn("s", seconds)
     for ticket, (size, span) in enumerate(sizes):
-        share.queue.append(TaskOrder(ticket, "s", ticket, "f", b"", (), size, 0, 0, span))
+        share.add([TaskOrder(ticket, "s", ticket, "f", b"", (), size, 0, 0, span)])
     ended: list[int] = []
     while len(ended) < len(sizes):
         share.assign(pace, lambda node: True)
@@ -141,18 +142,18 @@ def test_a_launched_order_learns_which_nodes_it_has() -> None:
     share = share_of(node("n1"), node("n2"), node("n3"))
     launch = Launch(("srun",), ranks=4, cores=1)
     wide, narrow, plain = orders(3, cores=2)
-    share.queue += [wide._replace(nodes=2, launch=launch), narrow._replace(launch=launch)]
+    share.add([wide._replace(nodes=2, launch=launch), narrow._replace(launch=launch)])
     given = share.assign(Batching(), lambda node: True)
     assert [order.hosts for orders in given.values() for order in orders] == [("n1", "n2"), ("n3",)]
     share.finish(share.nodes[0], 1)
-    share.queue.append(plain)
+    share.add([plain])
     given = share.assign(Batching(), lambda node: True)
     assert [order.hosts for orders in given.values() for order in orders] == [()]
 
 
 def test_what_needs_more_nodes_than_are_left_does_not_wait_for_ever() -> None:
     share = share_of(node("n1"), node("n2"))
-    share.queue.extend([*orders(1, cores=2, nodes=2), *orders(1, cores=2, nodes=2, first=2), *orders(1, first=3)])
+    share.add([*orders(1, cores=2, nodes=2), *orders(1, cores=2, nodes=2, first=2), *orders(1, first=3)])
     assert deal(share) == {"n1": [1]}
     assert [order.ticket for order in share.leave(share.nodes[1])] == [2]
     assert [order.ticket for order in share.queue] == [3]
@@ -160,7 +161,7 @@ def test_what_needs_more_nodes_than_are_left_does_not_wait_for_ever() -> None:
 
 def test_an_order_that_has_lost_one_of_its_nodes_is_not_to_blame() -> None:
     share = share_of(*(node(f"n{number}") for number in range(3)))
-    share.queue.extend([*orders(1, cores=2, nodes=2), *orders(1, first=2)])
+    share.add([*orders(1, cores=2, nodes=2), *orders(1, first=2)])
     assert deal(share) == {"n0": [1], "n2": [2]}
     share.leave(share.nodes[1])
     assert share.is_hurt(1) and not share.is_hurt(2)
@@ -265,11 +266,11 @@ def launched(ranks: int, cores: int = 1, memory: int = 0) -> TaskOrder:
 
 def test_ranks_take_uneven_pieces_whole_and_give_them_back() -> None:
     share = share_of(node("n1", 1), node("n2", 3), node("n3", 4))
-    share.queue.append(launched(8))
+    share.add([launched(8)])
     ((first, [sent]),) = share.assign(Batching(), lambda node: True).items()
     assert (first.name, sent.cores, sent.nodes) == ("n1", 1, 3), "as much as its ranks take there"
     assert dict(zip(sent.hosts, sent.ranks, strict=True)) == {"n1": 1, "n2": 3, "n3": 4}
-    share.queue.extend(orders(3, first=2))
+    share.add(orders(3, first=2))
     assert deal(share) == {}, "nothing is free"
     assert not any(share.is_idle(each) for each in share.nodes)
     finished = share.finish(first, 1)
@@ -279,14 +280,14 @@ def test_ranks_take_uneven_pieces_whole_and_give_them_back() -> None:
 
 def test_ranks_of_several_cores_are_not_parted() -> None:
     share = share_of(node("n1", 1), node("n2", 3, 300), node("n3", 4, 400))
-    share.queue.append(launched(3, 2, memory=600))
+    share.add([launched(3, 2, memory=600)])
     ((_, [sent]),) = share.assign(Batching(), lambda node: True).items()
     assert (sent.hosts, sent.ranks, sent.cores, sent.memory) == (("n2", "n3"), (1, 2), 2, 200)
 
 
 def test_ranks_wait_for_room_but_not_for_more_than_there_is() -> None:
     share = share_of(node("n1", 2), node("n2", 2))
-    share.queue.extend([*orders(1, first=7), launched(5)])
+    share.add([*orders(1, first=7), launched(5)])
     assert deal(share) == {"n1": [7]}
     share.finish(share.nodes[0], 7)
     ((_, [sent]),) = share.assign(Batching(), lambda node: True).items()
@@ -295,16 +296,16 @@ def test_ranks_wait_for_room_but_not_for_more_than_there_is() -> None:
 
 def test_ranks_are_lost_with_one_of_their_nodes() -> None:
     share = share_of(node("n1", 1), node("n2", 3), node("n3", 4))
-    share.queue.append(launched(8))
+    share.add([launched(8)])
     deal(share)
-    share.queue.append(launched(8)._replace(ticket=2))
+    share.add([launched(8)._replace(ticket=2)])
     assert [order.ticket for order in share.leave(share.nodes[1])] == [2], "what waited has lost its room"
     assert share.is_hurt(1)
 
 
 def test_ranks_that_come_back_wait_as_they_came() -> None:
     share = share_of(node("n1", 1), node("n2", 3))
-    share.queue.append(launched(4))
+    share.add([launched(4)])
     deal(share)
     share.take_back(share.nodes[0], [1])
     (order,) = share.queue
@@ -313,7 +314,7 @@ def test_ranks_that_come_back_wait_as_they_came() -> None:
 
 def test_a_task_is_not_given_to_a_node_that_is_too_small_while_there_are_larger_ones() -> None:
     share = share_of(node("n1", 1), node("n2", 3), node("n3", 4))
-    share.queue.extend(orders(4, cores=2))
+    share.add(orders(4, cores=2))
     given = deal(share)
     assert "n1" not in given and sorted(ticket for tickets in given.values() for ticket in tickets) == [1, 2, 3]
 
@@ -325,7 +326,7 @@ def test_ranks_of_an_earlier_driver_hold_what_they_have_on_each_node() -> None:
     kept = KeptOrder(9, "s", 0, "i", ("n1", "n2", "n3"), (1, 3, 2))
     assert share.claim(n1, [kept]) == [9]
     share.join(n3)
-    share.queue.extend(orders(3, first=2))
+    share.add(orders(3, first=2))
     assert deal(share) == {"n3": [2, 3]}, "two cores are left"
     share.finish(n1, 9)
     assert sum(map(len, deal(share).values())) == 1
