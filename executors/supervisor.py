@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from executors import node
 from executors.kept import OutcomeFile, Owed
-from executors.processes import wakeup
+from executors.processes import adopt, kill_children, wakeup
 from executors.wire import (
     LARGEST,
     Alive,
@@ -133,6 +133,7 @@ class Supervisor:
                     self._pool.close()
                 if self._desk:
                     self._desk.close()
+                kill_children()  # what tasks have moved to sessions of their own
                 self._selector.close()
         if self._code is None:
             return NO_DRIVER
@@ -239,9 +240,12 @@ class Supervisor:
                 log.warning("signal %d ends the job", number)
                 self._send(Leaving(f"it was ended by signal {number} ({signal.strsignal(number)})"))
                 self._code = 128 + number
-        for part in (self._desk, self._pool):
-            if part and self._code is None:
-                part.reap()
+        while self._code is None and (ended := _ended_child()):
+            for part in (self._desk, self._pool):
+                if part:
+                    part.reap()
+            with suppress(ChildProcessError):  # one of theirs
+                os.waitpid(ended, os.WNOHANG)  # it was adopted
 
     # ------------------------------------------------------- what the driver says
 
@@ -282,6 +286,7 @@ class Supervisor:
         if isinstance(self._pool, KeepingPool):
             self._pool.renew(welcome)
         else:
+            adopt()
             self._pool = _load_pool(welcome.worker_pool)(self._hello, welcome, self._selector, self._report)
         self._settled = not self._kept
         if self._kept:
@@ -359,6 +364,15 @@ class Supervisor:
 
 def _nothing(number: int, frame: object) -> None:
     """Signals are read from the wake-up descriptor."""
+
+
+def _ended_child() -> int | None:
+    """The number of a child that has ended and is not reaped yet, or None."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return found.si_pid if found else None
 
 
 def _load_pool(name: str) -> Callable[..., WorkerPool]:
