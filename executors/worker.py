@@ -13,7 +13,7 @@ Functions and arguments come from the run's own directory or through an authenti
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import faulthandler
 import locale
 import mmap
