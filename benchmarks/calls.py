@@ -10,13 +10,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import PoolExecutor, ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from measure import show
 
-from asa.integrations.futures import PoolExecutor as AsaExecutor
+from asa.integrations.futures import PoolExecutor
 
 REPEATS, ROUND_TRIPS = 5, 50
 
@@ -26,20 +26,20 @@ def no_op(x: int) -> int:
 
 
 @contextmanager
-def asa() -> Iterator[PoolExecutor]:
-    with tempfile.TemporaryDirectory() as state, AsaExecutor("local:cores=2", state=state) as executor:
+def asa() -> Iterator[Executor]:
+    with tempfile.TemporaryDirectory() as state, PoolExecutor("local:cores=2", state=state) as executor:
         yield executor
 
 
 @contextmanager
-def dask() -> Iterator[PoolExecutor]:
+def dask() -> Iterator[Executor]:
     from distributed import Client, LocalCluster
 
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
         yield client.get_executor()
 
 
-KINDS: dict[str, Callable[[], AbstractContextManager[PoolExecutor]]] = {
+KINDS: dict[str, Callable[[], AbstractContextManager[Executor]]] = {
     "asa local": asa,
     "ProcessPoolExecutor": lambda: ProcessPoolExecutor(2),
     "dask's LocalCluster": dask,

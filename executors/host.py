@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 from executors import wire
@@ -117,6 +117,31 @@ class Host:
         """The exit code of a child that has ended, negative for a signal; None while it has not. Told once."""
         found, status = os.waitpid(pid, os.WNOHANG)
         return os.waitstatus_to_exitcode(status) if found else None
+
+    def ended_child(self) -> int | None:
+        """The number of a child that has ended and was not asked about, or None."""
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return None
+        return found.si_pid if found else None
+
+    def reap(self, pid: int) -> None:
+        """Nobody asks about this child that has ended."""
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+    def adopt(self) -> None:
+        """Processes whose parents end become children of this one."""
+        from executors.processes import adopt
+
+        adopt()
+
+    def kill_children(self) -> None:
+        """End all children, those that were adopted included."""
+        from executors.processes import kill_children
+
+        kill_children()
 
     def kill_sessions(self, sessions: AbstractSet[int]) -> None:
         from executors.processes import kill_sessions

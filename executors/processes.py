@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 
@@ -25,12 +25,22 @@ def kill_sessions(sessions: AbstractSet[int]) -> None:
     Returns when none is left, or after a few seconds when one is stuck in the kernel. What launches ranks is given some
     of them to end these.
     """
+    if sessions:
+        _kill(lambda: _members(sessions))
+
+
+def kill_children() -> None:
+    """Kill every child of this process, like `kill_sessions`; and theirs, if it has become their parent by `adopt`."""
+    _kill(children)
+
+
+def _kill(find: Callable[[], Mapping[int, str]]) -> None:
     began = time.monotonic()
     asked: set[int] = set()
-    while sessions and (members := _members(sessions)) and time.monotonic() < began + _PATIENCE_S:
+    while (found := find()) and time.monotonic() < began + _PATIENCE_S:
         gentle = _GENTLE if time.monotonic() < began + GENTLE_S else frozenset()
-        log.debug("end processes %s of sessions %s", members, sorted(sessions))
-        for pid, name in members.items():
+        log.debug("end processes %s", found)
+        for pid, name in found.items():
             with suppress(ProcessLookupError):
                 if name not in gentle:
                     os.kill(pid, signal.SIGKILL)
@@ -63,6 +73,34 @@ def _members(sessions: AbstractSet[int]) -> dict[int, str]:
 
     # a child that was forked just now may not have made its session yet
     return {pid: found.name for pid, found in proc.living() if found.session in sessions or pid in sessions}
+
+
+def children() -> dict[int, str]:
+    """Children of this process that have not ended: process number -> name of the program."""
+    from asa.log import proc
+
+    return {pid: found.name for pid, found in proc.living() if found.parent == os.getpid()}
+
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt() -> None:
+    """Become the parent of all that descends from this process and whose own parent has ended, daemons included.
+
+    References
+    ----------
+    PR_SET_CHILD_SUBREAPER(2const).
+
+    Raises
+    ------
+    OSError
+        When the system cannot do that: Linux before 3.4.
+    """
+    import ctypes  # here: a supervisor joins sooner without it
+
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "this process cannot become the parent of daemons that it has started")
 
 
 def detach(keep: AbstractSet[int]) -> None:

@@ -140,6 +140,7 @@ class Supervisor:
                     self._attend(channel)
             finally:
                 self.close()
+                self._host.kill_children()  # what tasks have moved to sessions of their own
                 self._selector.close()
         if self.code is None:
             return NO_DRIVER
@@ -264,9 +265,11 @@ class Supervisor:
                 log.warning("signal %d ends the job", number)
                 self._send(Leaving(f"it was ended by signal {number} ({signal.strsignal(number)})"))
                 self.code = 128 + number
-        for part in (self._desk, self._pool):
-            if part and self.code is None:
-                part.reap()
+        while self.code is None and (ended := self._host.ended_child()):
+            for part in (self._desk, self._pool):
+                if part:
+                    part.reap()
+            self._host.reap(ended)  # if it is one of theirs it is gone; else it was adopted
 
     # ------------------------------------------------------- what the driver says
 
@@ -307,6 +310,7 @@ class Supervisor:
         if isinstance(self._pool, KeepingPool):
             self._pool.renew(welcome)
         else:
+            self._host.adopt()
             pool = self._host.worker_pool(welcome.worker_pool)
             self._pool = pool(self.hello, welcome, self._selector, self._report)
         self._settled = not self._kept

@@ -42,7 +42,7 @@ LARGEST = 1 << 31
 LARGEST_FIRST = 1 << 20
 """Longest first message [bytes]."""
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 """Of the messages between driver, supervisors and workers: it changes with them. 1 was not sent."""
 MARK = b"AS"
 HEAD = struct.Struct("!2sHQ")
@@ -175,13 +175,13 @@ class OutcomesLogged(NamedTuple):
 class SlotEnded(NamedTuple):
     """Worker to supervisor: what ended in a slot, and whether the slot is free again.
 
-    `worn` says why the worker is of no use for other tasks; what it was given and has not begun goes to others.
+    `unfit` says why the worker is of no use for other tasks; what it was given and has not begun goes to others.
     """
 
     slot: int
     outcomes: list[OrderOutcome]
     free: bool
-    worn: str = ""
+    unfit: str = ""
 
 
 class Alive(NamedTuple):

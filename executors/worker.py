@@ -13,6 +13,7 @@ Functions and arguments come from the run's own directory or through an authenti
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import faulthandler
 import locale
 import mmap
@@ -30,12 +31,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from operator import is_not
 from typing import TYPE_CHECKING, Any, cast
 
 from asa.core.task import TAIL, Secrets, last_words
 from asa.log.values import dump, fill, keep, load
 from executors import node
-from executors.processes import detach
+from executors.processes import children, detach
 from executors.wire import OrderOutcome, RunOrders, SlotEnded, TaskOrder, Welcome, frame, read
 
 if TYPE_CHECKING:
@@ -219,19 +221,26 @@ _SIGNALS = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGCHLD, signal.SIGALRM,
     signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2,
 )  # fmt: skip
+_getsignal, _pthread_sigmask = _signal.getsignal, _signal.pthread_sigmask
+"""Those of `signal` make an enumeration's member of each number, which takes ten times as long."""
 _TIMERS = signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF
-_LIMITS = tuple(sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}))
+_LIMITS = (
+    resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_DATA, resource.RLIMIT_STACK, resource.RLIMIT_CORE,
+    resource.RLIMIT_NPROC, resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_AS,
+)  # fmt: skip
+_CHILDREN_MOST = 1 << 12
 _MONITORS = frozenset({"tqdm._monitor"})
 """Modules whose threads last as long as their process, and run nothing of a task's."""
 
 
-class Fence:
+class ProcessState:
     """What a task may have changed of its process that the next task there would meet: it is put back, or the process
     is of no use any more.
 
     Looked at: standard streams and other descriptors in `own`, working directory, environment variables, limits,
     priority, processors, umask, locale, signal handlers and mask, alarms, recursion limit; threads and children that a
-    task has left. Not looked at: what modules keep, the import path, descriptors and memory mappings besides.
+    task has left. Not looked at: what modules keep, the import path, descriptors and memory mappings besides, limits of
+    real-time scheduling, signals that wait and message queues.
     """
 
     def __init__(self, own: Iterable[int] = ()) -> None:
@@ -241,27 +250,26 @@ class Fence:
         self._directory = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._place = _identity(self._directory)
         self._environ, self._variables = os.environ, dict(_variables())
-        self._limits = [resource.getrlimit(number) for number in _LIMITS]
+        self._limits = [*map(resource.getrlimit, _LIMITS)]
         self._priority, self._processors = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0)
         self._umask = os.umask(0)
         os.umask(self._umask)
         self._locale, self._depth = locale.setlocale(locale.LC_ALL), sys.getrecursionlimit()
-        self._handlers = [signal.getsignal(number) for number in _SIGNALS]
-        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        self._handlers, self._mask = [*map(_getsignal, _SIGNALS)], _pthread_sigmask(signal.SIG_BLOCK, ())
 
-    def mend(self) -> str:
+    def restore(self) -> str:
         """Put back what the last task has changed; why the process is of no use for another one, or ""."""
         try:
-            self._mend_signals()  # first: no handler of a task's runs from then on
-            self._mend_files()
-            self._mend_process()
+            self._restore_signals()  # first: no handler of a task's runs from then on
+            self._restore_files()
+            self._restore_process()
         except Exception as error:  # a task may have put anything in place of anything
             return f"what it changed cannot be put back: {error}"
         if threading.active_count() > 1 and (left := _threads_left()):
             return f"it left threads running: {', '.join(left)}"
         return "it left processes running" if _has_children() else ""
 
-    def _mend_files(self) -> None:
+    def _restore_files(self) -> None:
         for number, identity in self._own.items():
             if _identity(number) != identity:
                 raise OSError(f"descriptor {number} is not what it was")
@@ -277,7 +285,7 @@ class Fence:
         if (here.st_dev, here.st_ino) != self._place:
             os.fchdir(self._directory)
 
-    def _mend_process(self) -> None:
+    def _restore_process(self) -> None:
         os.environ = self._environ  # noqa: B003  # a task may have put a plain dict in its place
         variables = _variables()
         if variables != self._variables:
@@ -288,9 +296,10 @@ class Fence:
                 os.putenv(name, wanted[name])
             variables.clear()
             variables.update(wanted)
-        for number, limits in zip(_LIMITS, self._limits, strict=True):
-            if resource.getrlimit(number) != limits:
-                resource.setrlimit(number, limits)
+        if (limits := [*map(resource.getrlimit, _LIMITS)]) != self._limits:
+            for number, limit, wanted_limit in zip(_LIMITS, limits, self._limits, strict=True):
+                if limit != wanted_limit:
+                    resource.setrlimit(number, wanted_limit)
         if os.getpriority(os.PRIO_PROCESS, 0) != self._priority:
             os.setpriority(os.PRIO_PROCESS, 0, self._priority)
         if os.sched_getaffinity(0) != self._processors:
@@ -301,14 +310,16 @@ class Fence:
         if sys.getrecursionlimit() != self._depth:
             sys.setrecursionlimit(self._depth)
 
-    def _mend_signals(self) -> None:
+    def _restore_signals(self) -> None:
         for timer in _TIMERS:
             if signal.getitimer(timer) != (0.0, 0.0):
                 signal.setitimer(timer, 0.0)
-        for number, handler in zip(_SIGNALS, self._handlers, strict=True):
-            if signal.getsignal(number) is not handler:
-                signal.signal(number, handler)
-        if signal.pthread_sigmask(signal.SIG_BLOCK, ()) != self._mask:
+        handlers = [*map(_getsignal, _SIGNALS)]
+        if any(map(is_not, handlers, self._handlers)):
+            for number, handler, wanted in zip(_SIGNALS, handlers, self._handlers, strict=True):
+                if handler is not wanted:
+                    signal.signal(number, wanted)
+        if _pthread_sigmask(signal.SIG_BLOCK, ()) != self._mask:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
 
@@ -331,13 +342,33 @@ def _threads_left() -> list[str]:
 
 
 def _has_children() -> bool:
-    """Whether a child still runs; those that have ended are reaped."""
+    """Whether a child still runs that a task has started; those that have ended are reaped."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
         return False
-    return True
+    return _helper() is None or _children() != {_helper()}
+
+
+def _helper() -> int | None:
+    """The process in which Python's multiprocessing keeps account of semaphores and shared memory; it runs no tasks."""
+    tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
+    return getattr(tracker, "_pid", None)
+
+
+def _children() -> set[int]:
+    found: set[int] = set()
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            file = os.open(f"/proc/self/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                found.update(map(int, os.read(file, _CHILDREN_MOST).split()))
+            finally:
+                os.close(file)
+    except OSError:  # a kernel without such files
+        return {*children()}
+    return found
 
 
 class _WorkerLoop:
@@ -345,7 +376,7 @@ class _WorkerLoop:
         self._link, self._board, self._caller = link, board, caller
         self._sending = threading.Lock()
         # Threads share all of this, so what one task changes its neighbours meet in any case.
-        self._fence = Fence((link.fileno(), *board.permits)) if board.slots == 1 else None
+        self._state = ProcessState((link.fileno(), *board.permits)) if board.slots == 1 else None
 
     def serve(self) -> None:
         """Run what comes until the supervisor closes its end."""
@@ -367,7 +398,7 @@ class _WorkerLoop:
 
     def _run(self, slot: int, orders: list[TaskOrder]) -> None:
         outcomes: list[OrderOutcome] = []
-        sent, worn = time.monotonic(), ""
+        sent, unfit = time.monotonic(), ""
         for position, order in enumerate(orders):
             if position and not self._board.take(slot):
                 break
@@ -377,7 +408,7 @@ class _WorkerLoop:
             size = os.fstat(2).st_size
             self._board.begin(slot, position, time.time(), size)
             outcome = self._caller.run(order)
-            worn = self._fence.mend() if self._fence else ""
+            unfit = self._state.restore() if self._state else ""
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError):  # a task may have closed it
                     stream.flush()
@@ -385,9 +416,9 @@ class _WorkerLoop:
                 with suppress(OSError):
                     outcome = outcome._replace(stderr=tail(2, size))
             outcomes.append(outcome)
-            if worn:
+            if unfit:
                 break
-        self._send(SlotEnded(slot, outcomes, free=True, worn=worn))
+        self._send(SlotEnded(slot, outcomes, free=True, unfit=unfit))
 
     def _send(self, message: SlotEnded) -> None:
         data = frame(message)

@@ -324,8 +324,8 @@ class ProcessPool:
             assert isinstance(message, SlotEnded)
             slot = self._running[process, message.slot]
             self._record(slot, message.outcomes)
-            if message.worn:
-                log.info("process %d is replaced after a task of %s: %s", process.pid, slot.run[0].stage, message.worn)
+            if message.unfit:
+                log.info("process %d is replaced after a task of %s: %s", process.pid, slot.run[0].stage, message.unfit)
                 process.stale = True
                 self._queue.extendleft(reversed(slot.run[slot.ended :]))
                 self._moved = self._host.monotonic()

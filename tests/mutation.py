@@ -8,8 +8,10 @@ from __future__ import annotations
 import copy
 import json
 import random
+import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 Stream = TypeVar("Stream", str, bytes)
@@ -87,3 +89,36 @@ def refused_or_read(read: Callable[[Stream], object], given: Stream, allowed: ty
     spent = time.thread_time() - before
     assert spent < LONGEST_S, f"{spent:.1f} s for {given[:3000]!r}"
     return taken
+
+
+def http_request(url: str, method: str, path: str, body: bytes, **headers: str) -> bytes:
+    """A request as it is sent; after its answer the connection ends."""
+    named = {"Host": url.rpartition("/")[2], "Content-Length": str(len(body)), "Connection": "close"}
+    named |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items())]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def answers_to_damaged(
+    url: str, make: Callable[[], bytes], rng: random.Random, count: int, until_s: float
+) -> dict[int, int]:
+    """How often a server has answered with which status, to requests that `make` returns and of which every other is
+    damaged, until a time [s, monotonic]; raises, with the request, where that is an error of the server's.
+    """
+    host, port = url.rpartition("/")[2].split(":")
+    found: dict[int, int] = {}
+    for _ in range(count):
+        if time.monotonic() > until_s:
+            break
+        data = make()
+        if rng.random() < 0.5:
+            data = garbled(data, rng)
+        with socket.create_connection((host, int(port)), timeout=30) as stream, suppress(ConnectionError):
+            stream.sendall(data)  # the server may have hung up before the end
+            stream.shutdown(socket.SHUT_WR)
+            head = stream.recv(64)
+            if head.startswith(b"HTTP/1.1 "):
+                status = int(head[9:12])
+                found[status] = found.get(status, 0) + 1
+                assert status < 500 or status in (501, 503, 505), f"{head!r} for {data[:3000]!r}"
+    return found

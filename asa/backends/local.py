@@ -328,8 +328,9 @@ class JobJournal:
 # driver, having recorded the process, opens it. If the driver dies in between, the wrapper ends and nothing has run.
 #
 # A process is known by its number, its start time and the machine's boot, for numbers are used again. Everything in the
-# wrapper's session belongs to the job. What a program moves to a session of its own (setsid, a daemon) escapes: it
-# outlives the job, as it does on clusters that do not track processes by control group.
+# wrapper's session belongs to the job. So does what a program moves to a session of its own (setsid, a daemon): it is
+# known by a variable, which names the job, in the environment that it was started with. What clears that outlives the
+# job, as all that makes a session does on clusters that do not track processes by control group.
 
 # $0 is the file for the exit code, $1 the working directory, the rest the program. At last the wrapper kills what the
 # program left behind in its process group, itself included.
@@ -342,6 +343,7 @@ echo "$code" >"$0.new" && mv -f "$0.new" "$0" && kill -KILL 0
 exit "$code"
 """
 _KILL_PATIENCE_S = 5.0
+_MARK = "ASA_LOCAL_JOB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +391,8 @@ class JobProcess:
             pid = os.posix_spawn(
                 "/bin/sh",
                 ["sh", "-c", _WRAPPER, str(exit_file), request.workdir, *request.argv],
-                {name: value for name, value in os.environ.items() if name not in request.withheld},
+                {name: value for name, value in os.environ.items() if name not in request.withheld}
+                | {_MARK: str(exit_file)},
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for fd, to in ((inner, 0), (sink, 1), (sink, 2))],
                 setsid=True,
                 setsigmask=[],
@@ -433,6 +436,8 @@ class JobProcess:
                 pass  # the child was waited for elsewhere: its exit code is in the file
         elif self._alive():
             return None
+        else:
+            self.kill()
         try:
             return ProcessExit(int(self._exit_file.read_text()), self._exit_file.stat().st_mtime)
         except (OSError, ValueError):
@@ -445,17 +450,16 @@ class JobProcess:
         again later.
         """
         if not self._asked and (self._child or self._alive()):
-            programs = [pid for pid in self._members() if pid != self.identity.pid]
+            session = [pid for pid, found in proc.living() if found.session == self.identity.pid]
+            programs = [pid for pid in session if pid != self.identity.pid]
             _signal(programs, signal.SIGTERM)
             self._asked = bool(programs)
 
     def kill(self) -> None:
-        """End every process of the session (SIGKILL), those included that are forked meanwhile.
+        """End every process of the job (SIGKILL), those included that are forked meanwhile.
 
         Raises a `BackendError` when some are still there after a few seconds: they are stuck in the kernel.
         """
-        if not (self._child or self._alive()):
-            return
         deadline = time.monotonic() + _KILL_PATIENCE_S
         while members := self._members():
             _signal(members, signal.SIGKILL)
@@ -474,8 +478,13 @@ class JobProcess:
         return (found.birth, _boot()) == (self.identity.started, self.identity.boot)
 
     def _members(self) -> list[int]:
-        """Numbers of the session's live processes."""
-        return [pid for pid, found in proc.living() if found.session == self.identity.pid]
+        """Numbers of the job's live processes."""
+        mark, is_there = f"{_MARK}={self._exit_file}\0".encode(), self._child or self._alive()
+        return [
+            pid
+            for pid, found in proc.living()
+            if (is_there and found.session == self.identity.pid) or mark in (proc.environment(pid) or b"")
+        ]
 
 
 def _signal(pids: list[int], number: signal.Signals) -> None:

@@ -279,10 +279,12 @@ Change = Callable[[Record | None], Record | None]
 """From what is stored under a key (None: nothing) to what is to be stored (None: nothing). No process waits for it. It
 may be called again, with what another process has stored meanwhile, so it must come to the same each time."""
 
-_STORE_VERSION = 2
+_STORE_VERSION = 3
+"""1 had no checksums, 2 none of lessons."""
 _STORE_SCHEMA = (
     "CREATE TABLE records (key TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL)",
-    "CREATE TABLE seen (key TEXT NOT NULL, token TEXT NOT NULL, PRIMARY KEY (key, token)) WITHOUT ROWID",
+    "CREATE TABLE seen (key TEXT NOT NULL, token TEXT NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (key, token))"
+    " WITHOUT ROWID",
 )
 _TRIES = 5
 """How often a change is made before a store is locked for it: others may be faster, but not for ever."""
@@ -293,7 +295,8 @@ _log = logging.getLogger(__name__)
 class LearnedStore:
     """A table from keys to JSON records, each with a checksum. May be used from any thread, by any number of processes.
 
-    A record that is damaged counts as none, which is logged; `damaged` names it.
+    A record that is damaged counts as none, which is logged; so does a lesson, which may be learned again. `problems`
+    names both.
 
     Raises
     ------
@@ -302,8 +305,8 @@ class LearnedStore:
     """
 
     def __init__(self, path: Path, *, busy_s: float = 30.0) -> None:
-        self._database = Database(path, _STORE_SCHEMA, _STORE_VERSION, reads=(1,), busy_s=busy_s)
-        if self._database.version == 1:
+        self._database = Database(path, _STORE_SCHEMA, _STORE_VERSION, reads=(1, 2), busy_s=busy_s)
+        if self._database.version != _STORE_VERSION:
             self._add_checksums()
 
     def get(self, key: str) -> Record | None:
@@ -333,8 +336,16 @@ class LearnedStore:
 
     def problems(self) -> list[str]:
         """What is wrong with the file, in lines; empty when it is whole."""
-        found = self._database.problems()
-        return found or [f"{self._database.path}: the record {key!r} is damaged" for key in self.damaged()]
+        path, found = self._database.path, self._database.problems()
+        if not found:
+            found = [f"{path}: the record {key!r} is damaged" for key in self.damaged()]
+            lessons = self._lessons()
+            if damaged := len(lessons) - len(_whole(lessons)):
+                found.append(f"{path}: which jobs have been learned from is damaged for {damaged} of them")
+        return found
+
+    def _lessons(self) -> list[Any]:
+        return self._database.rows("SELECT CAST(key AS BLOB), CAST(token AS BLOB), crc FROM seen")
 
     def copy_to(self, other: LearnedStore) -> int:
         """Give another store every record that can be read, and every lesson that was counted; how many records."""
@@ -344,9 +355,9 @@ class LearnedStore:
                 other.update(key, lambda _, record=record: record)  # type: ignore[misc]
                 readable += 1
         with contextlib.suppress(StateError):
-            seen = self._database.rows("SELECT key, token FROM seen")
+            seen = [(key.decode(), token.decode(), crc) for key, token, crc in _whole(self._lessons())]
             with other._database.transaction() as connection:
-                connection.executemany("INSERT INTO seen VALUES (?, ?) ON CONFLICT DO NOTHING", seen)
+                connection.executemany("INSERT INTO seen VALUES (?, ?, ?) ON CONFLICT DO NOTHING", seen)
         return readable
 
     def close(self) -> None:
@@ -379,14 +390,16 @@ class LearnedStore:
         return rows[0], found
 
     def _add_checksums(self) -> None:
-        """Make a store of version 1 one of this version."""
+        """Make a store of an older version one of this version."""
         with self._database.transaction() as connection:
-            if connection.execute("PRAGMA user_version").fetchone() == (1,):  # no other process was faster
-                rows = connection.execute("SELECT CAST(key AS BLOB), CAST(value AS BLOB), key FROM records").fetchall()
-                connection.execute("ALTER TABLE records ADD COLUMN crc INTEGER NOT NULL DEFAULT 0")
-                sums = [(_crc(key, value), name) for key, value, name in rows]
-                connection.executemany("UPDATE records SET crc = ? WHERE key = ?", sums)
-                connection.execute(f"PRAGMA user_version = {_STORE_VERSION:d}")
+            ((found,),) = connection.execute("PRAGMA user_version").fetchall()
+            for table, second, since in (("records", "value", 2), ("seen", "token", 3)):
+                if found < since:  # no other process was faster
+                    connection.execute(f"ALTER TABLE {table} ADD COLUMN crc INTEGER NOT NULL DEFAULT 0")
+                    sql = f"SELECT CAST(key AS BLOB), CAST({second} AS BLOB), key, {second} FROM {table}"
+                    sums = [(_crc(*row[:2]), *row[2:]) for row in connection.execute(sql).fetchall()]
+                    connection.executemany(f"UPDATE {table} SET crc = ? WHERE key = ? AND {second} = ?", sums)
+            connection.execute(f"PRAGMA user_version = {_STORE_VERSION:d}")
 
 
 _READ = "SELECT CAST(value AS BLOB), crc FROM records WHERE key = ?"
@@ -396,10 +409,16 @@ def _crc(key: bytes | None, value: bytes | None) -> int:
     return crc32(value or b"", crc32(key or b""))  # a damaged row may have nothing there
 
 
+def _whole(rows: Sequence[Any]) -> list[Any]:
+    """Those rows of a key, what belongs to it and their checksum in which that is right."""
+    return [row for row in rows if _crc(row[0], row[1]) == row[2]]
+
+
 def _store(connection: sqlite3.Connection, key: str, token: str | None, record: Record | None) -> bool:
     """Write a record; whether it was news."""
     if token is not None:
-        done = connection.execute("INSERT INTO seen VALUES (?, ?) ON CONFLICT DO NOTHING", (key, token)).rowcount
+        lesson = key, token, _crc(key.encode(), token.encode())
+        done = connection.execute("INSERT INTO seen VALUES (?, ?, ?) ON CONFLICT DO NOTHING", lesson).rowcount
         if not done:
             return False
     if record is None:

@@ -24,8 +24,9 @@ _SCHEMA = (
     " UNIQUE (stage, task))",
 )
 _PAGE = 1000
-_GAP_MOST = 5000
-"""Events in a row that may be missing before no more is looked for."""
+_LAST_MOST = 2**31 - 1
+_ENDS = "SELECT coalesce((SELECT max(seq) FROM events), 0), application_id FROM pragma_application_id"
+"""Which event is the last, and which was when the log was written."""
 _to_text = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
@@ -90,6 +91,11 @@ class EventLog:
             else:
                 connection.executemany("INSERT INTO events (kind, fields) VALUES (?, ?)", rows)
             self._store(connection, results)
+            # SQLite keeps this number for whoever opens a file, on its first page: where events at the end are lost,
+            # it still says how many there were. Logs of before have 0 there.
+            ((last, written),) = connection.execute(_ENDS).fetchall()
+            if last > written:
+                connection.execute(f"PRAGMA application_id = {min(last, _LAST_MOST):d}")
         self._known = last + len(rows)
 
     def store(self, results: Iterable[TaskResult]) -> None:
@@ -120,27 +126,52 @@ class EventLog:
                     raise self._damage(f"event {after + 1} is missing")
                 yield number, self._decode(number, kind, fields, crc)
                 after = number
+        self._check_end()
         self._known = after
+
+    def _check_end(self) -> None:
+        ((last, written),) = self._database.rows(_ENDS)
+        if last < written:
+            raise self._damage(f"events {last + 1} to {written} are missing")
 
     def readable(self) -> tuple[list[tuple[int, Event]], list[str]]:
         """The events that can be read, and what is wrong with the others, in lines."""
         found: list[tuple[int, Event]] = []
         wrong: list[str] = []
-        after, left, most = 0, _GAP_MOST, _PAGE
-        while left:
+        after: int | None = 0
+        most = _PAGE
+        while after is not None:
             try:
                 for number, event in self._read(after, most):
                     found.append((number, event))
-                    after, left = number, _GAP_MOST
+                    after = number
                 break
             except StateError as error:
                 if most > 1:  # which of the page is it?
                     most = 1
                     continue
-                if left == _GAP_MOST:
-                    wrong.append(str(error))
-                after, left, most = after + 1, left - 1, _PAGE
+                wrong.append(str(error))
+                after, most = self._beyond(after), _PAGE
         return found, wrong
+
+    def _beyond(self, after: int) -> int | None:
+        """After which number to read on, where the event after this one is damaged or missing; None where none follows.
+
+        What SQLite cannot read at all is left out in steps that grow with what has been left out.
+        """
+        skipped = 0
+        while after + skipped <= _LAST_MOST:
+            try:
+                rows = self._database.rows("SELECT seq FROM events WHERE seq > ? ORDER BY seq LIMIT 1", after + skipped)
+            except StateError:
+                rows = [(0,)]
+            if not rows:
+                return None
+            if rows[0][0] > after + skipped:  # else it is damaged, too
+                before = int(rows[0][0]) - 1
+                return before if before > after else after + 1
+            skipped += max(1, skipped // 100)
+        return None
 
     @property
     def last(self) -> int:
@@ -163,6 +194,7 @@ class EventLog:
             which = "IN"
         sql = f"SELECT seq, kind, fields, {self._crc} FROM events WHERE kind {which} ({', '.join('?' * len(names))})"
         rows = self._database.rows(f"{sql} ORDER BY seq DESC LIMIT 1", *names)
+        self._check_end()
         return self._decode(*rows[0]) if rows else None
 
     def value(self, stage: str, index: int) -> Value:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from asa.core.errors import StateError
-from asa.core.event import Event, RunStarted
+from asa.core.event import Event, RunStarted, TaskResult
 from asa.core.run import FoldedRun
 from asa.log.database import LearnedStore
 from asa.log.events import EventLog
@@ -71,6 +71,7 @@ def _save_run(run: RunDirectory) -> str:
         if not events or not isinstance(events[0], RunStarted):
             return "its log cannot be saved: nothing goes on with it; look for its jobs with 'asa clean'"
         kept = _that_fit(events)
+        results = _announced(results, kept)
         fresh = run.path / f".saved-{os.urandom(4).hex()}.db"
         with EventLog(fresh) as log:
             for first in range(0, len(kept), _BATCH):
@@ -94,6 +95,14 @@ def _that_fit(events: Sequence[Event]) -> Sequence[Event]:
         if run.illegal:
             return events[:count]
     return events
+
+
+def _announced(results: Sequence[TaskResult], events: Sequence[Event]) -> list[TaskResult]:
+    """The results of tasks that have returned as these events say: others return again, maybe something else."""
+    run = FoldedRun()
+    for event in events:
+        run.on(event)
+    return [each for each in results if each.stage in run.stages and run.stages[each.stage].is_done(each.task)]
 
 
 def _save_store(path: Path) -> str:

@@ -161,6 +161,18 @@ class SimulatedHost(Host):
         del self._children[pid]
         return found[1]
 
+    def ended_child(self) -> int | None:
+        return next((pid for pid, (_, code) in self._children.items() if code is not None), None)
+
+    def reap(self, pid: int) -> None:
+        self.ended(pid)
+
+    def adopt(self) -> None:
+        """No child of it has children."""
+
+    def kill_children(self) -> None:
+        self.kill_sessions(set(self._children))
+
     def kill_sessions(self, sessions: AbstractSet[int]) -> None:
         for pid in sorted(sessions):
             if (found := self._children.get(pid)) is not None:

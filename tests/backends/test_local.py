@@ -279,6 +279,31 @@ def test_children_in_process_groups_of_their_own_are_killed_too(work: Path, batc
     assert gone(int((work / "pid").read_text()))
 
 
+@pytest.mark.parametrize("end", ["ends", "is killed", "ends while there is no driver"])
+def test_a_daemon_ends_with_its_job(work: Path, local: Callable[..., Local], end: str) -> None:
+    """It has a session of its own and is forked, so its environment is that of the program."""
+    daemon = (
+        "import os, time; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); "
+        "open('new', 'w').write(str(os.getpid())); os.rename('new', 'pid'); time.sleep(60)"
+    )
+    batch = local()
+    script = f'"{sys.executable}" -IS -c "{daemon}"; while ! [ -e go ]; do sleep 0.05; done'
+    handle = put(batch, sh("a", script, work))
+    wait_until((work / "pid").exists)
+    pid = int((work / "pid").read_text())
+    assert not gone(pid)
+    if end == "is killed":
+        batch.cancel([handle])
+        reach(batch, handle, JobState.CANCELLED)
+    else:
+        (work / "go").touch()
+        if end == "ends while there is no driver":
+            wait_until((work.parent / "jobs" / f"{handle.job_id}.exit").exists)
+            batch = local()
+        reach(batch, handle, JobState.COMPLETED)
+    assert gone(pid)
+
+
 def test_an_exit_code_is_known_even_if_another_part_of_the_program_waited_for_the_process(
     tmp_path: Path, work: Path, batch: Local
 ) -> None:

@@ -6,12 +6,16 @@ import asyncio
 import gzip
 import http.client
 import json
+import random
 import re
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import psutil
 import pytest
 import requests
 
@@ -27,6 +31,7 @@ from asa.security.ca import certificates
 from asa.testing.runlogs import run_begins, stage_spec
 from asa.web.errors import HTTPError
 from tests.dashboard.test_models import Growing
+from tests.mutation import answers_to_damaged, garbled, http_request
 from tests.waiting import until
 
 RUN = "/api/runs/montage-3fa1"
@@ -84,6 +89,36 @@ def test_a_link_opens_one_page(dashboard: Dashboard) -> None:
     again = requests.post(f"{dashboard.address.url}/api/session", json={"code": code}, timeout=10)
     assert again.status_code == 403
     assert enter(dashboard, dashboard.address.file.read_text().strip()) is not None
+
+
+PATHS = (
+    "/", "/page/main.js", "/api/session", "/api/list", f"{RUN}/stream", f"{RUN}/at?t=1e3", f"{RUN}/beliefs",
+    f"{RUN}/containers", "/api/queues/q/at?t=5",
+)  # fmt: skip
+BODIES = (b'{"code": "abcdefgh"}', b'{"code": {"code": [1.5e300, null, "\\ud800"]}}', b"")
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+def test_damaged_requests_are_answered_or_refused(
+    dashboard: Dashboard, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No error of ours, no hang, and no more memory than before; as many as a minute allows."""
+    session, rng, until_s = enter(dashboard), random.Random(count), time.monotonic() + 60.0
+    token, url = str(session.headers["Authorization"]), dashboard.address.url
+
+    def make() -> bytes:
+        path, method = rng.choice(PATHS), rng.choice(("GET", "GET", "POST", "HEAD"))
+        if rng.random() < 0.5:
+            path = "/" + quote(garbled(path, rng)[:4000], safe="/?=&%")
+        return http_request(url, method, path, rng.choice(BODIES), Authorization=token, Accept_Encoding="gzip")
+
+    answers_to_damaged(url, make, rng, min(count, 300), until_s)
+    before = psutil.Process().memory_info().rss
+    found = answers_to_damaged(url, make, rng, count, until_s)
+    assert {200, 400, 404} <= found.keys(), found
+    assert not [record for record in caplog.records if record.exc_info and record.name.startswith("asa")], caplog.text
+    assert psutil.Process().memory_info().rss < before + (50 << 20)
+    assert get(session, dashboard, "/api/list").status_code == 200
 
 
 def test_the_link_is_for_its_owner_and_as_long_as_the_dashboard(dashboard: Dashboard) -> None:

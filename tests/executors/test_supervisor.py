@@ -16,6 +16,7 @@ from asa.testing import tasks
 from asa.testing.executors import PATIENCE_S, Bench, ExecutorDriver, is_gone, wait_for
 from executors.hub import local
 from executors.supervisor import arguments
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +56,38 @@ def test_killed_it_leaves_nothing(bench: Bench) -> None:
     family = psutil.Process(program.pid).children(recursive=True)
     program.kill()
     assert all(map(is_gone, [*pids, *(process.pid for process in family)]))
+
+
+@pytest.mark.parametrize("end", ["released", "terminated"])
+def test_a_daemon_ends_with_the_allocation_of_its_task(bench: Bench, tmp_path: Path, end: str) -> None:
+    driver, program = bench.driver(), bench.node()
+    assert isinstance(program, subprocess.Popen)
+
+    def detach(name: str) -> int:
+        """As daemons do: a session of its own, and no parent."""
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                tasks.linger(name)
+            os._exit(0)
+        os.wait()
+        return os.getpid()
+
+    driver.launch(detach, [(str(tmp_path / f"daemon{number}"),) for number in range(3)], stage="daemons")
+    workers = driver.values(3, "daemons")
+    daemons = [wait_for(tmp_path / f"daemon{number}") for number in range(3)]
+    os.kill(daemons.pop(), signal.SIGKILL)
+    until(lambda: not [each for each in psutil.Process(program.pid).children() if each.status() == "zombie"])
+    driver.launch(os.getpid, [()])
+    assert driver.values(1)[0] in workers, "a daemon is not the worker's matter"
+    assert all(map(psutil.pid_exists, daemons))
+    if end == "released":
+        driver.executor.release("a")
+        assert program.wait(PATIENCE_S) == 0
+    else:
+        program.terminate()
+        assert program.wait(PATIENCE_S) == 128 + signal.SIGTERM
+    assert all(map(is_gone, daemons))
 
 
 def test_a_warden_that_was_killed_is_replaced(bench: Bench) -> None:

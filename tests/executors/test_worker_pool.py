@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,10 @@ def _change(what: str) -> None:
             os.closerange(0, 512)
         case "a closed stream":
             sys.stdout.close()
+        case "Python's own process":
+            shared = shared_memory.SharedMemory(create=True, size=1)
+            shared.close()
+            shared.unlink()
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +300,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExecutorDriver]:
 
 RESTORED = (
     "directory", "variables", "standard output", "standard streams", "sys.stdout", "limits", "processors", "umask",
-    "locale", "signals", "depth",
+    "locale", "signals", "depth", "Python's own process",
 )  # fmt: skip
 REPLACED = "a child", "a thread", "a closed stream"
 

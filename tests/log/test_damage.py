@@ -14,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from binascii import crc32
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from asa.backends.local import Local
 from asa.cli.main import main
 from asa.core.context import Context
 from asa.core.errors import AsaError, StateError
-from asa.core.event import Cancelled, ResultsLost, Submitted, Submitting
+from asa.core.event import Cancelled, ResultsLost, Submitted, Submitting, TaskDone
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatus, QueueRegime, Resources
 from asa.core.run import FoldedRun, TaskState
 from asa.estimators.waits import Waits
@@ -345,6 +346,59 @@ def lessons(path: Path, count: int = 3) -> LearnedWaits:
     return learned
 
 
+@pytest.mark.parametrize("which", ["finished", "killed"])
+def test_events_that_are_lost_at_the_end_are_noticed(
+    runs: Runs, which: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their results are still there."""
+    monkeypatch.setenv("ASA_STATE_DIR", str(runs.state))
+    name = getattr(runs, which)
+    folder = runs.folder(name)
+    with as_before(folder), as_before(folder / "values"):
+        with EventLog(folder / "events.db") as log:
+            events, last = [event for _, event in log.read()], log.last
+        first = next(number for number, event in enumerate(events, 1) if isinstance(event, TaskDone))
+        with opened(folder / "events.db") as connection:
+            connection.execute("DELETE FROM events WHERE seq > ?", (first + 2,))
+        lost = f"events {first + 3} to {last} are missing"
+        with pytest.raises(StateError, match=lost):
+            resume(name, state=runs.state)
+        assert listed(capsys)[name]["state"] == "damaged"
+        assert main(["clean"]) == 1  # which may write into the log
+        assert main(["doctor", "--runs"]) == 1
+        said = capsys.readouterr().err
+        assert lost in said and re.search(r"1 results were saved", said)
+        assert main(["doctor", "--runs"]) == 0
+        again = resume(name, state=runs.state)
+        assert again.result(90) == VALUE
+        again.wait()
+        assert folded(folder).illegal == []
+
+
+def test_events_behind_a_long_gap_are_found_soon(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    with EventLog(path) as log:
+        log.append([Cancelled(float(number), f"job.{number}", "") for number in range(30_000)])
+        assert log.problems() == []
+    with opened(path) as connection:
+        connection.execute("DELETE FROM events WHERE seq BETWEEN 101 AND 20000")
+        connection.execute("UPDATE events SET fields = '' WHERE seq BETWEEN 25001 AND 25100")
+    began = time.process_time()
+    with EventLog(path) as log:
+        found, wrong = log.readable()
+    assert [number for number, _ in found] == [*range(1, 101), *range(20_001, 25_001), *range(25_101, 30_001)]
+    assert "event 101 is missing" in wrong[0] and len(wrong) == 101
+    pages = path.stat().st_size // 4096
+    with open(path, "r+b") as file:  # whole pages, one of them high in the tree
+        for page in range(pages // 4, pages // 2):
+            file.seek(4096 * page)
+            file.write(os.urandom(4096))
+    with EventLog(path) as log:
+        found, wrong = log.readable()
+        assert found[0][0] == 1 and found[-1][0] == 30_000 and 3000 < len(found) < 10_100
+    assert time.process_time() - began < 10.0
+
+
 def test_any_flipped_bit_of_what_was_learned_fails_no_run(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir()
@@ -391,7 +445,30 @@ def test_a_damaged_record_is_named_by_waits_and_saved_by_doctor(
     assert main(["doctor", "--runs"]) == 0
 
 
-def test_a_store_without_checksums_gets_them(tmp_path: Path) -> None:
+def test_a_damaged_lesson_is_named_and_the_others_are_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path))
+    path = tmp_path / "learned.db"
+    with contextlib.closing(LearnedStore(path)) as store:
+        for job in range(3):
+            assert store.learn_once("waits", f"job{job}", lambda record: {"jobs": (record or {"jobs": 0})["jobs"] + 1})
+    with opened(path) as connection:
+        assert connection.execute("UPDATE seen SET token = 'job7' WHERE token = 'job1'").rowcount == 1
+    assert main(["doctor", "--runs"]) == 1
+    said = capsys.readouterr().err
+    assert "which jobs have been learned from is damaged for 1 of them" in said and "1 records were saved" in said
+    assert main(["doctor", "--runs"]) == 0
+    with contextlib.closing(LearnedStore(path)) as store:
+        assert store.get("waits") == {"jobs": 3}
+        assert [store.learn_once("waits", f"job{job}", lambda record: record) for job in (0, 2, 1)] == [
+            False, False, True,
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_store_without_checksums_gets_them(tmp_path: Path, version: int) -> None:
     path = tmp_path / "learned.db"
     with opened(path) as connection:
         connection.execute("CREATE TABLE records (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
@@ -399,13 +476,18 @@ def test_a_store_without_checksums_gets_them(tmp_path: Path) -> None:
             "CREATE TABLE seen (key TEXT NOT NULL, token TEXT NOT NULL, PRIMARY KEY (key, token)) WITHOUT ROWID"
         )
         connection.execute("INSERT INTO records VALUES ('waits', '{\"jobs\": 3}')")
-        connection.execute("PRAGMA user_version = 1")
+        connection.execute("INSERT INTO seen VALUES ('waits', 'job1')")
+        if version == 2:
+            connection.execute("ALTER TABLE records ADD COLUMN crc INTEGER NOT NULL DEFAULT 0")
+            connection.execute("UPDATE records SET crc = ?", (crc32(b'waits{"jobs": 3}'),))
+        connection.execute(f"PRAGMA user_version = {version}")
     path.chmod(0o600)
     with contextlib.closing(LearnedStore(path)) as store:
-        assert store.get("waits") == {"jobs": 3} and store.damaged() == []
+        assert store.get("waits") == {"jobs": 3} and store.problems() == []
+        assert not store.learn_once("waits", "job1", lambda record: None)
         store.update("waits", lambda record: {"jobs": (record or {})["jobs"] + 1})
     with contextlib.closing(LearnedStore(path)) as store:
-        assert store.get("waits") == {"jobs": 4}
+        assert store.get("waits") == {"jobs": 4} and store.problems() == []
 
 
 def test_no_process_waits_for_what_is_computed(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from executors.cgroup import probe
 from executors.cgroup.group import Quotas
 from executors.mesos.agent.containers import Unlimited
 from executors.mesos.agent.state import AgentOptions
+from executors.mesos.agent.storage import FETCH_MOST, WorkDirectory, own_place, remove_abandoned
 from executors.mesos.codec import Message
 from executors.mesos.pool_directory import PoolDirectory
 from executors.mesos.resources import CAPACITY, LEAST_CPUS, Resources, scalars
@@ -39,7 +40,6 @@ from executors.mesos.resources import CAPACITY, LEAST_CPUS, Resources, scalars
 if TYPE_CHECKING:
     from executors.mesos.agent.service import AgentService
     from executors.mesos.agent.shim import ForkedShim
-    from executors.mesos.agent.storage import WorkDirectory
 
 PATIENCE_S = 600.0
 """How long an agent looks for a master in vain by default [s]; masters wait as long for agents."""
@@ -81,7 +81,7 @@ class AgentCommand:
         parser.add_argument("--name", help="the node's name (Slurm's, or the host's)")
         parser.add_argument("--work", type=Path, metavar="DIR", help="directory on a local disk (a temporary one)")
         fetched = "bytes that a task may have copied into its sandbox, all files together (2 GiB)"
-        parser.add_argument("--fetch-most", type=int, metavar="BYTES", help=fetched)
+        parser.add_argument("--fetch-most", type=int, metavar="BYTES", default=FETCH_MOST, help=fetched)
         parser.add_argument("--quotas", help="how CPU limits are kept, as `asa doctor` calls it, or none (the best)")
         parser.add_argument("--host", help="address on which operators are listened to (all; without TLS, loopback)")
         parser.add_argument("--port", type=int, default=0, help="port for operators (any)")
@@ -102,7 +102,7 @@ class AgentCommand:
 
             text = f"no pool was made in {directory.path} for {options.patience:g} s: asa master makes one"
             return CommandResult({"master": None}, text, NO_MASTER)
-        if options.fetch_most is not None and options.fetch_most < 0:
+        if options.fetch_most < 0:
             raise InvalidInput(f"--fetch-most {options.fetch_most}: expected a number of bytes, 0 for no files")
         name, key, held = _hold(options)
         given = agent_options(options, name)
@@ -111,7 +111,6 @@ class AgentCommand:
             with ThreadPoolExecutor(1) as beside:  # to try them is to wait for the kernel, mostly
                 trying = beside.submit(copy_context().run, _quotas, options, key, given.resources.scalar("cpus"))
                 from executors.mesos.agent.service import NO_MASTER, AgentService
-                from executors.mesos.agent.storage import FETCH_MOST
 
                 gc.enable()  # what has been loaded stays: a batch job's agent has not had it looked through
                 quotas = trying.result()
@@ -134,7 +133,7 @@ class AgentCommand:
             orphan_grace_s=options.orphan_grace,
             space="" if isinstance(quotas, Unlimited) else _space(key),
             released=options.released,
-            fetch_most=FETCH_MOST if options.fetch_most is None else options.fetch_most,
+            fetch_most=options.fetch_most,
             shim=self._shim,
         )
         code, number = _run(service, f"agent {name}", quotas.name)
@@ -152,8 +151,6 @@ def _directories() -> tuple[Path, str]:
 
 def sweep() -> list[Path]:
     """Remove what killed agents of this user have left on this machine; for `asa clean`, too."""
-    from executors.mesos.agent.storage import remove_abandoned
-
     return remove_abandoned(*_directories())
 
 
@@ -163,8 +160,6 @@ def _hold(options: argparse.Namespace) -> tuple[str, str, WorkDirectory]:
     Another agent of the same job may work on this machine: where Flux has several brokers on one host, each of them is
     a node. Then the name gets the task's rank.
     """
-    from executors.mesos.agent.storage import WorkDirectory, own_place
-
     scratch, prefix = _directories()
     names = [options.name] if options.name else node.names(os.environ)
     while True:

@@ -27,6 +27,7 @@ from executors.mesos.agent.containers import NodeContainers, SessionGroup, Unlim
 from executors.mesos.agent.shim import ForkedShim, advice, birth_of, process_file, status_file
 from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec, SandboxFile
 from executors.mesos.agent.storage import WorkDirectory, make_sandbox, own_place, remove_abandoned
+from tests import fuse
 from tests.executors.mesos.agent.contained import PATIENCE_S, Heard, Place, Victims, alive, play, shim_of
 from tests.waiting import until
 
@@ -590,6 +591,28 @@ def test_what_is_being_copied_ends_with_its_container(place: Place, by: str) -> 
         assert not copy.exists()
 
     play(place, story)
+
+
+@pytest.mark.parametrize("by", ["stop", "close", "time"])
+def test_a_file_system_that_does_not_answer_holds_no_container(
+    place: Place, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("executors.mesos.agent.storage.FETCH_STALL_S", 0.5 if by == "time" else 60.0)
+
+    async def story(containers: NodeContainers, heard: Heard) -> None:
+        spec = place.container("c1", "/bin/true")._replace(files=(SandboxFile(str(silent / "file"), "copy"),))
+        containers.start(spec)
+        await asyncio.to_thread(until, Path(spec.sandbox).exists)
+        if by == "stop":
+            containers.stop("c1", 60.0)
+        elif by == "close":
+            await containers.close()
+        code, reason = await heard.end_of("c1")
+        assert code is None and f"cannot copy {silent}/file into the sandbox: " in reason
+        assert ("nothing has come of it for 0.5 s" if by == "time" else "its container was asked to end") in reason
+
+    with fuse.silent(place.path / "silent") as silent:
+        play(place, story)
 
 
 def test_another_user_cannot_take_the_name_of_a_work_directory(tmp_path: Path) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import requests
 
@@ -32,6 +36,8 @@ from executors.mesos.agent.state import AgentOptions, Effect
 from executors.mesos.codec import Message, encode
 from executors.mesos.effects import KeepRow
 from executors.mesos.journal import Entry, Journal
+from executors.mesos.master.server import MasterService
+from executors.mesos.master.state import MasterOptions
 from executors.mesos.messages import identity, message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, READER, WRITER, PoolDirectory
 from executors.mesos.resources import scalars
@@ -46,6 +52,7 @@ from tests.executors.mesos.agent.live_pool import (
     sandbox_has,
     sandbox_of,
 )
+from tests.mutation import answers_to_damaged, changed, http_request
 from tests.waiting import until
 
 
@@ -535,6 +542,48 @@ def test_on_loopback_operators_are_not_served(alone: Alone) -> None:
             for call in [*map(message, READS), *CHANGES, message("LIST_FILES", path=""), message("NONSENSE")]:
                 answer = alone.post(path, call, role, alone.loopback)
                 assert answer.status_code == 403 and f"port {alone.service.options.port}" in answer.text
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("door", ["agent", "loopback", "master"])
+def test_damaged_requests_are_answered_or_refused(
+    alone: Alone, tmp_path: Path, count: int, door: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No error of ours, no hang, and no more memory than before; as many as the time allows."""
+    directory, master, rng = alone.directory, None, random.Random(count)
+    until_s = time.monotonic() + (5.0 if count < 1000 else 30.0)
+    ids = {"framework_id": {"value": "F"}, "executor_id": {"value": "e"}}
+    calls = [*map(message, READS), *CHANGES, message("LIST_FILES", path="/x"), message("READ_FILE", path="x", offset=3)]
+    if door == "master":
+        directory = PoolDirectory.create(tmp_path / "pool", "test")
+        master = MasterService(directory, MasterOptions(), tls=False, host="127.0.0.1")
+        master.start()
+        address = until(directory.master)
+        url = f"http://127.0.0.1:{address.port}"
+        calls += [message("GET_ROLES"), message("GET_FRAMEWORKS"), message("UPDATE_WEIGHTS", weight_infos=[])]
+        calls += [message("REVIVE", **ids), message("ACCEPT", offer_ids=[{"value": "o"}], operations=[])]
+        calls += [message("SUBSCRIBE", framework_info={"user": "me", "name": "f", "roles": ["a"]})]
+    else:
+        url = alone.outside if door == "agent" else alone.loopback
+        calls += [message("SUBSCRIBE") | ids, message("UPDATE", status={"state": "TASK_RUNNING"}) | ids]
+    paths = [*PATHS, "/api/v1/executor", "/api/v1/scheduler", "/asa/v1/agent", "/state", "/files/read?path=x"]
+
+    def make() -> bytes:
+        role = rng.choice((READER, WRITER, WRITER, FRAMEWORK, AGENT))
+        body = json.dumps(changed(rng.choice(calls), rng) if rng.random() < 0.5 else rng.choice(calls)).encode()
+        headers = JSON | {"Authorization": f"Bearer {directory.token(role)}"}
+        return http_request(url, rng.choice(("POST", "POST", "GET")), rng.choice(paths), body, **headers)
+
+    try:
+        found = answers_to_damaged(url, make, rng, 100, until_s)
+        before = psutil.Process().memory_info().rss
+        found |= answers_to_damaged(url, make, rng, count, until_s)
+    finally:
+        if master:
+            master.kill()
+    assert {400, 403} <= found.keys(), found
+    assert not [record for record in caplog.records if record.exc_info and record.name.startswith(("asa", "executors"))]
+    assert psutil.Process().memory_info().rss < before + (50 << 20)
 
 
 @pytest.mark.root
