@@ -126,13 +126,14 @@ class EventLog:
                     raise self._damage(f"event {after + 1} is missing")
                 yield number, self._decode(number, kind, fields, crc)
                 after = number
-        self._check_end()
-        self._known = after
+        self._known = min(after, self._check_end())
 
-    def _check_end(self) -> None:
+    def _check_end(self) -> int:
+        """The number of the last event."""
         ((last, written),) = self._database.rows(_ENDS)
         if last < written:
             raise self._damage(f"events {last + 1} to {written} are missing")
+        return int(last)
 
     def readable(self) -> tuple[list[tuple[int, Event]], list[str]]:
         """The events that can be read, and what is wrong with the others, in lines."""
