@@ -50,6 +50,10 @@ class Auto(Hold):
         super().__init__(technique=technique, lead_s=lead_s, grace_s=grace_s, otherwise=otherwise)
         self.patience = otherwise.patience
 
+    def by_stage(self, view: WorkflowView) -> bool:
+        """Where nothing is merged."""
+        return not any(view.fixed_s) and super().by_stage(view)
+
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
         merged = [*shared(view)]
         why = dict[str, str]()
@@ -207,7 +211,7 @@ def contracted(view: WorkflowView, groups: Sequence[Group]) -> WorkflowView:
             stages.append(_after(stage, group_of))
         elif stage is group[0]:
             stages.append(_after(_as_one(group, view), group_of))
-    return replace(view, stages=tuple(stages))
+    return replace(view, stages=tuple(stages), find=None, extent=None)
 
 
 def _after(stage: StageView, group_of: Mapping[str, Group]) -> StageView:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from asa.core.allocation import drain_margin
-from asa.core.decision import Cancel, Predict, StrategyDecision, Wake
+from asa.core.decision import SOONEST_S, Cancel, Predict, StrategyDecision, Wake
 from asa.core.errors import InvalidInput
 from asa.core.stage import StageState
 from asa.core.units import share
 from asa.core.view import AllocationView, StageView, WorkflowView
-from asa.strategies.ahead import SOONEST_S, Outlook, outlook
+from asa.strategies.ahead import Outlook, outlook
 from asa.strategies.asking import ask_for
 from asa.strategies.budget import KEPT_SHARE, check_patience, lead_quantile, within_budget
 from asa.strategies.options import DEFAULT_ESTIMATOR, estimator_spec
