@@ -61,7 +61,7 @@ from asa.core.event import (
 from asa.core.job import JobHandle, JobRequest, JobState, Resources
 from asa.core.stage import StageSpec, StageState
 from asa.core.units import brief
-from asa.core.view import AllocationView, Extent, StageView
+from asa.core.view import AllocationView, StageView
 
 UNRESPONSIVE_S = 30.0
 """How long a released job may take to end before it is cancelled [s]."""
@@ -1147,8 +1147,6 @@ class FoldedRun:
         Stages with tasks to launch.
     changes
         How often something changed that a strategy looks at.
-    extent
-        How large it is.
     touched
         Names of the stages of which something changed since whoever decides about them emptied this.
     illegal
@@ -1176,7 +1174,6 @@ class FoldedRun:
         self.wanted = NOTHING
         self.changes = 0
         self.touched: dict[str, None] = {}
-        self.extent = Extent(0.0, 0)
         self.unexpanded: dict[str, None] = {}
         self.launchable = Launchable()
         self._order: list[StageProgress] = []
@@ -1280,7 +1277,6 @@ class FoldedRun:
                     self.stages[name].followers.append(spec.name)
                 self.stages[spec.name] = stage
                 self._order.append(stage)
-            self.extent = Extent.of(event.stages)
 
     def _driver_started(self, event: DriverStarted) -> None:
         """What runs goes on until its nodes say otherwise, but not in a lease. Stages that failed get another go."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 from asa.core.decision import JobKey
@@ -197,14 +198,15 @@ class StageView:
 
 
 class Extent(NamedTuple):
-    """How large a run is: its stages' cores times run times [s], and the cores of the widest of them."""
+    """How large a run is: the cores that its stages are charged for times run times [s], and those of the widest."""
 
     core_s: float
     widest: int
 
     @classmethod
-    def of(cls, specs: Iterable[StageSpec]) -> Extent:
-        sizes = [(spec.resources.cores, spec.run_time_s) for spec in specs]
+    def of(cls, specs: Iterable[StageSpec], charged: Callable[[Resources], int]) -> Extent:
+        """That of these stages."""
+        sizes = [(charged(spec.resources), spec.run_time_s) for spec in specs]
         core_s = sum(cores * run_time_s for cores, run_time_s in sizes)
         return cls(core_s, max((cores for cores, _ in sizes), default=0))
 
@@ -244,6 +246,8 @@ class WorkflowView:
         all.
     extent
         What does not change of the run; None to sum it up over `stages`.
+    charged
+        How many cores a job of a size is charged for: where it gets whole nodes, all of theirs.
     """
 
     now: float
@@ -261,6 +265,7 @@ class WorkflowView:
     wide_first: bool = False
     find: Callable[[str], StageView] | None = None
     extent: Extent | None = None
+    charged: Callable[[Resources], int] = attrgetter("cores")
 
     def __getitem__(self, name: str) -> StageView:
         return self._named[name] if self.find is None else self.find(name)
@@ -268,7 +273,7 @@ class WorkflowView:
     def about(self, stage: StageView) -> WorkflowView:
         """This view, to decide about one of its stages."""
         made = object.__new__(WorkflowView)  # many are made: `replace` would take longer than most decisions
-        made.__dict__.update(self.__dict__, stages=(stage,), find=self.__getitem__)
+        made.__dict__.update(self.__dict__, stages=(stage,), find=self.__getitem__, extent=self._extent)
         for name in ("_named", "allocations"):
             made.__dict__.pop(name, None)
         return made
@@ -279,13 +284,17 @@ class WorkflowView:
 
     @cached_property
     def core_s(self) -> float:
-        """What the whole workflow takes if every stage holds just its own cores, cores times run time [s]."""
-        return Extent.of(stage.spec for stage in self.stages).core_s if self.extent is None else self.extent.core_s
+        """What the whole workflow is charged if every stage holds just its own cores, cores times run time [s]."""
+        return self._extent.core_s
 
     @cached_property
     def widest(self) -> int:
-        """Cores of the largest stage."""
-        return Extent.of(stage.spec for stage in self.stages).widest if self.extent is None else self.extent.widest
+        """Cores that an allocation for the largest stage is charged for."""
+        return self._extent.widest
+
+    @cached_property
+    def _extent(self) -> Extent:
+        return self.extent or Extent.of((stage.spec for stage in self.stages), self.charged)
 
     @cached_property
     def allocations(self) -> tuple[AllocationView, ...]:

@@ -187,12 +187,12 @@ def weigh(group: Group, view: WorkflowView, ready: float) -> Gain | None:
     for stage in group:
         held_s = fixed_s(stage.spec.resources, view) + stage.spec.run_time_s
         end = max(end, view.now + (stage.predicted_wait_s or 0.0)) + held_s
-        apart += stage.spec.resources.cores * held_s
+        apart += view.charged(stage.spec.resources) * held_s
     held_s = fixed_s(whole, view) + sum(spec.run_time_s for spec in specs)
     merged = max(ready, view.now + (widest.predicted_wait_s or 0.0)) + held_s
     if view.wide_first and any(spec.resources.cores < whole.cores for spec in specs):
         end = math.inf
-    return Gain(end - merged, whole.cores * held_s, apart, whole.cores, len(group))
+    return Gain(end - merged, view.charged(whole) * held_s, apart, whole.cores, len(group))
 
 
 def fixed_s(size: Resources, view: WorkflowView) -> float:

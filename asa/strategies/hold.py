@@ -90,7 +90,7 @@ class Hold:
         loose = {stage.spec.name for stage in view.stages if _is_loose(stage)}
         for stage in view.stages:
             if stage.state is StageState.WAITING and stage.spec.name not in loose:
-                grace_s = max(self.lead_s, grace_for(stage.spec.resources.cores, view, self.grace_s))
+                grace_s = max(self.lead_s, grace_for(view.charged(stage.spec.resources), view, self.grace_s))
                 decisions += retreat(stage, view.now, grace_s)
             elif stage.spec.name in again:
                 decisions.append(ask_for(stage))

@@ -10,6 +10,7 @@ import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import overload
 
 from asa.core.allocation import takes
@@ -19,7 +20,7 @@ from asa.core.job import Capabilities, DependencyKind, QueueRegime, Resources
 from asa.core.ports import DecidesByStage, Strategy
 from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Pool, StageProgress, Wait
 from asa.core.stage import StageState
-from asa.core.view import AllocationView, StageView, WorkflowView
+from asa.core.view import AllocationView, Extent, StageView, WorkflowView
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +222,10 @@ class Plan(FoldedRun):
         times = [self._wake, *again, *(time + UNRESPONSIVE_S for time in released)]
         return min((time for time in times if time > now), default=math.inf)
 
+    @cached_property
+    def _extent(self) -> Extent:
+        return Extent.of((stage.spec for stage in self._order), self.site.charged)
+
     def _sort_out(self) -> None:
         """Look at the allocations of which, or of whose stages, something has changed: the others are as they were."""
         for name in self.touched:
@@ -284,7 +289,8 @@ class Plan(FoldedRun):
             now=now,
             stages=stages,
             find=lambda name: stages.of(self.stages[name]),
-            extent=self.extent,
+            extent=self._extent,
+            charged=self.site.charged,
             regime=self.site.regime,
             dependencies=DependencyKind.AFTER_OK in self.site.dependencies,
             longest_s=math.inf if self.site.longest_s is None else self.site.longest_s,
