@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from asa.allocations.budget import QUERY, CallLimits, SharedBudget
+from asa.allocations.budget import QUERY, CallLimits, SharedBudget, in_turn
 from asa.allocations.watch import SPARE, Budget, JobWatch, WatchCalls, WatchThread
 from asa.core.clock import SystemClock
 from asa.core.decision import Predict
@@ -26,6 +26,7 @@ from asa.core.job import Capabilities, JobHandle, JobRequest, JobStatus, QueueRe
 from asa.core.ports import (
     Backend,
     Clock,
+    CountsQuestions,
     Executor,
     KeepsSecrets,
     Previews,
@@ -186,7 +187,9 @@ def assemble_parts(
         backend: Backend = BACKENDS.create(settings.backend, directory=directory.backend, clock=SystemClock())
         if not isinstance(backend, VirtualBackend):  # one in virtual time may be another run's until it is entered
             held.callback(backend.close)
-        site = backend.capabilities()
+        asks = isinstance(backend, CountsQuestions)
+        with in_turn(directory.state / "scheduler-start.lock") if asks else contextlib.nullcontext():
+            site = backend.capabilities()
         # What is run, and how.
         parts = make(site)
         parts.graph.check(site)
