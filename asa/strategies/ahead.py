@@ -27,7 +27,11 @@ def outlook(view: WorkflowView) -> dict[str, Outlook]:
     """
     found: dict[str, Outlook] = {}
     for stage in view.stages:
-        before = [found.get(name) or _begun(view[name], view.now) for name in stage.spec.predecessors]
+        before: list[Outlook] = []
+        for name in reversed(stage.spec.predecessors):
+            before.append(found.get(name) or _begun(view[name], view.now))
+            if before[-1].distance == math.inf:
+                break
         ready = max((item.end for item in before), default=view.now)
         distance = 1.0 + max((item.distance for item in before), default=0.0) if _idle(stage) else 0.0
         found[stage.spec.name] = Outlook(ready, _end(stage, ready, view.now), distance)

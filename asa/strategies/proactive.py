@@ -111,7 +111,7 @@ class Proactive:
 
     def _predicted(self, view: WorkflowView, dependent: bool) -> list[StrategyDecision]:
         decisions: list[StrategyDecision] = []
-        expected = outlook(view)
+        expected = outlook(view) if any(map(lacks_allocation, view.stages)) else {}
         due: set[str] = set()
         for stage in view.stages:
             if stage.state is StageState.WAITING:

@@ -88,7 +88,7 @@ class Contexts:
             self._look, self._planned, self._profile = queue, {}, None
         if (cores, walltime_s) not in self._planned:
             # What plans a simulated queue is compiled at first, and that takes longer than a run may stand still.
-            plan = self._plain if isinstance(queue, QueueView) else self._compiled
+            plan = self._plain if type(queue) is QueueView else self._compiled
             self._planned[cores, walltime_s] = plan(queue, cores, walltime_s)
         return self._planned[cores, walltime_s]
 

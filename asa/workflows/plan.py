@@ -164,7 +164,8 @@ class Kept:
         self._times.pop(name, None)
         (self._apart.discard if by_stage else self._apart.add)(name)
         found = self._strategy.decide(view) if by_stage else ()
-        if kept := [item for item in found if not isinstance(item, Wake)]:
+        kept: list[StrategyDecision] = [item for item in found if not isinstance(item, Wake)]
+        if kept:
             self._found[stage.number] = kept
         if times := [item.at for item in found if isinstance(item, Wake)]:
             self._times[name] = min(times)
