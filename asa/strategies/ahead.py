@@ -102,8 +102,8 @@ def ask_after(view: WorkflowView, stages: set[str], *, delay_s: float = 0.0) -> 
     found = []
     for stage in view.stages:
         if stage.spec.name in stages:
-            before = [view[name] for name in stage.spec.predecessors]
+            before = map(view.__getitem__, reversed(stage.spec.predecessors))  # the last ones are asked for last
             if all(item.state is StageState.DONE or queued(item) for item in before):
-                after = holders(before)
+                after = holders([view[name] for name in stage.spec.predecessors])
                 found.append(ask_for(stage, after=after, delay_s=delay_s if after else 0.0))
     return found
