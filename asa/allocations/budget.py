@@ -14,8 +14,8 @@ import math
 import os
 import struct
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -29,7 +29,8 @@ QUERY, SUBMIT = "query", "submit"
 WINDOW_S = 600.0
 
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
-_PATIENCE_S, _RETRY_S = 1.0, 0.02
+_PATIENCE_S, _RETRY_S = 1.0, 0.02  # the budget's lock is held for an instant only
+TURN_MOST_S, _TURN_RETRY_S = 30.0, 0.2
 _FILE_MOST = 4096
 _DEBT_MOST = 1000.0  # calls that wait; a file that says more is damaged
 
@@ -192,6 +193,22 @@ class SharedBudget:
         return self._own.get(kind, full), self._limits.query if kind == QUERY else self._limits.submit
 
 
+@contextmanager
+def in_turn(path: Path, most_s: float = TURN_MOST_S) -> Iterator[None]:
+    """Ask a site what it is like while no other run of the user does: many may begin at the same moment.
+
+    Whoever has waited for `most_s` [s], or cannot lock the file, goes on all the same.
+    """
+    with ExitStack() as opened:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            opened.callback(os.close, descriptor)
+            _lock(descriptor, most_s, _TURN_RETRY_S)
+        except OSError as error:
+            _log.debug("did not wait for others at %s: %s", path, error)
+        yield
+
+
 def read_buckets(text: bytes, now: float, burst: int) -> dict[str, Bucket]:
     """The buckets in a file; those that are damaged are left out. Clocks of login nodes may differ.
 
@@ -209,9 +226,9 @@ def read_buckets(text: bytes, now: float, burst: int) -> dict[str, Bucket]:
     return found
 
 
-def _lock(descriptor: int) -> None:
-    """Lock an opened file against all others, on this machine or another: it is held for an instant only."""
-    deadline = time.monotonic() + _PATIENCE_S
+def _lock(descriptor: int, most_s: float = _PATIENCE_S, retry_s: float = _RETRY_S) -> None:
+    """Lock an opened file against all others, on this machine or another."""
+    deadline = time.monotonic() + most_s
     whole = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     while True:
         try:
@@ -220,4 +237,4 @@ def _lock(descriptor: int) -> None:
         except (BlockingIOError, PermissionError):
             if time.monotonic() >= deadline:
                 raise
-            time.sleep(_RETRY_S)
+            time.sleep(retry_s)

@@ -122,6 +122,7 @@ class JobWatch:
         self._budget = budget
         self._turns: dict[str, float] = {}
         self._paid = 0
+        self._withdrawn = False
         self.trouble = ""
 
     def submit(self, requests: Sequence[JobRequest]) -> None:
@@ -141,6 +142,14 @@ class JobWatch:
         with self._lock:
             self._to_amend = [item for item in self._to_amend if item[0] != handle]
             self._to_cancel.append(handle)
+        self._wake()
+
+    def withdraw(self) -> None:
+        """Submit and change nothing any more, and cancel all jobs: also one that is being submitted at this moment, as
+        soon as the batch system has answered."""
+        with self._lock:
+            self._withdrawn = True
+            self._to_cancel += [job.handle for job in self._jobs.values()]
         self._wake()
 
     def adopt(
@@ -279,7 +288,7 @@ class JobWatch:
         with self._lock:
             for token in tokens:
                 if token in found:
-                    self._jobs[token] = _Watched(found[token])
+                    self._add(_Watched(found[token]))
                     events.append(Submitted(self._clock.now(), token, found[token]))
                 elif now >= self._to_find[token] + DOUBT_S:
                     events.append(JobEnded(self._clock.now(), token, JobState.LOST, reason="never submitted"))
@@ -291,6 +300,9 @@ class JobWatch:
 
     def _submit(self) -> None:
         with self._lock:
+            if self._withdrawn:
+                self._to_find |= {item.token: -math.inf for item in self._to_submit if item.token in self._doubtful}
+                self._to_submit.clear()
             requests = list(self._to_submit)
         requests = self._sendable(requests)
         if not requests:
@@ -304,13 +316,16 @@ class JobWatch:
                 if isinstance(outcome, Refused):
                     events.append(SubmitRefused(now, request.token, outcome.reason, outcome.later))
                 else:
-                    self._jobs[request.token] = _Watched(
-                        outcome, placed=bool(request.array) or request.begin is not None
-                    )
+                    self._add(_Watched(outcome, placed=bool(request.array) or request.begin is not None))
                     events.append(Submitted(now, request.token, outcome))
             self._interval = self._soonest
             self._next_query = min(self._next_query, now + self._interval)
         self._post(events)
+
+    def _add(self, job: _Watched) -> None:
+        self._jobs[job.handle.token] = job
+        if self._withdrawn:
+            self._to_cancel.append(job.handle)
 
     def _sendable(self, requests: list[JobRequest]) -> list[JobRequest]:
         """The first of these, as many as it is our turn for; the elements of an array count once."""
@@ -337,6 +352,8 @@ class JobWatch:
 
     def _amend(self) -> None:
         with self._lock:
+            if self._withdrawn:
+                self._to_amend.clear()
             wanted = list(self._to_amend)
         done = 0
         for handle, changes in wanted:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from asa.core.decision import DispatchDecision, Reserve, Start
 from asa.core.errors import InvalidInput
 from asa.core.job import Resources
+from asa.core.units import DAY
 from asa.core.view import QueuedJob, QueueView
 
 Amount = tuple[int, float, int]
@@ -220,3 +221,31 @@ class ReservationRule:
 
 EASY = ReservationRule(depth=1)
 """EASY backfilling: the first blocked job has a reservation, the others fill what it leaves."""
+
+
+def planned(view: QueueView) -> Profile:
+    """The cores that are free when each waiting job has got the first place that those before it leave, as conservative
+    backfilling does; every job uses all of its wall time.
+
+    A wall time that is not known is taken to be the longest one in the view, or a day; what should be over is so in a
+    second.
+
+    Examples
+    --------
+    >>> from asa.core.view import RunningJob
+    >>> running = RunningJob("a", Resources(4), 300.0)
+    >>> planned(QueueView(0.0, Resources(4), (), (running,))).earliest(Resources(2), 60.0)
+    300.0
+    """
+    left = [max(job.ends - view.now, 1.0) for job in view.running]
+    walltimes = [job.walltime_s for job in view.queue]
+    longest = max([0.0, *filter(math.isfinite, (*left, *walltimes))]) or DAY
+    left, walltimes = ([time if math.isfinite(time) else longest for time in times] for times in (left, walltimes))
+    sizes = [Resources(job.resources.cores) for job in view.running]
+    ends = [view.now + left_s for left_s in left]
+    profile = Profile(Resources(view.capacity.cores), view.now, list(zip(sizes, ends, strict=True)))
+    for job, walltime_s in zip(view.queue, walltimes, strict=True):
+        size = Resources(job.resources.cores)
+        if (at := profile.earliest(size, walltime_s)) < math.inf:
+            profile.reserve(size, at, walltime_s)
+    return profile

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from asa.core.job import Resources
 
+SOONEST_S = 1.0
+"""How long a strategy waits at least before it looks again [s]: an expected end moves on while nothing happens."""
+
 
 class NodeRun(NamedTuple):
     """Neighbouring nodes `first` .. `last` (inclusive), each of which gives `units` units to a job."""

@@ -263,6 +263,15 @@ class Explains(Protocol):
         """A line of plain words for `asa explain`: what it does, and why."""
 
 
+@runtime_checkable
+class DecidesByStage(Strategy, Protocol):
+    """A strategy that need not look at all stages at each change."""
+
+    def by_stage(self, view: WorkflowView) -> bool:
+        """Whether what it decides about the `stages` of this view follows from them, from those right before them and
+        from the time alone: then it is asked about those again that may have changed, with the others in reach."""
+
+
 class PlaceHolding(Protocol):
     """How jobs stand in the queue, and age, before they are wanted. Pure functions of the view.
 

@@ -14,7 +14,7 @@ import enum
 import heapq
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from struct import Struct
@@ -604,6 +604,10 @@ class Launchable:
         for task in [task for task, heap in self._heaps.items() if not heap]:
             del self._heaps[task]
 
+    def __iter__(self) -> Iterator[StageProgress]:
+        """All of them, in no order."""
+        return (stage for heap in self._heaps.values() for _, stage in heap if stage.unlaunched)
+
     def begun(self) -> list[StageProgress]:
         """Stages in topological order of which some tasks were launched already."""
         self._begun = {number: stage for number, stage in sorted(self._begun.items()) if stage.unlaunched}
@@ -657,6 +661,8 @@ class Held:
         Why the job ended, or was refused, in the site's words.
     lender, recalled
         The run that has the allocation of which this is a lease, and whether that recalled it.
+    number
+        Its place in the order of asking.
     """
 
     request: JobRequest
@@ -694,6 +700,7 @@ class Held:
     cancelled: float | None = None
     dismissed: str = ""
     recalled: bool = False
+    number: int = 0
     nodes: dict[str, int] = field(default_factory=dict)
     hosts: dict[str, None] = field(default_factory=dict)
     confirmed: bool = False
@@ -863,6 +870,9 @@ class Held:
         )
 
 
+_NONE: Mapping[str, Held] = {}
+
+
 class Pool:
     """All allocations of a run.
 
@@ -875,13 +885,18 @@ class Pool:
     throttles
         How many elements of each job array may run.
     idle_core_s
-        What allocations that have ended held nothing for before their first task, cores times time [s].
+        What allocations that have got a task, or have ended, held nothing for before, cores times time [s].
+    moved
+        Those of which something has changed since whoever decides about them emptied this, by key; ended ones, too.
     """
 
     def __init__(self, illegal: list[str] | None = None) -> None:
         self.held: dict[str, Held] = {}
         self.ever: dict[str, Held] = {}
+        self.moved: dict[str, Held] = {}
         self.throttles: dict[str, int] = {}
+        self._meant: dict[str, dict[str, Held]] = {}
+        self._asked = 0
         self.idle_core_s = 0.0
         self._illegal: list[str] = [] if illegal is None else illegal
 
@@ -892,10 +907,26 @@ class Pool:
         elif isinstance(event, Leased):
             self._leased(event)
         elif held := self.held.get(getattr(event, "allocation", "")):
+            self.moved[held.key] = held
             self._on_held(held, event)
 
+    def meant_for(self, stage: str) -> Collection[Held]:
+        """Those of a stage that have not ended, in order of asking."""
+        return self._meant.get(stage, _NONE).values()
+
+    def _add(self, held: Held) -> None:
+        held.number, self._asked = self._asked, self._asked + 1
+        self.held[held.key] = self.ever[held.key] = self.moved[held.key] = held
+        for name in held.stages:
+            self._meant.setdefault(name, {})[held.key] = held
+
+    def _remove(self, held: Held) -> None:
+        del self.held[held.key]
+        for name in held.stages:
+            self._meant[name].pop(held.key, None)
+
     def _submitting(self, event: Submitting) -> None:
-        self.held[event.allocation] = self.ever[event.allocation] = Held(
+        held = Held(
             event.request,
             event.stages,
             event.after,
@@ -906,11 +937,12 @@ class Pool:
             why=event.why,
             illegal=self._illegal,
         )
+        self._add(held)
         if event.request.array:
             self.throttles.setdefault(event.request.array, 1)
 
     def _leased(self, event: Leased) -> None:
-        self.held[event.allocation] = self.ever[event.allocation] = Held(  # it started as soon as it was granted
+        lease = Held(  # it started as soon as it was granted
             event.request,
             (),
             (),
@@ -922,6 +954,7 @@ class Pool:
             state=AllocationState.RUNNING,
             job=JobState.RUNNING,
         )
+        self._add(lease)
 
     def _on_held(self, held: Held, event: Event) -> None:
         match event:
@@ -973,7 +1006,8 @@ class Pool:
     def _end(self, held: Held, event: JobEnded | SubmitRefused | LeaseEnded) -> None:
         if isinstance(event, JobEnded):
             held.allocated = event.cores or held.allocated
-        self.idle_core_s += held.idle_core_s(event.at)
+        if held.used is None:
+            self.idle_core_s += held.idle_core_s(event.at)
         what = type(event).__name__
         if isinstance(event, JobEnded):
             held.started = held.started if event.started is None else event.started
@@ -984,7 +1018,7 @@ class Pool:
             held.end(what, what, event.at, event.reason)
             if event.later:
                 del self.ever[event.allocation]
-        del self.held[event.allocation]
+        self._remove(held)
 
     def _amended(self, held: Held, event: Amended) -> None:
         """A change that was asked for has been made, or refused."""
@@ -1005,7 +1039,8 @@ class Pool:
 
         Leases ended with the old one, at `now`, and so did what ran unless it `keeps` that.
         """
-        for key, held in list(self.held.items()):
+        self.moved |= self.held
+        for held in list(self.held.values()):
             held.away = dict.fromkeys(held.nodes)
             held.nodes.clear()
             held.amending = None  # whether it was made is not known; making it again does no harm
@@ -1016,7 +1051,7 @@ class Pool:
             held.idle_since = None
             if held.lender:
                 held.end("DriverStarted", "DriverStarted", now, "the driver was gone")
-                del self.held[key]
+                self._remove(held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -1112,6 +1147,8 @@ class FoldedRun:
         Stages with tasks to launch.
     changes
         How often something changed that a strategy looks at.
+    touched
+        Names of the stages of which something changed since whoever decides about them emptied this.
     illegal
         What happened although it could not; nothing of that should ever be there.
     """
@@ -1136,6 +1173,7 @@ class FoldedRun:
         self.full: Full | None = None
         self.wanted = NOTHING
         self.changes = 0
+        self.touched: dict[str, None] = {}
         self.unexpanded: dict[str, None] = {}
         self.launchable = Launchable()
         self._order: list[StageProgress] = []
@@ -1210,6 +1248,7 @@ class FoldedRun:
                 self.stages[event.stage].fail(event.reason, event.at)
             case Predicted():
                 stage = self.stages[event.stage]
+                self.touched[event.stage] = None
                 stage.predicted_wait_s, stage.soon_wait_s, stage.predicted_at = event.wait_s, event.soon_s, event.at
             case Submitting():
                 self._submitting(event)
@@ -1289,6 +1328,9 @@ class FoldedRun:
         if held is None or held.ending:
             return False  # what is given to an allocation that is on its way out never runs
         first = stage.state is not StageState.RUNNING
+        self.touched[event.stage], self.pool.moved[held.key] = None, held
+        if held.used is None:
+            self.pool.idle_core_s += held.idle_core_s(event.at)
         for start, stop in event.ranges:
             stage.launch(start, stop, event.at)
             for index in range(start, stop):
@@ -1315,6 +1357,8 @@ class FoldedRun:
             if held.drop((event.stage, index), now) is not None:
                 stage.leave(now)
             held.useful = True
+            self.pool.moved[event.allocation] = held
+        self.touched[event.stage] = None
         stage.finish(index, now - event.started, now)
         if stage.done >= stage.news_at or stage.state in _FINAL:
             stage.news_at = stage.done + max(1, (stage.width or 0) // _DONE_STEPS)
@@ -1464,8 +1508,9 @@ class FoldedRun:
             return refused  # the other may have ended, and been forgotten, on the way
         if all(state in (None, JobState.COMPLETED) for state in ends):
             for key in held.after:
-                if key in self.pool.held:
-                    self.pool.held[key].dependable = False
+                if (other := self.pool.held.get(key)) is not None:
+                    other.dependable = False
+                    self.pool.moved[key] = other
         return True
 
     def _count_barren(self, stage: StageProgress, held: Held, event: JobEnded | SubmitRefused, what: str) -> None:
@@ -1503,6 +1548,8 @@ class FoldedRun:
                     self.launchable.add(stage)
             if stage.state.final and not stage.followed:
                 stage.followed = True
+                if stage.running:  # what runs it may not be needed any more
+                    self.pool.moved |= self.pool.held
                 for follower in map(self.stages.__getitem__, stage.followers):
                     if stage.state is StageState.DONE:
                         follower.before -= 1
@@ -1510,6 +1557,7 @@ class FoldedRun:
                         follower.close("predecessor failed", now)
                     if follower.state.final or not follower.before:
                         heapq.heappush(todo, follower.number)
+        self.touched |= self._stirred
         self._stirred.clear()
 
     def _note_wait(self, held: Held) -> None:

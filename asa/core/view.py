@@ -6,9 +6,11 @@ Dispatchers of large simulated machines see a queue whose jobs are columns as we
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
+from typing import NamedTuple
 
 from asa.core.decision import JobKey
 from asa.core.job import QueueRegime, Resources
@@ -195,6 +197,20 @@ class StageView:
     displaced: int = 0
 
 
+class Extent(NamedTuple):
+    """How large a run is: the cores that its stages are charged for times run times [s], and those of the widest."""
+
+    core_s: float
+    widest: int
+
+    @classmethod
+    def of(cls, specs: Iterable[StageSpec], charged: Callable[[Resources], int]) -> Extent:
+        """That of these stages."""
+        sizes = [(charged(spec.resources), spec.run_time_s) for spec in specs]
+        core_s = sum(cores * run_time_s for cores, run_time_s in sizes)
+        return cls(core_s, max((cores for cores, _ in sizes), default=0))
+
+
 @dataclass(frozen=True)
 class WorkflowView:
     """A run, and what matters of the site.
@@ -225,6 +241,13 @@ class WorkflowView:
         have joined, and from its last task to its end. Zeros where that is not known.
     wide_first
         Whether a wider job starts before a narrower one, however long that has waited.
+    find
+        Finds any stage of the run by its name, where `stages` may be only those to decide about; None where these are
+        all.
+    extent
+        What does not change of the run; None to sum it up over `stages`.
+    charged
+        How many cores a job of a size is charged for: where it gets whole nodes, all of theirs.
     """
 
     now: float
@@ -240,9 +263,20 @@ class WorkflowView:
     cores_per_node: int | None = None
     fixed_s: tuple[float, float] = (0.0, 0.0)
     wide_first: bool = False
+    find: Callable[[str], StageView] | None = None
+    extent: Extent | None = None
+    charged: Callable[[Resources], int] = attrgetter("cores")
 
     def __getitem__(self, name: str) -> StageView:
-        return self._named[name]
+        return self._named[name] if self.find is None else self.find(name)
+
+    def about(self, stage: StageView) -> WorkflowView:
+        """This view, to decide about one of its stages."""
+        made = object.__new__(WorkflowView)  # many are made: `replace` would take longer than most decisions
+        made.__dict__.update(self.__dict__, stages=(stage,), find=self.__getitem__, extent=self._extent)
+        for name in ("_named", "allocations"):
+            made.__dict__.pop(name, None)
+        return made
 
     @cached_property
     def _named(self) -> dict[str, StageView]:
@@ -250,13 +284,17 @@ class WorkflowView:
 
     @cached_property
     def core_s(self) -> float:
-        """What the whole workflow takes if every stage holds just its own cores, cores times run time [s]."""
-        return sum(stage.spec.resources.cores * stage.spec.run_time_s for stage in self.stages)
+        """What the whole workflow is charged if every stage holds just its own cores, cores times run time [s]."""
+        return self._extent.core_s
 
     @cached_property
     def widest(self) -> int:
-        """Cores of the largest stage."""
-        return max(stage.spec.resources.cores for stage in self.stages)
+        """Cores that an allocation for the largest stage is charged for."""
+        return self._extent.widest
+
+    @cached_property
+    def _extent(self) -> Extent:
+        return self.extent or Extent.of((stage.spec for stage in self.stages), self.charged)
 
     @cached_property
     def allocations(self) -> tuple[AllocationView, ...]:

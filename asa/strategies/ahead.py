@@ -10,9 +10,6 @@ from asa.core.stage import StageState
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.asking import ask_for
 
-SOONEST_S = 1.0
-"""How long to wait at least before looking again [s]: an expected end moves on while nothing happens."""
-
 
 class Outlook(NamedTuple):
     """What is expected of a stage: when it is ready and when it ends [s since the epoch]; `distance` is how many stages
@@ -24,15 +21,30 @@ class Outlook(NamedTuple):
 
 
 def outlook(view: WorkflowView) -> dict[str, Outlook]:
-    """What is expected of every stage; none is expected in the past."""
+    """What is expected of the view's stages; none is expected in the past.
+
+    Of one that waits for stages of which nothing is known, it is that they are far away.
+    """
     found: dict[str, Outlook] = {}
     for stage in view.stages:
-        before = [found[name] for name in stage.spec.predecessors]
+        before: list[Outlook] = []
+        for name in reversed(stage.spec.predecessors):
+            before.append(found.get(name) or _begun(view[name], view.now))
+            if before[-1].distance == math.inf:
+                break
         ready = max((item.end for item in before), default=view.now)
-        idle = stage.state in (StageState.WAITING, StageState.READY)
-        distance = 1.0 + max((item.distance for item in before), default=0.0) if idle else 0.0
+        distance = 1.0 + max((item.distance for item in before), default=0.0) if _idle(stage) else 0.0
         found[stage.spec.name] = Outlook(ready, _end(stage, ready, view.now), distance)
     return found
+
+
+def _idle(stage: StageView) -> bool:
+    return stage.state in (StageState.WAITING, StageState.READY)
+
+
+def _begun(stage: StageView, now: float) -> Outlook:
+    """What is expected of a stage by itself: of one that has begun, all."""
+    return Outlook(math.inf, math.inf, math.inf) if _idle(stage) else Outlook(now, _end(stage, now, now), 0.0)
 
 
 def _end(stage: StageView, ready: float, now: float) -> float:
@@ -90,8 +102,8 @@ def ask_after(view: WorkflowView, stages: set[str], *, delay_s: float = 0.0) -> 
     found = []
     for stage in view.stages:
         if stage.spec.name in stages:
-            before = [view[name] for name in stage.spec.predecessors]
+            before = map(view.__getitem__, reversed(stage.spec.predecessors))  # the last ones are asked for last
             if all(item.state is StageState.DONE or queued(item) for item in before):
-                after = holders(before)
+                after = holders([view[name] for name in stage.spec.predecessors])
                 found.append(ask_for(stage, after=after, delay_s=delay_s if after else 0.0))
     return found

@@ -50,6 +50,10 @@ class Auto(Hold):
         super().__init__(technique=technique, lead_s=lead_s, grace_s=grace_s, otherwise=otherwise)
         self.patience = otherwise.patience
 
+    def by_stage(self, view: WorkflowView) -> bool:
+        """Where nothing is merged."""
+        return not any(view.fixed_s) and super().by_stage(view)
+
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
         merged = [*shared(view)]
         why = dict[str, str]()
@@ -183,12 +187,12 @@ def weigh(group: Group, view: WorkflowView, ready: float) -> Gain | None:
     for stage in group:
         held_s = fixed_s(stage.spec.resources, view) + stage.spec.run_time_s
         end = max(end, view.now + (stage.predicted_wait_s or 0.0)) + held_s
-        apart += stage.spec.resources.cores * held_s
+        apart += view.charged(stage.spec.resources) * held_s
     held_s = fixed_s(whole, view) + sum(spec.run_time_s for spec in specs)
     merged = max(ready, view.now + (widest.predicted_wait_s or 0.0)) + held_s
     if view.wide_first and any(spec.resources.cores < whole.cores for spec in specs):
         end = math.inf
-    return Gain(end - merged, whole.cores * held_s, apart, whole.cores, len(group))
+    return Gain(end - merged, view.charged(whole) * held_s, apart, whole.cores, len(group))
 
 
 def fixed_s(size: Resources, view: WorkflowView) -> float:
@@ -207,7 +211,7 @@ def contracted(view: WorkflowView, groups: Sequence[Group]) -> WorkflowView:
             stages.append(_after(stage, group_of))
         elif stage is group[0]:
             stages.append(_after(_as_one(group, view), group_of))
-    return replace(view, stages=tuple(stages))
+    return replace(view, stages=tuple(stages), find=None, extent=None)
 
 
 def _after(stage: StageView, group_of: Mapping[str, Group]) -> StageView:

@@ -77,12 +77,12 @@ def within_budget(
             for item in stage.allocations:
                 if not (item.after or item.array or item.leaving):
                     idled = 0.0 if item.started is None else view.now - item.started
-                    cores = item.resources.cores
+                    cores = view.charged(item.resources)
                     spent += cores * max(0.0, idle_s(cores) + noticed_s - idled)
     kept: list[StrategyDecision] = []
     for decision in decisions:
         if isinstance(decision, Ask) and _is_early(decision, view):
-            cores = decision.resources.cores
+            cores = view.charged(decision.resources)
             cost = cores * (idle_s(cores) + noticed_s)
             if spent + cost > max_overhead * view.core_s:
                 continue

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asa.core.decision import Amend, Ask, Cancel, Predict, StrategyDecision, Wake
+from asa.core.decision import SOONEST_S, Amend, Ask, Cancel, Predict, StrategyDecision, Wake
 from asa.core.errors import InvalidInput
-from asa.core.ports import Explains, PlaceHolding, Strategy
+from asa.core.ports import DecidesByStage, Explains, PlaceHolding, Strategy
 from asa.core.stage import StageState
 from asa.core.view import StageView, WorkflowView
-from asa.strategies.ahead import SOONEST_S, outlook, retreat
+from asa.strategies.ahead import outlook, retreat
 from asa.strategies.asking import ask_for, lacks_allocation
 from asa.strategies.budget import grace_for
-from asa.strategies.places import SETTLED_S, check_technique, technique_for
+from asa.strategies.places import SETTLED_S, Throttled, check_technique, technique_for
 from asa.strategies.proactive import Proactive
 
 
@@ -64,6 +64,17 @@ class Hold:
         self.technique, self.lead_s, self.grace_s = check_technique(technique), lead_s, grace_s
         self.otherwise: Strategy = otherwise or Proactive(dependency="predicted")
         self.estimator = self.otherwise.estimator
+        self._also = self.otherwise if isinstance(self.otherwise, DecidesByStage) else None
+
+    def by_stage(self, view: WorkflowView) -> bool:
+        """Where jobs wait for one another, or are parked, as long as none has lost its place."""
+        if (places := technique_for(view, self.technique)) is not None:
+            alone = not self.lead_s and places.name != Throttled.name
+            if not any(map(_is_loose, view.stages)):
+                return alone
+            if not alone:
+                return False
+        return self._also is not None and self._also.by_stage(view)
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
         places = technique_for(view, self.technique)
@@ -79,7 +90,7 @@ class Hold:
         loose = {stage.spec.name for stage in view.stages if _is_loose(stage)}
         for stage in view.stages:
             if stage.state is StageState.WAITING and stage.spec.name not in loose:
-                grace_s = max(self.lead_s, grace_for(stage.spec.resources.cores, view, self.grace_s))
+                grace_s = max(self.lead_s, grace_for(view.charged(stage.spec.resources), view, self.grace_s))
                 decisions += retreat(stage, view.now, grace_s)
             elif stage.spec.name in again:
                 decisions.append(ask_for(stage))

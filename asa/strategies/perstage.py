@@ -23,6 +23,9 @@ class PerStage:
     estimator = DEFAULT_ESTIMATOR
     own_pools = False
 
+    def by_stage(self, view: WorkflowView) -> bool:
+        return True
+
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
         return [
             ask_for(stage)

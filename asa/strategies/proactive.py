@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from asa.core.decision import Predict, StrategyDecision, Wake
+from asa.core.decision import SOONEST_S, Predict, StrategyDecision, Wake
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.stage import StageState
 from asa.core.units import share
 from asa.core.view import StageView, WorkflowView
-from asa.strategies.ahead import SOONEST_S, ask_after, outlook, retreat
+from asa.strategies.ahead import ask_after, outlook, retreat
 from asa.strategies.asking import ask_for, lacks_allocation
 from asa.strategies.budget import within_budget
 from asa.strategies.options import PAPER_ESTIMATOR, estimator_spec
@@ -86,12 +86,19 @@ class Proactive:
         name = "algorithm1" if "sampling" in estimator_options else PAPER_ESTIMATOR
         self.estimator = estimator_spec(estimator or name, estimator_options)
 
-    def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
-        dependency = self.dependency
-        if dependency == "auto":
-            dependency = "upfront" if view.regime.dependents_age else "predicted"
+    def by_stage(self, view: WorkflowView) -> bool:
+        """No further ahead than a stage after those that run."""
+        return self._dependency(view) == "upfront" or (self.lookahead <= 1 and self.max_overhead is None)
+
+    def _dependency(self, view: WorkflowView) -> str:
         if not view.dependencies:
-            dependency = "none"
+            return "none"
+        if self.dependency == "auto":
+            return "upfront" if view.regime.dependents_age else "predicted"
+        return self.dependency
+
+    def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
+        dependency = self._dependency(view)
         if dependency == "upfront":
             return self._upfront(view)
         decisions = self._predicted(view, dependency == "predicted")
@@ -104,7 +111,7 @@ class Proactive:
 
     def _predicted(self, view: WorkflowView, dependent: bool) -> list[StrategyDecision]:
         decisions: list[StrategyDecision] = []
-        expected = outlook(view)
+        expected = outlook(view) if any(map(lacks_allocation, view.stages)) else {}
         due: set[str] = set()
         for stage in view.stages:
             if stage.state is StageState.WAITING:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from asa.core.allocation import drain_margin
-from asa.core.decision import Cancel, Predict, StrategyDecision, Wake
+from asa.core.decision import SOONEST_S, Cancel, Predict, StrategyDecision, Wake
 from asa.core.errors import InvalidInput
 from asa.core.stage import StageState
 from asa.core.units import share
 from asa.core.view import AllocationView, StageView, WorkflowView
-from asa.strategies.ahead import SOONEST_S, Outlook, outlook
+from asa.strategies.ahead import Outlook, outlook
 from asa.strategies.asking import ask_for
 from asa.strategies.budget import KEPT_SHARE, check_patience, lead_quantile, within_budget
 from asa.strategies.options import DEFAULT_ESTIMATOR, estimator_spec
@@ -118,7 +118,8 @@ class Staggered:
         if there or not stage.unlaunched:
             return decisions + [Cancel(item.key, "its stage has an allocation already") for item in asked]
         if stage.predicted_wait_s is None or view.now > (stage.predicted_at or view.now) + FRESH_S:
-            late = self.late if self.patience is None else lead_quantile(self.patience, stage.spec.resources.cores)
+            cores = view.charged(stage.spec.resources)
+            late = self.late if self.patience is None else lead_quantile(self.patience, cores)
             return [*decisions, Predict(stage.spec.name, late, self.soon)]
         if stage.state is not StageState.WAITING:
             return decisions if asked else [*decisions, ask_for(stage)]
@@ -151,7 +152,7 @@ class Staggered:
 
     def _keep_s(self, item: AllocationView, stage: StageView, view: WorkflowView) -> float:
         """How long an allocation may idle [s]; enough of its wall time has to be left."""
-        cores, spec = stage.spec.resources.cores, stage.spec
+        cores, spec = view.charged(stage.spec.resources), stage.spec
         keep_s = self._idle_s(cores, view)
         if self.patience is not None:
             keep_s = min(keep_s, self.patience / cores * (item.predicted_wait_s or self.grace_s))

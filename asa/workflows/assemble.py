@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from asa.allocations.budget import QUERY, CallLimits, SharedBudget
+from asa.allocations.budget import QUERY, CallLimits, SharedBudget, in_turn
 from asa.allocations.watch import SPARE, Budget, JobWatch, WatchCalls, WatchThread
 from asa.core.clock import SystemClock
 from asa.core.decision import Predict
@@ -26,6 +26,7 @@ from asa.core.job import Capabilities, JobHandle, JobRequest, JobStatus, QueueRe
 from asa.core.ports import (
     Backend,
     Clock,
+    CountsQuestions,
     Executor,
     KeepsSecrets,
     Previews,
@@ -37,7 +38,7 @@ from asa.core.ports import (
 )
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, is_pooled
 from asa.core.run import FoldedRun, TaskState
-from asa.core.stage import StageSpec
+from asa.core.stage import StageSpec, StageState
 from asa.core.units import brief
 from asa.log.events import EventLog
 from asa.log.messages import log_to_file
@@ -49,6 +50,7 @@ from asa.workflows.payload import Payloads
 from asa.workflows.plan import Plan, Submit
 from asa.workflows.runner import Decider, Inbox, Log, Runner, TaskMaker, WaitBook, job_request
 from asa.workflows.settings import Settings, save_settings
+from asa.workflows.stage import nodes_in
 
 VIRTUAL = "virtual"
 """What the log calls the executor of runs in virtual time."""
@@ -190,7 +192,9 @@ def assemble_parts(
         backend: Backend = BACKENDS.create(settings.backend, directory=directory.backend, clock=SystemClock())
         if not isinstance(backend, VirtualBackend):  # one in virtual time may be another run's until it is entered
             held.callback(backend.close)
-        site = backend.capabilities()
+        asks = isinstance(backend, CountsQuestions)
+        with in_turn(directory.state / "scheduler-start.lock") if asks else contextlib.nullcontext():
+            site = backend.capabilities()
         # What is run, and how.
         parts = make(site)
         parts.graph.check(site)
@@ -208,7 +212,8 @@ def assemble_parts(
         if log.last:
             _replay(parts.plan, log, virtual=isinstance(backend, VirtualBackend))
             if isinstance(parts.plan, Plan) and not isinstance(backend, VirtualBackend):
-                _revoke_lost(parts.plan, log, timing.clock.now())
+                results = [parts.graph.names[node] for node in nodes_in(parts.graph.result)]
+                _revoke_lost(parts.plan, log, results, timing.clock.now())
         else:
             if isinstance(payloads, Payloads):
                 payloads.save()
@@ -401,12 +406,21 @@ def _replay(plan: Decider, log: EventLog, *, virtual: bool) -> None:
         )
 
 
-def _revoke_lost(plan: Plan, log: EventLog, now: float) -> None:
-    """Have tasks run again whose results are damaged or gone."""
+def _revoke_lost(plan: Plan, log: EventLog, results: Collection[str], now: float) -> None:
+    """Have tasks run again whose results are damaged or gone, but not where only stages needed them that are done.
+
+    `results` are the stages whose results are the workflow's.
+    """
     lost: dict[tuple[str, int], str] = {}
-    for name, stage in plan.stages.items():
-        done = [index for index, state in enumerate(stage.tasks) if state == TaskState.DONE]
-        lost |= {(name, index): why for index, why in log.lost(name, done).items()}
+    unfinished: set[str] = set()
+    for name, stage in reversed(plan.stages.items()):
+        found: dict[int, str] = {}
+        if name in results or not unfinished.isdisjoint(stage.followers):
+            done = [index for index, state in enumerate(stage.tasks) if state == TaskState.DONE]
+            found = log.lost(name, done)
+        if found or stage.state is not StageState.DONE:
+            unfinished.add(name)
+        lost = {(name, index): why for index, why in found.items()} | lost
     for (name, index), why in lost.items():
         _log.warning("task %d of %s runs again: %s", index, name, why)
     if lost:

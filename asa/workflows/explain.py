@@ -58,7 +58,7 @@ def reasons(plan: Plan, now: float, *, driven: bool = True) -> Reasons:
 
 def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bool) -> str:
     width = "?" if stage.width is None else stage.width
-    held = [item for item in plan.pool.held.values() if name in item.stages]
+    held = plan.pool.meant_for(name)
     jobs = "; ".join(_job(item, now) for item in held) or _unasked(plan, now, underway)
     if not underway and not stage.state.final:
         begun = f"stopped, {stage.done} of {width} tasks done" if stage.state is StageState.RUNNING else "not run"

@@ -15,8 +15,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asa.allocations.watch import JobWatch
+from asa.core.backfill import Profile, planned
 from asa.core.context import Context, Geometry, geometry_of
-from asa.core.errors import InvalidInput, StateError
+from asa.core.errors import StateError
 from asa.core.event import Believed
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatus, QueueRegime, Resources
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
@@ -36,6 +37,10 @@ PLANNERS = Registry("planner of queues", group="asa.planners")
 """Functions of a queue, cores and a wall time [s] that return the wait [s] which a batch system would plan."""
 
 
+PLANNED_MOST = 3000
+"""Of a real queue with more waiting jobs no plan is made: it would take longer than a second."""
+
+
 class Contexts:
     """Contexts of jobs, by their size.
 
@@ -51,6 +56,7 @@ class Contexts:
         self._pool, self._watch = pool, watch
         self._look: QueueView | None = None
         self._planned: dict[tuple[int, float], float] = {}  # what is expected by this look, by size [s]
+        self._profile: Profile | None = None  # what is left of the machine by this look
 
     def of(self, resources: Resources, walltime_s: float, now: float) -> Context:
         """What is known of a job of this size that would be submitted now."""
@@ -79,18 +85,22 @@ class Contexts:
     def _planned_s(self, queue: QueueView, cores: int, walltime_s: float) -> float:
         """The wait that the batch system expects [s]: all of the queue is planned, but once a look and size."""
         if queue is not self._look:
-            self._look, self._planned = queue, {}
+            self._look, self._planned, self._profile = queue, {}, None
         if (cores, walltime_s) not in self._planned:
-            self._planned[cores, walltime_s] = self._plan(queue, cores, walltime_s)
+            # What plans a simulated queue is compiled at first, and that takes longer than a run may stand still.
+            plan = self._plain if type(queue) is QueueView else self._compiled
+            self._planned[cores, walltime_s] = plan(queue, cores, walltime_s)
         return self._planned[cores, walltime_s]
 
+    def _plain(self, queue: QueueView, cores: int, walltime_s: float) -> float:
+        if len(queue.queue) > PLANNED_MOST:
+            return math.inf
+        self._profile = self._profile or planned(queue)
+        return self._profile.earliest(Resources(cores), walltime_s) - queue.now
+
     @cached_property
-    def _plan(self) -> Callable[[QueueView, int, float], float]:
-        """What plans a queue, from the laboratory; without that, nothing is expected."""
-        try:
-            plan: Callable[[QueueView, int, float], float] = PLANNERS.load("conservative")
-        except InvalidInput:
-            return lambda _queue, _cores, _walltime_s: math.inf
+    def _compiled(self) -> Callable[[QueueView, int, float], float]:
+        plan: Callable[[QueueView, int, float], float] = PLANNERS.load("conservative")
         return plan
 
 

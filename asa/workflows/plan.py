@@ -6,20 +6,21 @@ comes back as an event. So the same plan is replayed from a log, and runs on rea
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import overload
 
 from asa.core.allocation import takes
-from asa.core.decision import Amend, Ask, Cancel, Predict, StrategyDecision, Wake
+from asa.core.decision import SOONEST_S, Amend, Ask, Cancel, Predict, StrategyDecision, Wake
 from asa.core.event import RunState
 from asa.core.job import Capabilities, DependencyKind, QueueRegime, Resources
-from asa.core.ports import Strategy
+from asa.core.ports import DecidesByStage, Strategy
 from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Pool, StageProgress, Wait
 from asa.core.stage import StageState
-from asa.core.view import AllocationView, StageView, WorkflowView
+from asa.core.view import AllocationView, Extent, StageView, WorkflowView
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ class StageViews(Sequence[StageView]):
 
     def __init__(self, stages: Sequence[StageProgress], pool: Pool, now: float) -> None:
         self._stages, self._pool, self._now = stages, pool, now
+        self._made: dict[int, StageView] = {}
+        self._allocations: dict[str, AllocationView] = {}
 
     def __len__(self) -> int:
         return len(self._stages)
@@ -98,26 +101,75 @@ class StageViews(Sequence[StageView]):
     @overload
     def __getitem__(self, index: slice) -> tuple[StageView, ...]: ...
     def __getitem__(self, index: int | slice) -> StageView | tuple[StageView, ...]:
-        if isinstance(index, slice):
-            return self._all[index]
-        stage = self._stages[index]
-        meant = [self._view(held) for held in self._pool.held.values() if stage.spec.name in held.meant_for]
-        return stage.view(self._now, tuple(meant))
+        found = self._stages[index]
+        return self.of(found) if isinstance(found, StageProgress) else tuple(map(self.of, found))
 
     def __iter__(self) -> Iterator[StageView]:
-        return iter(self._all)
+        return map(self.of, self._stages)
 
-    @cached_property
-    def _all(self) -> tuple[StageView, ...]:
-        meant: dict[str, list[AllocationView]] = {}
-        for held in self._pool.held.values():
-            item = self._view(held)
-            for name in held.stages:
-                meant.setdefault(name, []).append(item)
-        return tuple(stage.view(self._now, tuple(meant.get(stage.spec.name, ()))) for stage in self._stages)
+    def of(self, stage: StageProgress) -> StageView:
+        """One of them."""
+        if (made := self._made.get(stage.number)) is None:
+            meant = tuple(map(self._view, self._pool.meant_for(stage.spec.name)))
+            made = self._made[stage.number] = stage.view(self._now, meant)
+        return made
 
     def _view(self, held: Held) -> AllocationView:
-        return held.view(self._now, self._pool.throttles.get(held.request.array, 1))
+        if (made := self._allocations.get(held.key)) is None:
+            made = held.view(self._now, self._pool.throttles.get(held.request.array, 1))
+            self._allocations[held.key] = made
+        return made
+
+
+class Kept:
+    """What a strategy that decides by stage has decided about each, until that may have changed.
+
+    Parameters
+    ----------
+    strategy
+        It.
+    stages
+        The run's, by name.
+    """
+
+    def __init__(self, strategy: DecidesByStage, stages: Mapping[str, StageProgress]) -> None:
+        self._strategy, self._stages = strategy, stages
+        self._found: dict[int, list[StrategyDecision]] = {}
+        self._apart: set[str] = set()  # stages about which it does not decide by stage now
+        self._times: dict[str, float] = {}  # stage -> when it is to be asked about it again
+        self._heap: list[tuple[float, str]] = []
+
+    def decide(self, view: WorkflowView, changed: Iterable[str]) -> list[StrategyDecision]:
+        """What it decides now about all stages, when something of those `changed` has changed."""
+        due = dict.fromkeys(changed)
+        for name in list(due):
+            due.update(dict.fromkeys(self._stages[name].followers))
+        # A time at which to look again is never nearer than this, but what it waits for may be.
+        while self._heap and self._heap[0][0] <= view.now + SOONEST_S:
+            at, name = heapq.heappop(self._heap)
+            if self._times.get(name) == at:
+                due[name] = None
+        for name in due:
+            self._look(view.about(view[name]), self._stages[name])
+        if self._apart:
+            return list(self._strategy.decide(view))
+        found = [item for _, items in sorted(self._found.items()) for item in items]
+        if lost := [item for item in found if isinstance(item, Cancel) and item.displaced]:
+            found = [*lost]  # before other jobs are made to wait for those
+        return [*found, *(Wake(at) for at, _ in self._heap[:1])]
+
+    def _look(self, view: WorkflowView, stage: StageProgress) -> None:
+        name, by_stage = stage.spec.name, self._strategy.by_stage(view)
+        self._found.pop(stage.number, None)
+        self._times.pop(name, None)
+        (self._apart.discard if by_stage else self._apart.add)(name)
+        found = self._strategy.decide(view) if by_stage else ()
+        kept: list[StrategyDecision] = [item for item in found if not isinstance(item, Wake)]
+        if kept:
+            self._found[stage.number] = kept
+        if times := [item.at for item in found if isinstance(item, Wake)]:
+            self._times[name] = min(times)
+            heapq.heappush(self._heap, (min(times), name))
 
 
 class Plan(FoldedRun):
@@ -141,9 +193,18 @@ class Plan(FoldedRun):
         self._decisions: list[StrategyDecision] = []  # of the strategy, kept until something it looks at changes
         self._asked_at = -1  # how many changes there were when it was asked
         self._wake = math.inf  # when to ask it again although nothing changed
+        self._kept = Kept(strategy, self.stages) if isinstance(strategy, DecidesByStage) else None
+        self._changed: dict[str, None] = {}  # stages of which, or of whose allocations, something changed since
+        self._drains: list[tuple[float, str]] = []  # a heap: when allocations stop taking tasks
+        self._restless: dict[str, Held] = {}  # allocations that may have to end although nothing happens to them
+        self._roomy: dict[str, Held] = {}  # those with nodes that have cores left
+        self._after: dict[str, tuple[str, ...]] = {}  # jobs that wait for others -> for which
+        self._dependents: dict[str, int] = {}  # jobs that others wait for -> how many
+        self._unused: dict[str, Held] = {}  # those that have started and got no task yet
 
     def decide(self, now: float) -> list[Action]:
         """What should be done now."""
+        self._sort_out()
         if self._is_over:
             return [*self._conclude(), *self._let_go(now), *self._want(lambda: NOTHING), *self._teach()]
         # Jobs come in the round after widths are known, tasks in the one after it is settled which allocations stay.
@@ -155,18 +216,82 @@ class Plan(FoldedRun):
 
     def wake_at(self, now: float) -> float:
         """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""
-        released = [
-            held.released for held in self.pool.held.values() if held.released is not None and held.cancelled is None
-        ]
+        self._sort_out()
+        restless = self._restless.values()
+        released = [held.released for held in restless if held.released is not None and held.cancelled is None]
         again = [] if self.full is None else [self.full.again]
         times = [self._wake, *again, *(time + UNRESPONSIVE_S for time in released)]
         return min((time for time in times if time > now), default=math.inf)
 
+    @cached_property
+    def _extent(self) -> Extent:
+        return Extent.of((stage.spec for stage in self._order), self.site.charged)
+
+    def _sort_out(self) -> None:
+        """Look at the allocations of which, or of whose stages, something has changed: the others are as they were."""
+        for name in self.touched:
+            self.pool.moved |= {held.key: held for held in self.pool.meant_for(name)}
+        if self._kept is not None:
+            self._changed |= self.touched
+        self.touched.clear()
+        for held in list(self.pool.moved.values()):
+            self._count_dependents(held)
+        for key, held in self.pool.moved.items():
+            if self._kept is not None:
+                self._changed |= dict.fromkeys(held.stages)
+            if held.drains is not None:
+                heapq.heappush(self._drains, (held.drains, key))
+            there = key in self.pool.held
+            for found, belongs in (
+                (self._restless, there and not self._rests(held)),
+                (self._roomy, there and held.nodes and not 0 < held.cores_busy >= sum(held.nodes.values())),
+                (self._unused, there and held.started is not None and held.used is None),
+            ):
+                if belongs:
+                    found[key] = held
+                else:
+                    found.pop(key, None)
+        self.pool.moved.clear()
+
+    def _count_dependents(self, held: Held) -> None:
+        """Note which others a job waits for, as far as it is not about to end itself."""
+        after = held.after if held.key in self.pool.held and not held.ending else ()
+        before = self._after.pop(held.key, ())
+        for key in after:
+            self._dependents[key] = self._dependents.get(key, 0) + 1
+        for key in before:
+            self._dependents[key] -= 1
+            if not self._dependents[key]:
+                del self._dependents[key]
+                if (other := self.pool.held.get(key)) is not None:
+                    self._restless[key] = other
+        if after:
+            self._after[held.key] = after
+
+    def _rests(self, held: Held) -> bool:
+        """Whether an allocation need not end before something changes of it or of its stages."""
+        if held.lender or held.released is not None:
+            return False
+        if held.running:
+            return any(not self.stages[name].state.final for name, _ in held.running)
+        if held.cancelled is not None:
+            return True
+        if held.drains is not None and held.drains <= self.last:
+            return False
+        left = (stage for name in reversed(held.stages) if not (stage := self.stages[name]).state.final)
+        return any(not (held.nodes and held.useful and stage.unlaunched) for stage in left) or (
+            held.started is None and held.key in self._dependents
+        )
+
     def view(self, now: float) -> WorkflowView:
         """What the strategy sees, until the next event is folded."""
+        stages = StageViews(self._order, self.pool, now)
         return WorkflowView(
             now=now,
-            stages=StageViews(self._order, self.pool, now),
+            stages=stages,
+            find=lambda name: stages.of(self.stages[name]),
+            extent=self._extent,
+            charged=self.site.charged,
             regime=self.site.regime,
             dependencies=DependencyKind.AFTER_OK in self.site.dependencies,
             longest_s=math.inf if self.site.longest_s is None else self.site.longest_s,
@@ -177,7 +302,7 @@ class Plan(FoldedRun):
             cores_per_node=self.site.cores_per_node,
             fixed_s=(0.0, 0.0) if self.start is None else self.start.fixed_s,
             wide_first=self.site.wide_first,
-            idle_core_s=self.pool.idle_core_s + sum(held.idle_core_s(now) for held in self.pool.held.values()),
+            idle_core_s=self.pool.idle_core_s + sum(held.idle_core_s(now) for held in self._unused.values()),
         )
 
     def _teach(self) -> Iterator[Action]:
@@ -191,10 +316,18 @@ class Plan(FoldedRun):
     def _ask(self, now: float) -> Iterator[Action]:
         if self.changes != self._asked_at or now >= self._wake:
             self._asked_at = self.changes
-            self._decisions = list(self.strategy.decide(self.view(now)))
+            while self._drains and (self._drains[0][0] <= now or not self._is_drained_at(*self._drains[0])):
+                _, key = heapq.heappop(self._drains)
+                if (held := self.pool.held.get(key)) is not None:
+                    self._changed |= dict.fromkeys(held.stages)
+                    self._restless[key] = held
+            if self._kept is None:
+                self._decisions = list(self.strategy.decide(self.view(now)))
+            else:
+                self._decisions = self._kept.decide(self.view(now), self._changed)
+            self._changed.clear()
             wakes = [item.at for item in self._decisions if isinstance(item, Wake)]
-            drains = [held.drains for held in self.pool.held.values() if held.drains is not None and held.drains > now]
-            self._wake = min([*wakes, *drains], default=math.inf)
+            self._wake = min([*wakes, *(at for at, _ in self._drains[:1])], default=math.inf)
         number, admitted = self.asked, self._admitted(now)
         for decision in self._decisions:
             match decision:
@@ -213,6 +346,9 @@ class Plan(FoldedRun):
                     held = self.pool.held.get(decision.allocation)
                     if held is not None and held.handle and not held.running and not held.ending:
                         yield decision
+
+    def _is_drained_at(self, time: float, key: str) -> bool:
+        return (held := self.pool.held.get(key)) is not None and held.drains == time
 
     def _admitted(self, now: float) -> set[int]:
         """Which of the jobs that are asked for can be submitted now, as far as there is room for more.
@@ -235,7 +371,8 @@ class Plan(FoldedRun):
         An element of a job array that is about to be throttled otherwise ends only afterwards: before that, the room
         that it leaves might go to the wrong one.
         """
-        for held in self.pool.held.values():
+        looked_at = self.pool.held if self._is_over else self._restless
+        for held in sorted(looked_at.values(), key=_number):
             if held.released is not None:
                 if held.handle and held.cancelled is None and now >= held.released + UNRESPONSIVE_S:
                     yield Cancel(held.key, "it was released and did not end")
@@ -244,7 +381,8 @@ class Plan(FoldedRun):
                     yield Release(held.key, reason)
             elif held.handle and held.cancelled is None and (reason := self._why_end(held, now)):
                 if held.started is None:
-                    if self._is_over or not self._depended_on(held):
+                    # those that wait for it have their place in the queue through it
+                    if self._is_over or held.key not in self._dependents:
                         yield Cancel(held.key, reason)
                 elif held.request.array not in changing:
                     yield Release(held.key, reason)  # its supervisor, which may yet join, ends it with code 0
@@ -272,13 +410,9 @@ class Plan(FoldedRun):
             return ""
         if lease.recalled:
             return "its lender recalled it"
-        waiting = [(name, stage) for name, stage in self.stages.items() if stage.unlaunched]
-        takes_some = any(self._may_take(lease, name, stage, now) for name, stage in waiting)
+        waiting = [*self.launchable]
+        takes_some = any(self._may_take(lease, stage.spec.name, stage, now) for stage in waiting)
         return "it takes none of the tasks that wait" if lease.nodes and waiting and not takes_some else ""
-
-    def _depended_on(self, held: Held) -> bool:
-        """Whether cancelling a job would take others with it, which have their place in the queue through it."""
-        return any(held.key in other.after for other in self.pool.held.values() if not other.ending)
 
     def _is_spent(self, held: Held, now: float) -> bool:
         """Whether an idle allocation has too little time left for any task that its stages wait with.
@@ -296,13 +430,16 @@ class Plan(FoldedRun):
 
         Each allocation is used at most once, by its own stages first.
         """
-        free = [item for item in self.pool.held.values() if item.nodes and item.ends and not item.leaving(now)]
         used: set[str] = set()
         rooms: dict[Resources, list[Held]] = {}
 
+        def free(among: Iterable[Held]) -> list[Held]:
+            return sorted((item for item in among if item.nodes and item.ends and not item.leaving(now)), key=_number)
+
         def unused(task: Resources) -> list[Held]:
-            there = rooms[task] if task in rooms else [item for item in free if item.room(task, 0.0)]
-            rooms[task] = [item for item in there if item.key not in used]
+            if task not in rooms:
+                rooms[task] = [item for item in free(self._roomy.values()) if item.room(task, 0.0)]
+            rooms[task] = [item for item in rooms[task] if item.key not in used]
             return rooms[task]
 
         launches: list[Action] = [
@@ -313,7 +450,7 @@ class Plan(FoldedRun):
         if not launches:
             for stage in self.launchable.begun():
                 if stage.ahead:
-                    there = [item for item in free if item.key not in used]
+                    there = [item for item in free(self.pool.held.values()) if item.key not in used]
                     launches += self._fill(stage, there, used, now, ahead=stage.ahead)
         return launches
 
@@ -353,8 +490,7 @@ class Plan(FoldedRun):
         Rounded down to a power of two, so that it changes seldom and nothing is borrowed in vain. Tasks that span nodes
         count only when there are no others: they need an allocation of their own.
         """
-        waiting = [stage for stage in self.stages.values() if stage.unlaunched]
-        if not waiting:
+        if not (waiting := sorted(self.launchable, key=_number)):
             return NOTHING
         task = min((stage.spec.task for stage in waiting), key=lambda task: (task.unit is not None, task.nodes or 1))
         leases = [held for held in self.pool.held.values() if held.lender and not held.ending]
@@ -378,9 +514,13 @@ class Plan(FoldedRun):
             yield Finish(RunState.FAILED, message, failed[0])
 
 
+def _number(item: Held | StageProgress) -> int:
+    return item.number
+
+
 def _arrays(actions: Iterable[Action], pool: Pool, now: float) -> set[str]:
     """Job arrays that are about to be changed, or are being changed, unless the batch system does not answer."""
     keys = {action.allocation for action in actions if isinstance(action, Amend)}
-    held = [item for item in pool.held.values() if item.request.array]
+    held = [item for item in pool.held.values() if item.request.array] if pool.throttles else []
     being = (item for item in held if item.amending and now < item.amending.at + UNRESPONSIVE_S)
     return {item.request.array for item in (*being, *(item for item in held if item.key in keys))}

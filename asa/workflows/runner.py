@@ -233,14 +233,12 @@ class Runner:
 
     def _abandon(self) -> None:
         """Cancel what is left of a run that cannot be resumed, as far as that goes."""
+        self.watch.withdraw()
         for item in list(self.plan.pool.held.values()):
             try:
-                if item.handle is not None and not item.lender:
-                    self.watch.cancel(item.handle)
-                if item.key in self._joined:
-                    self.executor.release(item.key)
+                self._release(item.key)
             except (AsaError, OSError) as error:
-                _log.warning("job %s could not be cancelled: %s", item.key, error)
+                _log.warning("job %s could not be released: %s", item.key, error)
         if isinstance(self.clock, SystemClock):
             until = self.clock.now() + _ABANDON_S
             while self.watch.busy and self.clock.now() < until:

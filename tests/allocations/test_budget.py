@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asa.allocations.budget import QUERY, SUBMIT, Bucket, CallLimits, SharedBudget
+from asa.allocations.budget import QUERY, SUBMIT, Bucket, CallLimits, SharedBudget, in_turn
 from asa.allocations.watch import JobWatch
 from asa.core.clock import ManualClock
 from asa.core.errors import InvalidInput
@@ -152,9 +153,7 @@ def test_what_a_backend_asks_besides_is_counted(tmp_path: Path) -> None:
 
     clock, calls = ManualClock(), dict[str, list[float]]()
     curious, events = Curious(clock, calls), list[Event]()
-    watch = JobWatch(
-        curious, clock, events.extend, looks=True, budget=SharedBudget(tmp_path / "budget", CallLimits())
-    )
+    watch = JobWatch(curious, clock, events.extend, looks=True, budget=SharedBudget(tmp_path / "budget", CallLimits()))
     watch.submit([JobRequest("a", Resources(1), 3600.0, ("3000",))])
     for second in range(600):
         watch.step()
@@ -230,3 +229,29 @@ def test_it_is_read_from_the_environment(text: str, limits: CallLimits | None) -
 def test_what_cannot_be_meant_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="ASA_SCHEDULER_BUDGET"):
         CallLimits.of({"ASA_SCHEDULER_BUDGET": text})
+
+
+@pytest.mark.parametrize("place", ["one file", "nowhere"])
+def test_runs_that_begin_at_once_ask_one_after_the_other(tmp_path: Path, place: str) -> None:
+    asking, most = threading.Semaphore(1), list[bool]()
+    path = tmp_path / "lock" if place == "one file" else tmp_path / "absent" / "lock"
+
+    def begin() -> None:
+        with in_turn(path):
+            alone = asking.acquire(blocking=False)
+            most.append(alone)
+            time.sleep(0.05)
+            if alone:
+                asking.release()
+
+    runs = [threading.Thread(target=begin) for _ in range(4)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert len(most) == 4 and all(most) == (place == "one file")
+
+
+def test_no_run_waits_for_ever_for_another_that_begins(tmp_path: Path) -> None:
+    with in_turn(tmp_path / "lock"), in_turn(tmp_path / "lock", 0.05):
+        pass

@@ -231,6 +231,30 @@ def test_a_cancellation_without_an_answer_is_tried_again(desk: Desk) -> None:
     assert [event.state for event in desk.of(JobEnded)] == [JobState.CANCELLED]
 
 
+@pytest.mark.parametrize("moment", ["queued", "being submitted", "without an answer", "not yet submitted"])
+def test_a_withdrawn_watch_leaves_no_job_behind(desk: Desk, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    submit = desk.batch.submit
+
+    def submit_meanwhile(requests: Sequence[JobRequest]) -> object:
+        taken = submit(requests)
+        desk.watch.withdraw()
+        return taken
+
+    if moment == "being submitted":
+        monkeypatch.setattr(desk.batch, "submit", submit_meanwhile)
+    elif moment == "without an answer":
+        desk.batch.break_next("submit", AWAY, after=True)
+    desk.watch.submit([request("a")])
+    if moment != "not yet submitted":
+        desk.watch.step()
+    if moment != "being submitted":
+        desk.watch.withdraw()
+    desk.until(60.0)
+    jobs = [(item.token, status.state) for item, status in desk.batch.jobs()]
+    assert jobs == ([] if moment == "not yet submitted" else [("a", JobState.CANCELLED)])
+    assert not desk.watch.busy
+
+
 def test_a_job_that_vanished_is_lost(desk: Desk) -> None:
     desk.watch.submit([request("a")])
     desk.until(12.0)

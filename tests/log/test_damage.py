@@ -218,26 +218,42 @@ def test_a_flipped_bit_of_a_result_file_is_named_and_the_task_runs_again(runs: R
                 right_or_named(lambda: open_run(runs.finished, state=runs.state).result() == VALUE, names)
 
 
-@pytest.mark.parametrize("damage", ["file", "gone", "row"])
+def damage_square(folder: Path) -> None:
+    with opened(folder / "events.db") as connection:
+        sql = "UPDATE results SET data = x'80054b022e' WHERE stage = 'square' AND task = 3"
+        assert connection.execute(sql).rowcount == 1
+
+
+def test_what_nothing_needs_any_more_does_not_run_again(runs: Runs) -> None:
+    """The stage that needed it is done."""
+    folder = runs.folder(runs.finished)
+    with as_before(folder), as_before(folder / "values"):
+        damage_square(folder)
+        again = resume(runs.finished, state=runs.state)
+        assert again.result(60) == VALUE
+        again.wait()
+        assert not [event for _, event in again.events() if isinstance(event, ResultsLost)]
+
+
+@pytest.mark.parametrize("damage", ["file", "gone", "both"])
 def test_what_is_damaged_runs_again(runs: Runs, tmp_path: Path, damage: str) -> None:
     name, state = runs.finished, runs.state
     folder = runs.folder(name)
     with as_before(folder), as_before(folder / "values"):
         (file,) = (folder / "values").glob("long-*.pkl")
-        if damage == "row":
-            with opened(folder / "events.db") as connection:
-                sql = "UPDATE results SET data = x'80054b022e' WHERE stage = 'square' AND task = 3"
-                assert connection.execute(sql).rowcount == 1
-        elif damage == "gone":
-            file.unlink()
-        else:
+        if damage == "both":
+            damage_square(folder)
+        if damage == "file":
             flip(file, 1000, 4)
+        else:
+            file.unlink()
         again = resume(name, state=state)
         assert again.result(60) == VALUE
         again.wait()
         lost = [event for _, event in again.events() if isinstance(event, ResultsLost)]
-        assert [event.tasks for event in lost] == [(("square", 3),) if damage == "row" else (("long", 0),)]
-        assert ("task 3 of stage 'square'" if damage == "row" else file.name) in lost[0].reason
+        both = damage == "both"
+        assert [event.tasks for event in lost] == [(*[("square", 3)] * both, ("long", 0))]
+        assert ("task 3 of stage 'square'" if both else file.name) in lost[0].reason
         assert open_run(name, state=state).result() == VALUE
         assert folded(folder).illegal == []
 

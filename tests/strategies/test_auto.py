@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.decision import Ask, Predict
-from asa.core.job import QueueRegime
+from asa.core.job import Capabilities, QueueRegime
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.auto import DEARER, Auto, Gain, contracted, mergers, shared, stretches
@@ -47,6 +47,15 @@ def test_a_short_narrow_stage_joins_a_wide_one_but_a_long_one_does_not() -> None
     """It is charged 11 idle cores for its time, and saves one core for two seconds."""
     assert merged(*chain((12, 9.0), (1, 0.1))) == ["ab"]
     assert merged(*chain((12, 9.0), (1, 1.0))) == []
+
+
+def test_where_jobs_get_whole_nodes_a_narrow_stage_costs_one_by_itself() -> None:
+    two = chain((8, 9.0), (1, 1.0))
+    site = Capabilities("here", cores_per_node=8, whole_nodes=True)
+    assert merged(*two, cores_per_node=8, fixed_s=(0.5, 0.5)) == []
+    assert merged(*two, cores_per_node=8, fixed_s=(0.5, 0.5), charged=site.charged) == ["ab"]
+    (_, gain), *_ = mergers(view(*two, fixed_s=(0.5, 0.5), cores_per_node=8, charged=site.charged))
+    assert (gain.together, gain.apart) == (8 * 10.5, 8 * 11.0)
 
 
 def test_all_at_once_may_pay_where_no_two_do() -> None:

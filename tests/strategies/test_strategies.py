@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asa.core.decision import Ask, Cancel, Predict, Wake
 from asa.core.errors import InvalidInput, UnknownName
-from asa.core.job import QueueRegime, Resources
+from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.registry import STRATEGIES
 from asa.core.stage import StageState
 from asa.core.view import StageView, WorkflowView
@@ -409,6 +409,16 @@ def test_requests_and_waiting_idling_or_lost_allocations_count() -> None:
     lost = view(*two().stages, idle_core_s=10_000.0)
     assert afford([requested()], lost, 300.0, 0.19) == []
     assert afford([requested()], lost, 300.0, 0.21) == [requested()]
+
+
+def test_cores_count_as_they_are_charged() -> None:
+    """Of two stages the narrow one is charged a whole node, too."""
+    wide, narrow = stage("a", cores=100, state=StageState.RUNNING), stage("b", "a", cores=1)
+    early = Ask(("b",), Resources(1), 600.0)
+    site = Capabilities("here", cores_per_node=100, whole_nodes=True)
+    assert afford([early], view(wide, narrow), 300.0, 0.24) == [early]
+    assert afford([early], view(wide, narrow, charged=site.charged), 300.0, 0.24) == []
+    assert afford([early], view(wide, narrow, charged=site.charged), 300.0, 0.26) == [early]
 
 
 def test_the_poll_interval_counts_as_idle_time() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from asa.core.backfill import Profile, planned
 from asa.core.clock import ManualClock
 from asa.core.context import Context
 from asa.core.event import Believed, Event
@@ -19,8 +19,8 @@ from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatu
 from asa.core.registry import ESTIMATORS as KNOWN
 from asa.core.run import FoldedRun, Held, Pool, StageProgress
 from asa.core.stage import StageSpec, StageState
-from asa.core.view import QueueView, RunningJob
-from asa.workflows.learned import FIXED_S, Contexts, LearnedWaits, estimator_of, fixed_times, weights
+from asa.core.view import QueuedJob, QueueView, RunningJob
+from asa.workflows.learned import FIXED_S, PLANNED_MOST, Contexts, LearnedWaits, estimator_of, fixed_times, weights
 
 SITE = Capabilities(site="s", partition="core", regime=QueueRegime.FIFO)
 SIZE, HOUR = Resources(4), 3600.0
@@ -258,19 +258,22 @@ class Looks:
         return self.view
 
 
-def test_the_planned_wait_is_computed_once_a_look_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, float]] = []
+def test_the_planned_wait_is_computed_once_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a real queue in plain Python: the driver does not wait until the laboratory's functions are compiled."""
+    looked: list[float] = []
 
-    def planned_s(_queue: QueueView, cores: int, walltime_s: float) -> float:
-        asked.append((cores, walltime_s))
-        return 300.0 if cores <= 4 else math.inf
+    def plan(queue: QueueView) -> Profile:
+        looked.append(queue.now)
+        return planned(queue)
 
-    monkeypatch.setattr("asa.lab.forecast.futures.planned_s", planned_s)
+    monkeypatch.setattr("asa.workflows.learned.planned", plan)
+    monkeypatch.setattr("asa.lab.forecast.futures.planned_s", lambda *_: pytest.fail("it is compiled"))
     looks: Any = Looks()
     contexts = Contexts(Pool(), looks)
     for cores in (2, 4, 5, 2, 4, 5):
         assert contexts.of(Resources(cores), 60.0, 0.0).planned_s == (300.0 if cores <= 4 else None)
-    assert asked == [(2, 60.0), (4, 60.0), (5, 60.0)]
     looks.view = replace(looks.view, now=30.0)
-    contexts.of(Resources(2), 60.0, 30.0)
-    assert asked[3:] == [(2, 60.0)]
+    assert contexts.of(Resources(2), 60.0, 30.0).planned_s == 270.0
+    assert looked == [0.0, 30.0]
+    looks.view = replace(looks.view, queue=(QueuedJob("b", Resources(1), 60.0, 0.0),) * (PLANNED_MOST + 1))
+    assert contexts.of(Resources(2), 60.0, 30.0).planned_s is None and looked == [0.0, 30.0]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ import asa
 from asa.core.errors import BackendError
 from asa.core.event import (
     DriverStarted,
+    Event,
     JobEnded,
     Learned,
     Leased,
@@ -37,7 +39,9 @@ from asa.core.event import (
 from asa.core.event import RunState as State
 from asa.core.job import JobState, QueueRegime
 from asa.core.task import Task
-from tests.workflows.world import LONG_S, Crash, Terms, World, picture
+from asa.workflows.plan import Action, Plan, Submit
+from tests.workflows import world
+from tests.workflows.world import LONG_S, CountingPlan, Crash, Terms, World, picture
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +64,7 @@ STRATEGIES = [
     "stagger:patience=2,max_overhead=50%",
     "auto:grace_s=30",
 ]
+EXAMPLES = 1000 if settings.get_current_profile_name() == "long" else 30
 AWAY = BackendError("the controller does not answer", transient=True)
 
 
@@ -104,9 +109,9 @@ class Case:
 
 
 @st.composite
-def steps(draw: st.DrawFn) -> tuple[Step, ...]:
+def steps(draw: st.DrawFn, most: int = 5) -> tuple[Step, ...]:
     found: list[Step] = []
-    for number in range(draw(st.integers(1, 5))):
+    for number in range(draw(st.integers(1, most))):
         before = st.lists(st.integers(0, number - 1), max_size=3, unique=True) if number else st.just([])
         cores = draw(st.sampled_from([1, 2, 4]))
         found.append(
@@ -162,6 +167,23 @@ LENT = st.builds(
     faults=st.lists(FAULTS, max_size=1).map(tuple),
     waits=st.lists(st.floats(40.0, 300.0), min_size=1, max_size=4).map(tuple),
 )
+
+
+BY_STAGE = [
+    "per-stage",
+    "asa:dependency=upfront",
+    "asa:dependency=none,grace_s=20",
+    "asa-naive:grace_s=30",
+    "hold:technique=aged-afterok,grace_s=20",
+    "hold:technique=parked,grace_s=20",
+]
+CHANGING = st.builds(
+    replace,
+    CASES,
+    steps=steps(10),
+    strategy=st.sampled_from(BY_STAGE) | st.sampled_from(STRATEGIES),
+    predicted_wait_s=st.floats(20.0, 60.0),  # stages of 60 s may be done before: their jobs are asked for meanwhile
+) | st.builds(replace, LENT, steps=steps(10))
 
 
 def build(found: Sequence[Step]) -> Any:
@@ -335,6 +357,64 @@ def test_any_run_ends_with_the_result(case: Case, moment: float, after: bool) ->
 @given(case=LENT, moment=st.floats(0.0, 1.0), after=st.booleans())
 def test_any_run_that_borrows_ends_with_the_result(case: Case, moment: float, after: bool) -> None:
     check_whole_and_torn(case, moment, after)
+
+
+class Plain(Plan):
+    """Looks at everything each time, and asks its strategy about all stages."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._kept = None
+
+    def _sort_out(self) -> None:
+        held = self.pool.held
+        self._restless, self._roomy = dict(held), dict(held)
+        self._unused = {key: item for key, item in held.items() if item.used is None}
+        behind = [key for item in held.values() if not item.ending for key in item.after]
+        self._dependents = dict(Counter(behind))
+        self._drains = sorted((item.drains, key) for key, item in held.items() if item.drains is not None)
+
+
+class Compared(CountingPlan):
+    """Decides what the plain one does."""
+
+    looked_at = 0
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.plain = Plain(*args, **options)
+
+    def on(self, event: Event) -> None:
+        super().on(event)
+        self.plain.on(event)
+
+    def decide(self, now: float) -> list[Action]:
+        found, expected = super().decide(now), self.plain.decide(now)
+        assert Counter(map(_content, found)) == Counter(map(_content, expected))
+        Compared.looked_at += len(found)
+        return found
+
+    def wake_at(self, now: float) -> float:
+        return min(super().wake_at(now), self.plain.wake_at(now))
+
+
+def _content(action: Action) -> str:
+    """An action without the number of its job: of several that are asked for at once the order may differ."""
+    return repr(action.ask if isinstance(action, Submit) else action)
+
+
+@settings(deadline=None, derandomize=settings.get_current_profile_name() != "long", max_examples=EXAMPLES)
+@pytest.mark.timeout(400)
+@given(case=CHANGING, moment=st.floats(0.0, 1.0))
+def test_what_has_not_changed_need_not_be_looked_at(case: Case, moment: float) -> None:
+    """A plan that looks at what has changed decides at any time what one decides that looks at everything."""
+    with tempfile.TemporaryDirectory() as name, patch.object(world, "CountingPlan", Compared):
+        Compared.looked_at = 0
+        made = make_world(case, Path(name))
+        with contextlib.suppress(Crash):
+            made.drive(int(moment * 200))
+        made.drive()
+        assert Compared.looked_at
 
 
 def test_the_check_of_room_notices(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asa.core.backfill import Profile
+from asa.core.backfill import planned
 from asa.core.context import Context
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import Resources
@@ -159,14 +159,7 @@ def test_the_plan_is_that_of_a_profile_with_everybody_in_front(
     engine = machine(made)
     engine.dispatch(Easy().native, until=until)
     view = engine.view().plain()
-    seen = visible(view)
-    ends = (view.now + seen.left_s).tolist()
-    profile = Profile(
-        view.capacity, view.now, [(job.resources, end) for job, end in zip(view.running, ends, strict=True)]
-    )
-    for job in view.queue:
-        profile.reserve(job.resources, profile.earliest(job.resources, job.walltime_s), job.walltime_s)
-    assert planned_s(view, cores, float(walltime)) == profile.earliest(Resources(cores), walltime) - view.now
+    assert planned_s(view, cores, float(walltime)) == planned(view).earliest(Resources(cores), walltime) - view.now
     assert planned_s(engine.view(), cores, float(walltime)) == planned_s(view, cores, float(walltime))
 
 
