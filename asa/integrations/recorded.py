@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from asa.core.errors import InvalidInput
-from asa.core.event import Event, RunStarted
+from asa.core.event import Event, RunStarted, TasksDone
 from asa.core.run import FoldedRun, TaskOutcome
 from asa.core.stage import StageSpec
 from asa.metrics.attempts import attempts_of
@@ -73,7 +73,7 @@ class RecordedRun:
         return [known[index] for index in sorted(known)]
 
 
-def recorded(events: Iterable[Event]) -> RecordedRun:
+def recorded(events: Iterable[Event | TasksDone]) -> RecordedRun:
     """A run from its events, in the order of the log.
 
     Raises

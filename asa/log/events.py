@@ -7,22 +7,24 @@ import sqlite3
 from binascii import crc32
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Self
 
 from asa.core.errors import StateError
-from asa.core.event import Event, ResultsLost, StageExpanded, TaskResult, decode, encode
+from asa.core.event import Event, ResultsLost, StageExpanded, TaskDone, TaskResult, TasksDone, decode, encode, packed
 from asa.core.task import Value
 from asa.log.database import Database
 from asa.log.values import check_file
 
-_VERSION = 2
-"""Of the tables; 1 had no checksums."""
+_VERSION = 3
+"""Of the tables; 1 had no checksums, 2 a row for each event."""
 _SCHEMA = (
     "CREATE TABLE events (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, fields TEXT NOT NULL, crc INTEGER NOT NULL)",
     "CREATE TABLE results (stage TEXT NOT NULL, task INTEGER NOT NULL, data BLOB, path TEXT, crc INTEGER NOT NULL,"
     " UNIQUE (stage, task))",
 )
+_PACKED_SINCE = 3
 _PAGE = 1000
 _GAP_MOST = 5000
 """Events in a row that may be missing before no more is looked for."""
@@ -33,7 +35,9 @@ class EventLog:
     """The truth about a run: replaying it gives the run's state again.
 
     Every event and every result has a checksum: what is damaged raises an error that names it, and is never taken for
-    something else. Logs of version 1, without, can be read and appended to as they are.
+    something else. Logs of versions 1, without, and 2 can be read and appended to as they are.
+
+    Tasks that returned together are one row, a `TasksDone`, which has the number of the last of its events.
 
     May be used from any thread. One process appends at a time (the run's driver lock sees to that), any number read.
 
@@ -49,7 +53,7 @@ class EventLog:
     """
 
     def __init__(self, path: Path, *, results: bool = True) -> None:
-        self._database, self._results = Database(path, _SCHEMA, _VERSION, reads=(1,)), results
+        self._database, self._results = Database(path, _SCHEMA, _VERSION, reads=(1, 2)), results
         self._checked = self._database.version != 1
         self._crc = "crc" if self._checked else "NULL"
 
@@ -64,7 +68,8 @@ class EventLog:
             When they cannot be written (full disk, read-only directory), and the log is as it was before; when the
             log was deleted.
         """
-        rows = [(kind, _to_text(fields)) for kind, fields in map(encode, events)]
+        items = packed(events) if self._database.version >= _PACKED_SINCE else events
+        rows = [(_count(item), kind, _to_text(fields)) for item in items for kind, fields in [encode(item)]]
         results = [result for event in events if self._results and (result := event.result) is not None]
         lost = [task for event in events if isinstance(event, ResultsLost) for task in event.tasks]
         with self._database.transaction() as connection:
@@ -72,13 +77,14 @@ class EventLog:
                 connection.executemany("DELETE FROM results WHERE stage = ? AND task = ?", lost)
             if self._checked:
                 ((last,),) = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchall()
-                numbered = enumerate(rows, last + 1)
+                numbers = accumulate((count for count, _, _ in rows), initial=last)
+                numbered = zip(islice(numbers, 1, None), rows, strict=True)
                 connection.executemany(
                     "INSERT INTO events VALUES (?, ?, ?, ?)",
-                    [(seq, kind, fields, _event_crc(seq, kind, fields)) for seq, (kind, fields) in numbered],
+                    [(seq, kind, fields, _event_crc(seq, kind, fields)) for seq, (_, kind, fields) in numbered],
                 )
             else:
-                connection.executemany("INSERT INTO events (kind, fields) VALUES (?, ?)", rows)
+                connection.executemany("INSERT INTO events (kind, fields) VALUES (?, ?)", [row[1:] for row in rows])
             self._store(connection, results)
 
     def store(self, results: Iterable[TaskResult]) -> None:
@@ -99,15 +105,26 @@ class EventLog:
         StateError
             When an event is damaged or missing, or of a kind that this version of ASA does not know.
         """
-        return self._read(after, _PAGE)
+        for number, item in self._read(after, _PAGE):
+            if isinstance(item, TasksDone):
+                first = number - len(item) + 1
+                yield from (each for each in enumerate(item.events(), first) if each[0] > after)
+            else:
+                yield number, item
 
-    def _read(self, after: int, most: int) -> Iterator[tuple[int, Event]]:
+    def packed(self) -> Iterator[Event | TasksDone]:
+        """All events, those of tasks that returned together as one; raises what `read` raises."""
+        return (item for _, item in self._read(0, _PAGE))
+
+    def _read(self, after: int, most: int) -> Iterator[tuple[int, Event | TasksDone]]:
+        """Rows with events above `after`, by the number of their last one."""
         sql = f"SELECT seq, kind, fields, {self._crc} FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
         while page := self._database.rows(sql, after, most):
             for number, kind, fields, crc in page:
-                if self._checked and number != after + 1:
+                item = self._decode(number, kind, fields, crc)
+                if self._checked and number - _count(item) > after:
                     raise self._damage(f"event {after + 1} is missing")
-                yield number, self._decode(number, kind, fields, crc)
+                yield number, item
                 after = number
 
     def readable(self) -> tuple[list[tuple[int, Event]], list[str]]:
@@ -117,8 +134,9 @@ class EventLog:
         after, left, most = 0, _GAP_MOST, _PAGE
         while left:
             try:
-                for number, event in self._read(after, most):
-                    found.append((number, event))
+                for number, item in self._read(after, most):
+                    events = item.events() if isinstance(item, TasksDone) else [item]
+                    found += enumerate(events, number - _count(item) + 1)
                     after, left = number, _GAP_MOST
                 break
             except StateError as error:
@@ -145,13 +163,16 @@ class EventLog:
             When that, or an event after it, is damaged or of an unknown kind.
         """
         names = [kind.__name__ for kind in kinds]
+        if TaskDone in kinds:
+            names.append(TasksDone.__name__)
         if self._checked:  # what is of no known kind is damaged, and may be one of these
-            which, names = "NOT IN", [name for name in Event.kinds if name not in names]
+            which, names = "NOT IN", [name for name in (*Event.kinds, TasksDone.__name__) if name not in names]
         else:
             which = "IN"
         sql = f"SELECT seq, kind, fields, {self._crc} FROM events WHERE kind {which} ({', '.join('?' * len(names))})"
         rows = self._database.rows(f"{sql} ORDER BY seq DESC LIMIT 1", *names)
-        return self._decode(*rows[0]) if rows else None
+        found = self._decode(*rows[0]) if rows else None
+        return [*found.events()][-1] if isinstance(found, TasksDone) else found
 
     def value(self, stage: str, index: int) -> Value:
         """What a task returned.
@@ -268,7 +289,7 @@ class EventLog:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _decode(self, number: int, kind: str, fields: str, crc: int | None) -> Event:
+    def _decode(self, number: int, kind: str, fields: str, crc: int | None) -> Event | TasksDone:
         if self._checked and _event_crc(number, kind, fields) != crc:
             raise self._damage(f"event {number} is damaged: its checksum does not match it")
         try:
@@ -282,6 +303,10 @@ class EventLog:
 
     def _damage(self, what: str) -> StateError:
         return StateError(f"{self._database.path}: {what}. `asa doctor --runs` saves what can be read")
+
+
+def _count(item: Event | TasksDone) -> int:
+    return len(item) if isinstance(item, TasksDone) else 1
 
 
 def _event_crc(number: object, kind: object, fields: object) -> int:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from asa.core.event import Event
+from asa.core.event import Event, TasksDone
 from asa.metrics.workflow import summarise
 from asa.report.outputs import PICTURES, check_matplotlib, check_output
 
@@ -18,7 +18,7 @@ def check_report(path: str | Path) -> None:
         check_matplotlib()
 
 
-def write_report(events: Iterable[Event], path: str | Path, *, driven: bool = True) -> None:
+def write_report(events: Iterable[Event | TasksDone], path: str | Path, *, driven: bool = True) -> None:
     """Write a report of a run.
 
     Parameters

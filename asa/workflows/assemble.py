@@ -387,8 +387,12 @@ def _spec(value: Any) -> str:
 
 def _replay(plan: Decider, log: EventLog, *, virtual: bool) -> None:
     """Fold what earlier drivers logged."""
-    for _, event in log.read():
-        plan.on(event)
+    if isinstance(plan, FoldedRun):
+        for event in log.packed():
+            plan.on(event)
+    else:
+        for _, event in log.read():
+            plan.on(event)
     if virtual and isinstance(plan, FoldedRun) and plan.outcome is not RunState.SUCCEEDED:
         raise InvalidInput(
             f"run {plan.run} was in virtual time, and its queue ended with its driver: it cannot be resumed. Run the "

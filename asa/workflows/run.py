@@ -134,7 +134,7 @@ class Run:
         if self.decided.is_set():
             self.wait(patience)
         driven = self.directory.is_driven()
-        return summarise((event for _, event in self._log.read()), driven=driven)
+        return summarise(self._log.packed(), driven=driven)
 
     def explain(self) -> str:
         """Why every stage that is not running is not running, in plain words."""
@@ -154,7 +154,7 @@ class Run:
         if self.decided.is_set():
             self.wait()
         driven = self.directory.is_driven()
-        write_report([event for _, event in self._log.read()], Path(path), driven=driven)
+        write_report(self._log.packed(), Path(path), driven=driven)
         return Path(path)
 
     def __repr__(self) -> str:
