@@ -126,7 +126,7 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
     if not quiet:
         print(f"run {run.name}", file=sys.stderr)
     try:
-        finish(run, None if quiet else _follow)
+        finish(run, None if quiet or run.decided.is_set() else _follow)
     except KeyboardInterrupt:
         try:
             run.result()
@@ -174,7 +174,7 @@ def _follow(run: WorkflowRun) -> None:
     from asa.report.progress import ProgressDisplay, follow
 
     with ProgressDisplay() as display:
-        follow(run.events, display, SystemClock(), run.decided, now=run.now)
+        follow(run.packed, display, SystemClock(), run.decided, now=run.now)
 
 
 class ResumeCommand:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from binascii import crc32
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 
@@ -112,9 +113,10 @@ class EventLog:
             else:
                 yield number, item
 
-    def packed(self) -> Iterator[Event | TasksDone]:
-        """All events, those of tasks that returned together as one; raises what `read` raises."""
-        return (item for _, item in self._read(0, _PAGE))
+    def packed(self, after: int = 0) -> Iterator[tuple[int, Event | TasksDone]]:
+        """As `read`, from after a number that this has returned; tasks that returned together are one, with the number
+        of the last."""
+        return self._read(after, _PAGE)
 
     def _read(self, after: int, most: int) -> Iterator[tuple[int, Event | TasksDone]]:
         """Rows with events above `after`, by the number of their last one."""
@@ -209,11 +211,12 @@ class EventLog:
         StateError
             When one of them is damaged, or one before the last is missing.
         """
-        found = self._values("", stage)
-        for index in range(len(found)):
-            if index not in found:
-                raise self._damage(f"the result of task {index} of stage {stage!r} is missing")
-        return [found[index] for index in range(len(found))]
+        found: list[Value] = []
+        for row in sorted(self._rows("", stage), key=itemgetter(0)):
+            if row[0] != len(found):
+                raise self._damage(f"the result of task {len(found)} of stage {stage!r} is missing")
+            found.append(self._whole(stage, *row))
+        return found
 
     def width(self, stage: str) -> int | None:
         """How many tasks a stage has, where that was not known from the start."""
@@ -221,19 +224,26 @@ class EventLog:
         expanded = (self._decode(*row) for row in self._database.rows(sql, StageExpanded.__name__))
         return next((each.width for each in expanded if isinstance(each, StageExpanded) and each.stage == stage), None)
 
-    def lost(self, stage: str, done: Sequence[int]) -> dict[int, str]:
-        """Of these tasks of a stage, which are done, those whose result is damaged or missing, and why."""
-        found = dict(self._verified(stage))
-        missing = f"{self._database.path}: the result of stage {stage!r} is missing"
-        return {index: why for index in done if (why := found.get(index, missing))}
+    def lost(self, done: Mapping[str, Collection[int]]) -> dict[tuple[str, int], str]:
+        """Of these tasks, which are done, by stage, those whose result is damaged or missing, and why."""
+        left = {stage: set(tasks) for stage, tasks in done.items()}
+        found: dict[tuple[str, int], str] = {}
+        for stage, index, why in self._verified():
+            if index in left.get(stage, ()):
+                left[stage].remove(index)
+                if why:
+                    found[stage, index] = why
+        for stage, missing in left.items():
+            why = f"{self._database.path}: the result of stage {stage!r} is missing"
+            found |= {(stage, index): why for index in sorted(missing)}
+        return found
 
     def results(self) -> list[TaskResult]:
         """What tasks returned, as far as it is whole."""
         found: list[TaskResult] = []
         with suppress(StateError):
-            for (stage,) in self._database.rows("SELECT DISTINCT stage FROM results"):
-                whole = [index for index, why in self._verified(stage) if not why]
-                for index in whole:
+            for stage, index, why in self._verified():
+                if not why:
                     value = self.value(stage, index)
                     stored = (None, value) if isinstance(value, str) else (value, None)
                     found.append(TaskResult(stage, index, *stored))
@@ -243,27 +253,28 @@ class EventLog:
         """What is wrong with the log and its results, in lines; empty when it is whole."""
         found = self._database.problems() + self.readable()[1]
         try:
-            for (stage,) in self._database.rows("SELECT DISTINCT stage FROM results"):
-                found += [why for _, why in self._verified(stage) if why]
+            found += [why for _, _, why in self._verified() if why]
         except StateError as error:
             found.append(str(error))
         return list(dict.fromkeys(found))
 
-    def _verified(self, stage: str) -> Iterator[tuple[int, str]]:
-        """The tasks of a stage that have returned; what is wrong with what they did, or ""."""
+    def _verified(self) -> Iterator[tuple[str, int, str]]:
+        """The tasks that have returned, as (stage, index); what is wrong with what they did, or "". All rows are read,
+        in no order: a damaged index may hide some of them."""
         after = -1
-        while rows := self._rows("AND task > ? ORDER BY task LIMIT ?", stage, after, _PAGE):
-            for index, data, path, crc in rows:
-                if not isinstance(index, int) or index <= after:  # a damaged index may lead in circles
+        sql = f"SELECT rowid, stage, task, data, path, {self._crc} FROM results WHERE rowid > ? ORDER BY rowid LIMIT ?"
+        while rows := self._database.rows(sql, after, _PAGE):
+            for row, stage, index, data, path, crc in rows:
+                if row <= after:  # damage may lead in circles
                     return
-                after = index
+                after, why = row, ""
                 try:
                     value = self._whole(stage, index, data, path, crc)
                     if isinstance(value, str) and self._checked:
                         check_file(value)
-                    yield index, ""
                 except StateError as error:
-                    yield index, str(error)
+                    why = str(error)
+                yield stage, index, why
 
     def _values(self, which: str, stage: str, *parameters: int) -> dict[int, Value]:
         rows = self._rows(which, stage, *parameters)
@@ -274,10 +285,9 @@ class EventLog:
         return self._database.rows(sql, stage, *parameters)
 
     def _whole(self, stage: str, index: int, data: bytes | None, path: str | None, crc: int | None) -> Value:
-        if self._checked and _result_crc(stage, index, data, path) != crc:
-            raise self._damage(f"the result of task {index} of stage {stage!r} is damaged")
         value = path if data is None else data
-        assert value is not None, "a result is one of both"
+        if value is None or (self._checked and _result_crc(stage, index, data, path) != crc):
+            raise self._damage(f"the result of task {index} of stage {stage!r} is damaged")
         return value
 
     def close(self) -> None:

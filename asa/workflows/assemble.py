@@ -21,7 +21,7 @@ from asa.allocations.watch import SPARE, Budget, JobWatch, WatchCalls, WatchThre
 from asa.core.clock import SystemClock
 from asa.core.decision import Predict
 from asa.core.errors import AsaError, BackendError, InvalidInput, RunNotFound
-from asa.core.event import VERSION, Predicted, ResultsLost, RunStarted, RunState, Submitted, Submitting
+from asa.core.event import VERSION, Predicted, RunStarted, RunState, Submitted, Submitting
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobStatus, QueueRegime
 from asa.core.ports import (
     Backend,
@@ -36,7 +36,7 @@ from asa.core.ports import (
     VirtualBackend,
 )
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, is_pooled
-from asa.core.run import FoldedRun, TaskState
+from asa.core.run import FoldedRun
 from asa.core.stage import StageSpec
 from asa.core.units import brief
 from asa.log.events import EventLog
@@ -202,8 +202,6 @@ def assemble_parts(
         payloads = parts.payloads(log)
         if log.last:
             _replay(parts.plan, log, virtual=isinstance(backend, VirtualBackend))
-            if isinstance(parts.plan, Plan) and not isinstance(backend, VirtualBackend):
-                _revoke_lost(parts.plan, log, timing.clock.now())
         else:
             if isinstance(payloads, Payloads):
                 payloads.save()
@@ -388,7 +386,7 @@ def _spec(value: Any) -> str:
 def _replay(plan: Decider, log: EventLog, *, virtual: bool) -> None:
     """Fold what earlier drivers logged."""
     if isinstance(plan, FoldedRun):
-        for event in log.packed():
+        for _, event in log.packed():
             plan.on(event)
     else:
         for _, event in log.read():
@@ -398,20 +396,6 @@ def _replay(plan: Decider, log: EventLog, *, virtual: bool) -> None:
             f"run {plan.run} was in virtual time, and its queue ended with its driver: it cannot be resumed. Run the "
             "workflow again; the same seed gives the same queue"
         )
-
-
-def _revoke_lost(plan: Plan, log: EventLog, now: float) -> None:
-    """Have tasks run again whose results are damaged or gone."""
-    lost: dict[tuple[str, int], str] = {}
-    for name, stage in plan.stages.items():
-        done = [index for index, state in enumerate(stage.tasks) if state == TaskState.DONE]
-        lost |= {(name, index): why for index, why in log.lost(name, done).items()}
-    for (name, index), why in lost.items():
-        _log.warning("task %d of %s runs again: %s", index, name, why)
-    if lost:
-        event = ResultsLost(now, tuple(lost), next(iter(lost.values())))
-        log.append([event])
-        plan.on(event)
 
 
 def logged_strategy(start: RunStarted) -> Strategy | None:

@@ -12,7 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.core.errors import AsaError, RunFailed, StateError
-from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState, SubmitRefused, Submitted
+from asa.core.event import (
+    DriverStarted,
+    Event,
+    ResultsLost,
+    RunEnded,
+    RunStarted,
+    RunState,
+    SubmitRefused,
+    Submitted,
+    TasksDone,
+)
+from asa.core.run import TaskState
 from asa.core.units import brief
 from asa.log.events import EventLog
 from asa.log.messages import logged_in
@@ -44,6 +55,7 @@ class Run:
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
+        self._read: list[Any] = []  # its value, once it has been read to see whether it is whole
 
     def result(self, timeout: float = math.inf) -> Any:
         """The workflow's value, as soon as it is known.
@@ -70,6 +82,9 @@ class Run:
         if ended is None or ended.state is not RunState.SUCCEEDED:
             what = "it has no outcome yet, and no driver here" if ended is None else ended.message
             raise RunFailed(f"run {self.name}: {what}\n({self._hint()})", stage=ended.stage or None if ended else None)
+        return self._read.pop() if self._read else self._load()
+
+    def _load(self) -> Any:
         graph = self._graph or make_graph(load_settings(self.directory).result)
         return replace_nodes(graph.result, lambda node: self._value(graph, node))
 
@@ -122,6 +137,10 @@ class Run:
         """The run's log from sequence number `after` on."""
         return self._log.read(after)
 
+    def packed(self, after: int = 0) -> Iterator[tuple[int, Event | TasksDone]]:
+        """The same; of tasks that returned together one item, with the number of the last: to be folded sooner."""
+        return self._log.packed(after)
+
     @property
     def summary(self) -> RunSummary:
         """Waits, makespan and core-hours, of the whole run and of every stage and job, to the last one's end."""
@@ -129,12 +148,14 @@ class Run:
 
     def summarise(self, patience: float = math.inf) -> RunSummary:
         """As `summary`; jobs of a run that is over have so long to end [s], or count as far as they are known."""
-        from asa.metrics.workflow import summarise
+        from asa.metrics.workflow import summarise, summary
 
         if self.decided.is_set():
             self.wait(patience)
         driven = self.directory.is_driven()
-        return summarise(self._log.packed(), driven=driven)
+        if self._assembly is not None and self._over.is_set():  # the driver has folded all there is
+            return summary(self._assembly.plan, driven=driven)
+        return summarise((item for _, item in self._log.packed()), driven=driven)
 
     def explain(self) -> str:
         """Why every stage that is not running is not running, in plain words."""
@@ -154,7 +175,7 @@ class Run:
         if self.decided.is_set():
             self.wait()
         driven = self.directory.is_driven()
-        write_report(self._log.packed(), Path(path), driven=driven)
+        write_report((item for _, item in self._log.packed()), Path(path), driven=driven)
         return Path(path)
 
     def __repr__(self) -> str:
@@ -195,6 +216,34 @@ class Run:
                 f"run {self.name}: the result of stage {name!r} cannot be read: {why}. `asa resume {self.name}` runs "
                 "again what is damaged"
             ) from error
+
+    def _is_whole(self) -> bool:
+        """Whether the run has succeeded and its value can be read: no result besides it is needed any more."""
+        assert self._assembly is not None
+        if self._assembly.plan.outcome is not RunState.SUCCEEDED:
+            return False
+        try:
+            self._read = [self._load()]
+        except StateError:
+            return False
+        except Exception as error:  # unpickling runs foreign code, which may raise anything: `result` says what
+            _log.debug("the result cannot be read here: %s", error)
+        return True
+
+    def _revoke_lost(self) -> None:
+        """Have tasks run again whose results are damaged or gone."""
+        assert self._assembly is not None
+        plan = self._assembly.plan
+        done = {
+            name: {index for index, state in enumerate(stage.tasks) if state == TaskState.DONE}
+            for name, stage in plan.stages.items()
+        }
+        if lost := self._log.lost(done):
+            for (name, index), why in lost.items():
+                _log.warning("task %d of %s runs again: %s", index, name, why)
+            event = ResultsLost(self._assembly.runner.clock.now(), tuple(lost), next(iter(lost.values())))
+            self._log.append([event])
+            plan.on(event)
 
     def _start(self) -> None:
         assert self._assembly is not None
@@ -353,9 +402,16 @@ def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
     with logged_in(directory.log):
         assembly = assemble(directory, graph, settings)
         result = Run(directory, graph, assembly)
+        try:
+            if assembly.plan.drivers and not assembly.virtual and not result._is_whole():
+                result._revoke_lost()
+        except BaseException:
+            assembly.close()
+            raise
         if assembly.plan.outcome is RunState.SUCCEEDED:
             assembly.runner.decided.set()
             assembly.close()
+            result._over.set()
         else:
             result._start()
         return result

@@ -104,7 +104,7 @@ def recorded(times: str | Path, state: Path | None) -> dict[str, dict[int, float
         raise InvalidInput(f"times={str(times)!r}: there is no such event log")
     run = FoldedRun()
     with EventLog(path) as log:
-        for event in log.packed():
+        for _, event in log.packed():
             run.on(event)
     found: dict[str, dict[int, float]] = {}
     for attempt in attempts_of(run):

@@ -424,7 +424,7 @@ def test_tasks_that_returned_together_are_one_row_each_event_of_which_has_its_nu
     assert [number for number, _ in log.read(5)] == list(range(6, last + 4))
     assert log.last == last + 3 and log.latest(TaskDone) == without_result(tasks[1])
     assert log.latest(StageExpanded) == StageExpanded(1.0, "s", 3)
-    assert sum(map(len, (item for item in log.packed() if isinstance(item, TasksDone)))) == len(tasks) + 2
+    assert sum(map(len, (item for _, item in log.packed() if isinstance(item, TasksDone)))) == len(tasks) + 2
 
 
 def test_what_was_written_is_there_when_opened_again(tmp_path):
