@@ -96,9 +96,12 @@ class ReportCommand:
         parser.add_argument("-o", "--output", metavar="PATH", default="run.html", help="file to write (run.html)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        run = open_run(options.run)
-        path = run.report(options.output)
-        return CommandResult(run.summary.to_json(), f"wrote {path}")
+        from asa.report.write import check_report, write_summary
+
+        check_report(options.output)  # before what may take long
+        summary = open_run(options.run).summary
+        write_summary(summary, options.output)
+        return CommandResult(summary.to_json(), f"wrote {options.output}")
 
 
 class ExportCommand:

@@ -35,7 +35,7 @@ def to_json(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, list | tuple):
-        return [item if type(item) in _PLAIN else to_json(item) for item in value]
+        return [to_json(item) for item in value]
     return value
 
 
@@ -67,14 +67,10 @@ def _converter(kind: Any) -> Converter:
     if origin is tuple:
         if arguments[-1] is Ellipsis:
             each = _converter(arguments[0])
-            return tuple if each is _same else lambda value: tuple(each(item) for item in value)
+            return lambda value: tuple(each(item) for item in value)
         parts = [_converter(item) for item in arguments]
         return lambda value: tuple(part(item) for part, item in zip(parts, value, strict=True))
-    return _same
-
-
-def _same(value: Any) -> Any:
-    return value
+    return lambda value: value
 
 
 def _dataclass_converter(kind: type) -> Converter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import struct
 from binascii import crc32
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -212,10 +213,14 @@ class EventLog:
             When one of them is damaged, or one before the last is missing.
         """
         found: list[Value] = []
-        for row in sorted(self._rows("", stage), key=itemgetter(0)):
-            if row[0] != len(found):
+        name = stage.encode("utf-8", "surrogatepass")
+        for index, data, path, crc in sorted(self._rows("", stage), key=itemgetter(0)):
+            if index != len(found):
                 raise self._damage(f"the result of task {len(found)} of stage {stage!r} is missing")
-            found.append(self._whole(stage, *row))
+            if type(data) is bytes and crc32(data, crc32(b"%d %b" % (index, name))) == crc:  # sooner: of millions
+                found.append(data)
+            else:
+                found.append(self._whole(stage, index, data, path, crc))
         return found
 
     def width(self, stage: str) -> int | None:
@@ -305,7 +310,7 @@ class EventLog:
         try:
             content: dict[str, Any] = json.loads(fields)
             return decode(kind, content)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, struct.error) as error:
             raise StateError(
                 f"{self._database.path}: event {number} ({kind}) cannot be read ({error}): another version of ASA "
                 "wrote it, or the file is damaged"

@@ -13,7 +13,7 @@ import pickle
 import re
 import struct
 from binascii import crc32
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PosixPath
 from typing import Any, BinaryIO
 
@@ -90,6 +90,12 @@ def load(value: Value) -> Any:
             return pickle.load(file)
         except (EOFError, pickle.UnpicklingError) as error:
             raise StateError(f"{value} cannot be read, it is damaged or was cut off: {error}") from error
+
+
+def load_all(values: Iterable[Value]) -> list[Any]:
+    """As `load` for each."""
+    loads = pickle.loads
+    return [loads(value) if isinstance(value, bytes) else load(value) for value in values]
 
 
 def check_file(path: str) -> None:

@@ -28,7 +28,7 @@ from asa.core.units import brief
 from asa.log.events import EventLog
 from asa.log.messages import logged_in
 from asa.log.rundir import RunDirectory
-from asa.log.values import load
+from asa.log.values import load, load_all
 from asa.workflows.assemble import VIRTUAL, Assembly, assemble, restore_plan
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.plan import Plan
@@ -170,12 +170,10 @@ class Run:
 
     def report(self, path: str | Path) -> Path:
         """Write a report, by the file's ending: ``.html``, ``.png`` or ``.json``."""
-        from asa.report import write_report
+        from asa.report.write import check_report, write_summary
 
-        if self.decided.is_set():
-            self.wait()
-        driven = self.directory.is_driven()
-        write_report((item for _, item in self._log.packed()), Path(path), driven=driven)
+        check_report(path)  # before what may take long
+        write_summary(self.summary, path)
         return Path(path)
 
     def __repr__(self) -> str:
@@ -209,7 +207,7 @@ class Run:
             width = self._log.width(name) if known is None else known
             if len(stored) != width:
                 raise StateError(f"there are {len(stored)} results of {width} tasks")
-            return [load(value) for value in stored]
+            return load_all(stored)
         except (StateError, KeyError) as error:
             why = "it is missing" if isinstance(error, KeyError) else error
             raise StateError(
