@@ -13,6 +13,7 @@ Functions and arguments come from the run's own directory or through an authenti
 
 from __future__ import annotations
 
+import _signal  # what `signal` makes numbers of anew each time would take longer than all else here
 import faulthandler
 import locale
 import mmap
@@ -33,7 +34,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from asa.core.task import TAIL, Secrets, last_words
-from asa.log.values import dump, fill, keep, load
+from asa.log.values import fill, keep, load
 from executors import node
 from executors.processes import detach
 from executors.wire import OrderOutcome, RunOrders, SlotEnded, TaskOrder, Welcome, frame, read
@@ -91,7 +92,7 @@ class Caller:
                 with launch.how(order, self._values, _PROGRAM) as how:
                     result = cast("Program", function).launched(*how)(*args, **kwargs)
             doing, frames = f"keeping the result, of type {type(result).__qualname__!r}", 0
-            value = keep(dump(result), self._values, order.stage, order.number) if wanted else b""
+            value = keep(result, self._values, order.stage, order.number) if wanted else b""
         except BaseException as error:  # sys.exit() in a task ends the task, not the worker
             line, trace = last_words(error, frames)
             return OrderOutcome(order.ticket, started, time.time(), None, f"{doing}: {line}" if doing else line, trace)
@@ -246,8 +247,8 @@ class Fence:
         self._umask = os.umask(0)
         os.umask(self._umask)
         self._locale, self._depth = locale.setlocale(locale.LC_ALL), sys.getrecursionlimit()
-        self._handlers = [signal.getsignal(number) for number in _SIGNALS]
-        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        self._handlers = [_signal.getsignal(number) for number in _SIGNALS]
+        self._mask = _signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
     def mend(self) -> str:
         """Put back what the last task has changed; why the process is of no use for another one, or ""."""
@@ -306,9 +307,9 @@ class Fence:
             if signal.getitimer(timer) != (0.0, 0.0):
                 signal.setitimer(timer, 0.0)
         for number, handler in zip(_SIGNALS, self._handlers, strict=True):
-            if signal.getsignal(number) is not handler:
+            if _signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
-        if signal.pthread_sigmask(signal.SIG_BLOCK, ()) != self._mask:
+        if _signal.pthread_sigmask(signal.SIG_BLOCK, ()) != self._mask:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
 

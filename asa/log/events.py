@@ -9,7 +9,6 @@ from binascii import crc32
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, islice
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +26,7 @@ _SCHEMA = (
     " UNIQUE (stage, task))",
 )
 _PACKED_SINCE = 3
-_PAGE = 1000
+_PAGE, _VALUES = 1000, 200
 _GAP_MOST = 5000
 """Events in a row that may be missing before no more is looked for."""
 _to_text = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -204,24 +203,36 @@ class EventLog:
             found = self._values("AND +task BETWEEN ? AND ?", stage, start, stop - 1)
         return [found[index] for index in range(start, stop)]
 
-    def all_values(self, stage: str) -> list[Value]:
-        """What the tasks of a stage returned that have returned, in order.
+    def all_values(self, stage: str) -> Iterator[Value]:
+        """What the tasks of a stage returned that have returned, in order, read as it is asked for.
 
         Raises
         ------
         StateError
             When one of them is damaged, or one before the last is missing.
         """
-        found: list[Value] = []
-        name = stage.encode("utf-8", "surrogatepass")
-        for index, data, path, crc in sorted(self._rows("", stage), key=itemgetter(0)):
-            if index != len(found):
-                raise self._damage(f"the result of task {len(found)} of stage {stage!r} is missing")
-            if type(data) is bytes and crc32(data, crc32(b"%d %b" % (index, name))) == crc:  # sooner: of millions
-                found.append(data)
-            else:
-                found.append(self._whole(stage, index, data, path, crc))
-        return found
+        name, after = stage.encode("utf-8", "surrogatepass"), -1
+        while rows := self._rows("AND task > ? ORDER BY task LIMIT ?", stage, after, _VALUES):
+            for index, data, path, crc in rows:
+                if index != after + 1:
+                    raise self._damage(f"the result of task {after + 1} of stage {stage!r} is missing")
+                after = index
+                if type(data) is bytes and crc32(data, crc32(b"%d %b" % (index, name))) == crc:  # there may be millions
+                    yield data
+                else:
+                    yield self._whole(stage, index, data, path, crc)
+
+    def is_whole(self, stage: str, width: int | None) -> bool:
+        """Whether all that the tasks of a stage, so many, have returned is there and undamaged."""
+        count = 0
+        try:
+            for value in self.all_values(stage):
+                count += 1
+                if isinstance(value, str) and self._checked:
+                    check_file(value)
+        except StateError:
+            return False
+        return count == width
 
     def width(self, stage: str) -> int | None:
         """How many tasks a stage has, where that was not known from the start."""
@@ -232,16 +243,16 @@ class EventLog:
     def lost(self, done: Mapping[str, Collection[int]]) -> dict[tuple[str, int], str]:
         """Of these tasks, which are done, by stage, those whose result is damaged or missing, and why."""
         left = {stage: set(tasks) for stage, tasks in done.items()}
-        found: dict[tuple[str, int], str] = {}
+        found: dict[str, dict[int, str]] = {stage: {} for stage in done}
         for stage, index, why in self._verified():
             if index in left.get(stage, ()):
                 left[stage].remove(index)
                 if why:
-                    found[stage, index] = why
+                    found[stage][index] = why
         for stage, missing in left.items():
             why = f"{self._database.path}: the result of stage {stage!r} is missing"
-            found |= {(stage, index): why for index in sorted(missing)}
-        return found
+            found[stage] |= dict.fromkeys(sorted(missing), why)
+        return {(stage, index): why for stage, tasks in found.items() for index, why in tasks.items()}
 
     def results(self) -> list[TaskResult]:
         """What tasks returned, as far as it is whole."""
@@ -264,15 +275,16 @@ class EventLog:
         return list(dict.fromkeys(found))
 
     def _verified(self) -> Iterator[tuple[str, int, str]]:
-        """The tasks that have returned, as (stage, index); what is wrong with what they did, or "". All rows are read,
-        in no order: a damaged index may hide some of them."""
-        after = -1
-        sql = f"SELECT rowid, stage, task, data, path, {self._crc} FROM results WHERE rowid > ? ORDER BY rowid LIMIT ?"
-        while rows := self._database.rows(sql, after, _PAGE):
-            for row, stage, index, data, path, crc in rows:
-                if row <= after:  # damage may lead in circles
+        """The tasks that have returned, as (stage, index); what is wrong with what they did, or ""."""
+        after: tuple[str, int] = ("", -1)
+        where = "WHERE (stage, task) > (?, ?) ORDER BY stage, task LIMIT ?"
+        sql = f"SELECT stage, task, data, path, {self._crc} FROM results {where}"
+        while rows := self._database.rows(sql, *after, _PAGE):
+            for stage, index, data, path, crc in rows:
+                # a damaged index may lead in circles
+                if not (isinstance(stage, str) and isinstance(index, int)) or (stage, index) <= after:
                     return
-                after, why = row, ""
+                after, why = (stage, index), ""
                 try:
                     value = self._whole(stage, index, data, path, crc)
                     if isinstance(value, str) and self._checked:

@@ -24,6 +24,7 @@ from asa.core.event import (
     TasksDone,
 )
 from asa.core.run import TaskState
+from asa.core.task import Value
 from asa.core.units import brief
 from asa.log.events import EventLog
 from asa.log.messages import logged_in
@@ -32,8 +33,8 @@ from asa.log.values import load, load_all
 from asa.workflows.assemble import VIRTUAL, Assembly, assemble, restore_plan
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.plan import Plan
-from asa.workflows.settings import Settings, load_settings, make_settings, new_directory, state_path
-from asa.workflows.stage import Node, replace_nodes
+from asa.workflows.settings import Settings, Unread, load_settings, make_settings, new_directory, shown, state_path
+from asa.workflows.stage import Node, nodes_in, replace_nodes
 
 if TYPE_CHECKING:
     from asa.metrics.workflow import RunSummary
@@ -55,7 +56,6 @@ class Run:
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
-        self._read: list[Any] = []  # its value, once it has been read to see whether it is whole
 
     def result(self, timeout: float = math.inf) -> Any:
         """The workflow's value, as soon as it is known.
@@ -74,6 +74,10 @@ class Run:
         TimeoutError
             When it is not known yet.
         """
+        self._await_success(timeout)
+        return self._value(load_all)
+
+    def _await_success(self, timeout: float) -> None:
         if self._assembly is not None and not self._decided(timeout):
             raise TimeoutError(f"run {self.name} has no result after {timeout:g} s")
         if self._error is not None:
@@ -82,11 +86,16 @@ class Run:
         if ended is None or ended.state is not RunState.SUCCEEDED:
             what = "it has no outcome yet, and no driver here" if ended is None else ended.message
             raise RunFailed(f"run {self.name}: {what}\n({self._hint()})", stage=ended.stage or None if ended else None)
-        return self._read.pop() if self._read else self._load()
 
-    def _load(self) -> Any:
+    def shown_result(self) -> str:
+        """As `result`, for people: what is long is cut, and of many results no more is read than is shown."""
+        self._await_success(math.inf)
+        return shown(self._value(lambda stored: Unread(map(load, stored))))
+
+    def _value(self, read: Callable[[Iterator[Value]], Any]) -> Any:
+        """The workflow's value, with what is made of a parallel stage's results in their place."""
         graph = self._graph or make_graph(load_settings(self.directory).result)
-        return replace_nodes(graph.result, lambda node: self._value(graph, node))
+        return replace_nodes(graph.result, lambda node: self._value_of(graph, node, read))
 
     def wait(self, timeout: float = math.inf) -> bool:
         """Wait until the run's jobs have ended, too [s]; False when they had not."""
@@ -198,16 +207,17 @@ class Run:
             return "the same job would be refused again: change what it asks for, and run the workflow again"
         return f"`asa resume {self.name}` runs only what is not done"
 
-    def _value(self, graph: Graph, node: Node) -> Any:
+    def _value_of(self, graph: Graph, node: Node, read: Callable[[Iterator[Value]], Any]) -> Any:
         name = graph.names[node]
         try:
             if not node.mapped:
                 return load(self._log.value(name, 0))
-            stored, known = self._log.all_values(name), graph.width(name)
+            found = read(self._log.all_values(name))
+            known = graph.width(name)
             width = self._log.width(name) if known is None else known
-            if len(stored) != width:
-                raise StateError(f"there are {len(stored)} results of {width} tasks")
-            return load_all(stored)
+            if not isinstance(found, Unread) and len(found) != width:
+                raise StateError(f"there are {len(found)} results of {width} tasks")
+            return found
         except (StateError, KeyError) as error:
             why = "it is missing" if isinstance(error, KeyError) else error
             raise StateError(
@@ -220,13 +230,9 @@ class Run:
         assert self._assembly is not None
         if self._assembly.plan.outcome is not RunState.SUCCEEDED:
             return False
-        try:
-            self._read = [self._load()]
-        except StateError:
-            return False
-        except Exception as error:  # unpickling runs foreign code, which may raise anything: `result` says what
-            _log.debug("the result cannot be read here: %s", error)
-        return True
+        assert self._graph is not None
+        names = {self._graph.names[node] for node in nodes_in(self._graph.result)}
+        return all(self._log.is_whole(name, self._assembly.plan.stages[name].width) for name in names)
 
     def _revoke_lost(self) -> None:
         """Have tasks run again whose results are damaged or gone."""

@@ -154,7 +154,7 @@ class Calls:
             with contextlib.nullcontext() if os.getcwd() == self._workdir else contextlib.chdir(self._workdir):
                 result = function(*args, **kwargs)
             seconds = time.perf_counter() - began
-            return Outcome(seconds, keep(dump(result), self._values, task.stage, task.index))
+            return Outcome(seconds, keep(result, self._values, task.stage, task.index))
         except BaseException as error:  # as in a worker, where sys.exit() ends the task and nothing else
             return Outcome(time.perf_counter() - began, None, *last_words(error, 1))
 
