@@ -13,7 +13,7 @@ Functions and arguments come from the run's own directory or through an authenti
 
 from __future__ import annotations
 
-import _signal  # what `signal` makes numbers of anew each time would take longer than all else here
+import _signal  # type: ignore[import-not-found]  # `signal` makes enums of its numbers each time, which takes long
 import faulthandler
 import locale
 import mmap

@@ -159,7 +159,7 @@ def pieces(document: Any, indent: str = "") -> Iterator[str]:
         if not isinstance(document, dict | Iterator):
             raise
     named = isinstance(document, dict)
-    items = document.items() if named else ((None, item) for item in document)
+    items = document.items() if isinstance(document, dict) else ((None, item) for item in document)
     yield "{" if named else "["
     between = ""
     for name, item in items:

@@ -309,7 +309,7 @@ def _pieces(value: Any) -> Iterator[str]:
     if kind in (bytes, str):
         yield repr(value[:_READ_MOST])
     elif kind in (list, tuple, Unread, dict):
-        first, last = {tuple: "()", dict: "{}"}.get(kind, "[]")
+        first, last = "()" if kind is tuple else "{}" if kind is dict else "[]"
         yield first
         for number, item in enumerate(value):
             yield ", " if number else ""
