@@ -2,12 +2,14 @@
 that a task meets nothing of what the one before it has changed.
 
 python benchmarks/throughput.py [TASKS]
+python benchmarks/throughput.py --costs [TASKS]  # of one run: processor time a task, of what is done with it, memory
 """
 
 from __future__ import annotations
 
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -90,7 +92,51 @@ def _timed(call: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
+RUN = """
+import sys, asa
+@asa.stage(cores=2)
+def no_op(x): return x
+if __name__ == "__main__":
+    run = asa.run(no_op.map(range(int(sys.argv[1]))), backend="local:cores=2", name="costs")
+    run.wait()
+"""
+LARGE = """
+import sys, asa
+@asa.stage(cores=2)
+def zeros(size): return b"0" * size
+if __name__ == "__main__":
+    run = asa.run(zeros.map([int(sys.argv[2])] * int(sys.argv[1])), backend="local:cores=2", name="large")
+    run.wait()
+"""
+
+
+def costs(tasks: int) -> None:
+    """Processor time [s] of all processes, and the most memory of the largest [MB]."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [_cost(folder, f"{tasks} tasks", "-c", RUN, str(tasks))]
+        rows[0]["us a task"] = 1e6 * rows[0]["CPU s"] / tasks
+        rows += [
+            _cost(folder, f"asa {' '.join([command, *options])}", "-m", "asa", command, "costs", *options)
+            for command, *options in (["resume"], ["report"], ["export"], ["export", "--format", "ro-crate"])
+        ]
+        rows.append(_cost(folder, "10,000 results of 100 kB", "-c", LARGE, "10000", "100000"))
+        rows.append(_cost(folder, "asa resume of that", "-m", "asa", "resume", "large"))
+        rows.append(_cost(folder, "one result of 600 MB", "-c", LARGE, "1", "600000000"))
+    show("what a run costs", rows)
+
+
+def _cost(folder: str, what: str, *words: str) -> dict[str, Any]:
+    environment = os.environ | {"ASA_STATE_DIR": f"{folder}/state"}
+    process = subprocess.Popen([sys.executable, *words], cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    assert status == 0, f"{what} failed"
+    return {"what": what, "CPU s": used.ru_utime + used.ru_stime, "MB": used.ru_maxrss / 1024}
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["--costs"]:
+        costs(int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000)
+        return
     tasks = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     spent = restoring()
     row = {"what": "asa, local executor", "median": statistics.median(spent), "min": min(spent), "max": max(spent)}

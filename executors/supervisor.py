@@ -119,6 +119,7 @@ class Supervisor:
         self._served = host.monotonic()  # when there last was a driver
         self._selector = selector or host.selector()
         self._pool: WorkerPool | None = None
+        self._keeps = False  # whether it is a `KeepingPool`: to ask that for each message takes long
         self._desk: CommandDesk | None = None
         self._owed, self._file = Owed(), OutcomeFile(directory, hello.allocation, hello.node)
         self._asked: list[int] = []  # orders of earlier drivers that the new one was asked about
@@ -290,7 +291,7 @@ class Supervisor:
         if isinstance(message, Welcome):
             self._begin(message)
         elif isinstance(message, RunOrders) and self._pool:
-            if isinstance(self._pool, KeepingPool):
+            if self._keeps:
                 self._owed.given(message.orders)
             self._pool.accept(message.orders)
         elif isinstance(message, OutcomesLogged):
@@ -313,6 +314,7 @@ class Supervisor:
             self._host.adopt()
             pool = self._host.worker_pool(welcome.worker_pool)
             self._pool = pool(self.hello, welcome, self._selector, self._report)
+            self._keeps = isinstance(self._pool, KeepingPool)
         self._settled = not self._kept
         if self._kept:
             self._asked = list(self._owed.orders)
@@ -347,7 +349,7 @@ class Supervisor:
 
     def _report(self, message: Any) -> None:
         """What the pool has to say; what it says of orders is owed until a driver has logged it."""
-        if not (isinstance(message, TaskReport) and isinstance(self._pool, KeepingPool)):
+        if not (self._keeps and isinstance(message, TaskReport)):
             self._send(message)
             return
         outcomes, returned = self._owed.ended(message.outcomes), self._owed.move(message.returned, "returned")

@@ -13,7 +13,7 @@ Functions and arguments come from the run's own directory or through an authenti
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
+import _signal  # type: ignore[import-not-found]  # `signal` makes enums of its numbers each time, which takes long
 import faulthandler
 import locale
 import mmap
@@ -35,7 +35,7 @@ from operator import is_not
 from typing import TYPE_CHECKING, Any, cast
 
 from asa.core.task import TAIL, Secrets, last_words
-from asa.log.values import dump, fill, keep, load
+from asa.log.values import fill, keep, load
 from executors import node
 from executors.processes import children, detach
 from executors.wire import OrderOutcome, RunOrders, SlotEnded, TaskOrder, Welcome, frame, read
@@ -93,7 +93,7 @@ class Caller:
                 with launch.how(order, self._values, _PROGRAM) as how:
                     result = cast("Program", function).launched(*how)(*args, **kwargs)
             doing, frames = f"keeping the result, of type {type(result).__qualname__!r}", 0
-            value = keep(dump(result), self._values, order.stage, order.number) if wanted else b""
+            value = keep(result, self._values, order.stage, order.number) if wanted else b""
         except BaseException as error:  # sys.exit() in a task ends the task, not the worker
             line, trace = last_words(error, frames)
             return OrderOutcome(order.ticket, started, time.time(), None, f"{doing}: {line}" if doing else line, trace)

@@ -7,12 +7,13 @@ import argparse
 import contextlib
 import datetime
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from asa.core.command import CommandResult, table
 from asa.core.errors import AsaError, RunNotFound
-from asa.core.event import RunStarted, RunState
+from asa.core.event import Event, RunStarted, RunState, TasksDone
 from asa.core.registry import CLEAN, EXPLAIN
 from asa.core.units import brief
 from asa.log.events import EventLog
@@ -20,7 +21,7 @@ from asa.log.rundir import RunDirectory, list_runs, state_directory
 from asa.report.outputs import check_outputs
 from asa.workflows.assemble import VIRTUAL
 from asa.workflows.clean import cancel, leftovers
-from asa.workflows.run import open_run
+from asa.workflows.run import Run, open_run
 
 RESUMES_MOST = 5
 """Interrupted runs, the latest, that `asa runs` says how to go on with."""
@@ -96,9 +97,12 @@ class ReportCommand:
         parser.add_argument("-o", "--output", metavar="PATH", default="run.html", help="file to write (run.html)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        run = open_run(options.run)
-        path = run.report(options.output)
-        return CommandResult(run.summary.to_json(), f"wrote {path}")
+        from asa.report.write import check_report, write_summary
+
+        check_report(options.output)  # before what may take long
+        summary = open_run(options.run).summary
+        write_summary(summary, options.output)
+        return CommandResult(summary.to_json(), f"wrote {options.output}")
 
 
 class ExportCommand:
@@ -120,20 +124,33 @@ class ExportCommand:
         import asa  # the whole package is imported already: only its version is asked for
 
         run = open_run(options.run)
-        events = [event for _, event in run.events()]
+        events = _Events(run)
         if options.format == "ro-crate":
             from asa.integrations.rocrate import METADATA, write_crate
 
             terms = {"license_": options.license} if options.license else {}
-            folder = write_crate(events, Path(options.output or f"{run.name}-crate"), asa.__version__, **terms)
-            return CommandResult(json.loads((folder / METADATA).read_text()), f"wrote {folder}")
-        from asa.integrations.wfformat import wfformat
+            written = write_crate(events, Path(options.output or f"{run.name}-crate"), asa.__version__, **terms)
+            document = written / METADATA
+        else:
+            from asa.integrations.wfformat import wfformat_text
 
-        options.output = options.output or f"{run.name}.json"
-        check_outputs(options, "output")
-        document = wfformat(events, asa.__version__)
-        Path(options.output).write_text(json.dumps(document, indent=1), encoding="utf-8")
-        return CommandResult(document, f"wrote {options.output}")
+            options.output = options.output or f"{run.name}.json"
+            check_outputs(options, "output")
+            written = document = Path(options.output)
+            text = wfformat_text(events, asa.__version__)
+            with open(document, "w", encoding="utf-8") as file:
+                file.writelines(text)
+        return CommandResult(json.loads(document.read_text()) if options.json else None, f"wrote {written}")
+
+
+class _Events:
+    """The events of a run, read from its log each time."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __iter__(self) -> Iterator[Event | TasksDone]:
+        return (item for _, item in self._run.packed())
 
 
 class WaitsCommand:

@@ -120,16 +120,14 @@ _PATIENCE_S = 0.3
 
 def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
     """Show a run's progress until it is over, and what came of it."""
-    from asa.workflows.settings import shown
-
     quiet = options.quiet or options.json == "-"
     if not quiet:
         print(f"run {run.name}", file=sys.stderr)
     try:
-        finish(run, None if quiet else _follow)
+        finish(run, None if quiet or run.decided.is_set() else _follow)
     except KeyboardInterrupt:
         try:
-            run.result()
+            run.shown_result()
         except RunFailed as error:  # which says how to go on
             notify(str(error))
         raise
@@ -138,13 +136,13 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
             run.report(options.report)
     message, patience = "", math.inf if options.json or options.report else _PATIENCE_S
     try:
-        result = run.result()
+        result = run.shown_result()
     except RunFailed as error:
         message = str(error)
         summary = run.summarise(patience)
     else:
         if options.json != "-":
-            print(shown(result), flush=True)
+            print(result, flush=True)
         summary = run.summarise(patience)
         if not options.quiet:
             so_far = "" if run.wait(0.0) else " so far: jobs are still ending"
@@ -174,7 +172,7 @@ def _follow(run: WorkflowRun) -> None:
     from asa.report.progress import ProgressDisplay, follow
 
     with ProgressDisplay() as display:
-        follow(run.events, display, SystemClock(), run.decided, now=run.now)
+        follow(run.packed, display, SystemClock(), run.decided, now=run.now)
 
 
 class ResumeCommand:

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat
 from struct import Struct
 from typing import Any
 
@@ -53,6 +54,7 @@ from asa.core.event import (
     TaskCancelled,
     TaskDone,
     TaskFailed,
+    TasksDone,
     TasksKept,
     TasksLaunched,
     Trouble,
@@ -218,6 +220,8 @@ ALLOCATION: Table = {
 
 _TASK = {what: bytes(TASK.get((state, what), state) for state in TaskState) for _, what in TASK}
 """`TASK` for tasks in a `bytearray`, by what happened: the next state at the place of each."""
+_NOT_RUNNING = [state != TaskState.RUNNING for state in TaskState]
+_RETURNED = TASK[TaskState.RUNNING, "done"]
 _DONE, _LOST, _LAUNCHED = _TASK["done"], _TASK["failed or lost"], _TASK["launched"] + bytes(256 - len(TaskState))
 
 TABLES: Mapping[str, Table] = {"stage": STAGE, "task": TASK, "job": JOB, "allocation": ALLOCATION}
@@ -295,6 +299,14 @@ class AttemptLog:
             started,
             ended if ended > started else started,
         )
+
+    def add_done(self, done: TasksDone) -> None:
+        """Tasks have returned."""
+        stage, allocation = self.stages[done.stage], self.allocations[done.allocation]
+        node, outcome = self.nodes[done.node], TaskOutcome.DONE.value
+        same = map(repeat, (allocation, node, outcome))
+        ends = map(max, done.started, done.at)
+        self.records += b"".join(map(_packed, repeat(stage), done.index, *same, done.started, ends))
 
 
 _packed = ATTEMPT.pack
@@ -475,6 +487,19 @@ class StageProgress:
             self.longest_s = run_time_s
         if self.done == self.width and not self.open and not self.state.final:
             self.close("all tasks done", now)
+
+    def finish_running(self, done: TasksDone) -> None:
+        """As `leave` and `finish` for each of these tasks, which all run, while others run, too, and are not done."""
+        tasks, mean, longest = self.tasks, self.mean_s, self.longest_s
+        for index, at, started in zip(done.index, done.at, done.started, strict=True):
+            tasks[index] = _RETURNED
+            run_time_s = at - started
+            mean = run_time_s if mean is None else 0.9 * mean + 0.1 * run_time_s
+            if run_time_s > longest:
+                longest = run_time_s
+        self.mean_s, self.longest_s, self.barren = mean, longest, 0
+        self.done += len(done)
+        self.running -= len(done)
 
     def is_done(self, index: int) -> bool:
         """Whether a task returned."""
@@ -813,12 +838,15 @@ class Held:
             return sum(there) if task.cores <= sum(there) else 0
         return task.cores if self.confirmed and self.hosts.keys() <= self.nodes.keys() else 0
 
-    def take(self, task: tuple[str, int], needs: Resources, now: float) -> None:
-        """Count a task in."""
-        self.running[task] = (needs, now)
+    def take(self, stage: str, start: int, stop: int, needs: Resources, now: float) -> None:
+        """Count tasks `start` to `stop` - 1 of a stage in."""
+        if stop <= start:
+            return
+        tasks = dict.fromkeys(zip(repeat(stage), range(start, stop)), (needs, now))
+        self.running |= tasks
         self.used = now if self.used is None else self.used
         self.idle_since = None
-        self._count(needs, +1)
+        self._count(needs, stop - start)
 
     def drop(self, task: tuple[str, int], now: float) -> float | None:
         """Count a task out; when it was launched [s since the epoch], or None when it was not here."""
@@ -831,12 +859,24 @@ class Held:
             self.idle_since = now
         return entry[1]
 
-    def _count(self, needs: Resources, sign: int) -> None:
-        self.cores_busy += sign * needs.cores
+    def drop_all(self, done: TasksDone, needs: Resources) -> bool:
+        """Count these tasks out, which all need the same, if all are here, no earlier driver's, and not all there are;
+        whether they were."""
+        tasks = set(zip(repeat(done.stage), done.index))
+        running = self.running
+        if self.unseen or not len(done) == len(tasks) < len(running) or not all(map(running.__contains__, tasks)):
+            return False
+        for task in tasks:
+            del running[task]
+        self._count(needs, -len(done))
+        return True
+
+    def _count(self, needs: Resources, times: int) -> None:
+        self.cores_busy += times * needs.cores
         if needs.memory:
-            self.memory_busy += sign * needs.memory
+            self.memory_busy += times * needs.memory
         if needs.gpus:
-            self.gpus_busy += sign * needs.gpus
+            self.gpus_busy += times * needs.gpus
 
     def idle_core_s(self, now: float) -> float:
         """Cores times the time that it held nothing before its first task [s]; 0 for a lease: its lender pays."""
@@ -1203,10 +1243,15 @@ class FoldedRun:
             left = min(left, self.full.room - unanswered if now >= self.full.again else 0)
         return max(0, left)
 
-    def on(self, event: Event) -> None:
-        """Fold one event into the state."""
+    def on(self, event: Event | TasksDone) -> None:
+        """Fold one event into the state, or several that a log keeps as one."""
         if isinstance(event, TaskDone):
             self._task_done(event)
+            return
+        if isinstance(event, TasksDone):
+            if not self._tasks_done(event):
+                for one in event.events():
+                    self._task_done(one)
             return
         if isinstance(event, TasksLaunched) and not self._tasks_launched(event):
             return
@@ -1333,8 +1378,7 @@ class FoldedRun:
             self.pool.idle_core_s += held.idle_core_s(event.at)
         for start, stop in event.ranges:
             stage.launch(start, stop, event.at)
-            for index in range(start, stop):
-                held.take((event.stage, index), stage.spec.task, event.at)
+            held.take(event.stage, start, stop, stage.spec.task, event.at)
         return first
 
     def _tasks_kept(self, event: TasksKept) -> None:
@@ -1364,6 +1408,29 @@ class FoldedRun:
             stage.news_at = stage.done + max(1, (stage.width or 0) // _DONE_STEPS)
             self.changes += 1
             self._settle(now)
+
+    def _tasks_done(self, event: TasksDone) -> bool:
+        """Fold tasks together, if nothing but their number comes of it; else nothing is done. Whether it was."""
+        stage, held = self.stages[event.stage], self.pool.held.get(event.allocation)
+        if (
+            held is None
+            or stage.state is not StageState.RUNNING
+            or stage.again
+            or stage.errors
+            or stage.open
+            or stage.width is None
+            or stage.done + len(event) >= min(stage.news_at, stage.width)
+            or len(event) >= stage.running
+            or max(event.index) >= len(stage.tasks)
+            or any(map(_NOT_RUNNING.__getitem__, map(stage.tasks.__getitem__, event.index)))
+            or not held.drop_all(event, stage.spec.task)
+        ):
+            return False
+        self.attempts.add_done(event)
+        stage.finish_running(event)
+        held.useful = True
+        self.last = max(self.last, *event.at)
+        return True
 
     def _task_failed(self, event: TaskFailed) -> None:
         stage, index, task = self.stages[event.stage], event.index, (event.stage, event.index)

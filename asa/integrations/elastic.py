@@ -23,7 +23,7 @@ from itertools import islice
 from asa.core.allocation import takes
 from asa.core.decision import Ask, Cancel
 from asa.core.errors import InvalidInput
-from asa.core.event import Event, RunState
+from asa.core.event import Event, RunState, TasksDone
 from asa.core.run import UNRESPONSIVE_S, FoldedRun, Held, StageProgress
 from asa.core.stage import StageSpec
 from asa.workflows.plan import Action, Finish, LaunchTasks, Release, Submit, Teach
@@ -123,9 +123,9 @@ class Elastic(FoldedRun):
         wanted = max(math.ceil(worth / slots(self.spec)), min(calls, 1))
         return max(self.limits.minimum, min(wanted, self.limits.maximum))
 
-    def on(self, event: Event) -> None:
+    def on(self, event: Event | TasksDone) -> None:
         super().on(event)
-        self._note_surplus(event.at)
+        self._note_surplus(event.at[-1] if isinstance(event, TasksDone) else event.at)
 
     def decide(self, now: float) -> list[Action]:
         changes: list[Action] = [*self._ask(now), *self._let_go(now)]

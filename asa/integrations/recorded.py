@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
 
 from asa.core.errors import InvalidInput
-from asa.core.event import Event, RunStarted
+from asa.core.event import Event, RunStarted, TasksDone
 from asa.core.run import FoldedRun, TaskOutcome
 from asa.core.stage import StageSpec
 from asa.metrics.attempts import attempts_of
@@ -49,15 +53,18 @@ class RecordedRun:
         self.start, self.state, self.message = run.start, run.outcome, run.message
         self.last = run.last if run.ended is None else run.ended
         self._run = run
-        self._ended: dict[str, dict[int, LastAttempt]] = {}
-        for attempt in attempts_of(run):
-            known = self._ended.setdefault(attempt.stage, {})
-            if attempt.index not in known or known[attempt.index].error:
-                failed = attempt.outcome is not TaskOutcome.DONE
-                error = run.stages[attempt.stage].errors.get(attempt.index, "") or "it failed" if failed else ""
-                known[attempt.index] = LastAttempt(
-                    attempt.stage, attempt.index, attempt.node, attempt.started, attempt.ended, error
-                )
+        self._all = table = attempts_of(run)
+        places = np.arange(len(table))
+        done = table.outcome == TaskOutcome.DONE
+        rank = np.where(done, places - 2 * len(table), -places)  # of those that returned the first, else the last one
+        order = np.lexsort((rank, table.index, table.stage))
+        stage, index = table.stage[order], table.index[order]
+        first = np.ones(len(order), dtype=bool)
+        first[1:] = (stage[1:] != stage[:-1]) | (index[1:] != index[:-1])
+        rows = order[first]
+        cuts = np.searchsorted(table.stage[rows], np.arange(1, len(table.stage_names)))
+        self._rows = dict(zip(table.stage_names, np.split(rows, cuts), strict=False))
+        self._returned = rows[done[rows]]
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -65,15 +72,35 @@ class RecordedRun:
         return self.start.stages
 
     def tasks(self, stage: str) -> range:
-        return range(max(self._run.stages[stage].width or 0, max(self._ended.get(stage, {}), default=-1) + 1))
+        last = self._all.index[self._rows[stage][-1]] if self.ran(stage) else -1
+        return range(max(self._run.stages[stage].width or 0, int(last) + 1))
 
-    def attempts(self, stage: str) -> list[LastAttempt]:
-        """How a stage's tasks ended last, in order; one that returned stands."""
-        known = self._ended.get(stage, {})
-        return [known[index] for index in sorted(known)]
+    def ran(self, stage: str) -> bool:
+        """Whether any task of a stage has ended."""
+        return bool(len(self._rows.get(stage, ())))
+
+    def attempts(self, stage: str, *, returned: bool = False) -> Iterator[LastAttempt]:
+        """How a stage's tasks ended last, in order, or only those that `returned`; one that returned stands."""
+        table, errors = self._all, self._run.stages[stage].errors
+        for row in self._rows[stage] if self.ran(stage) else ():
+            index, failed = int(table.index[row]), table.outcome[row] != TaskOutcome.DONE
+            if not (failed and returned):
+                error = errors.get(index, "") or "it failed" if failed else ""
+                node = table.node_names[table.node[row]]
+                yield LastAttempt(stage, index, node, float(table.started[row]), float(table.ended[row]), error)
+
+    @property
+    def first(self) -> float | None:
+        """When the first of all attempts at tasks that returned began [s since the epoch]; None when none did."""
+        return float(self._all.started[self._returned].min()) if len(self._returned) else None
+
+    @property
+    def nodes(self) -> list[str]:
+        """On which nodes tasks returned."""
+        return sorted(self._all.node_names[number] for number in np.unique(self._all.node[self._returned]))
 
 
-def recorded(events: Iterable[Event]) -> RecordedRun:
+def recorded(events: Iterable[Event | TasksDone]) -> RecordedRun:
     """A run from its events, in the order of the log.
 
     Raises
@@ -110,6 +137,36 @@ def identifiers(stages: Iterable[StageSpec]) -> dict[str, str]:
             name = f"{written(stage.name)}.{number}"
         found[stage.name] = name
     return found
+
+
+def pieces(document: Any, indent: str = "") -> Iterator[str]:
+    """A JSON document as text, in pieces. In it an iterator may stand for a list: a line for each of its elements, of
+    which no other is held.
+
+    >>> print("".join(pieces({"a": 1, "b": iter([{"c": []}, 2])})))
+    {
+     "a": 1,
+     "b": [
+      {"c": []},
+      2
+     ]
+    }
+    """
+    try:
+        yield json.dumps(document)
+        return
+    except TypeError:  # there is an iterator in it
+        if not isinstance(document, dict | Iterator):
+            raise
+    named = isinstance(document, dict)
+    items = document.items() if isinstance(document, dict) else ((None, item) for item in document)
+    yield "{" if named else "["
+    between = ""
+    for name, item in items:
+        yield f"{between}\n {indent}" + (f"{json.dumps(name)}: " if named else "")
+        yield from pieces(item, indent + " ")
+        between = ","
+    yield f"\n{indent}" + ("}" if named else "]")
 
 
 def timestamp(at: float) -> str:

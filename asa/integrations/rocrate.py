@@ -9,14 +9,15 @@ Crate 0.5. S. Soiland-Reyes et al., "Packaging research artefacts with RO-Crate"
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from asa.core.errors import InvalidInput, StateError
-from asa.core.event import Event, RunState, encode
+from asa.core.event import Event, RunState, TasksDone, encode
 from asa.core.serial import to_json
-from asa.integrations.recorded import LastAttempt, RecordedRun, identifiers, recorded, timestamp
+from asa.integrations.recorded import LastAttempt, RecordedRun, identifiers, pieces, recorded, timestamp
 
 METADATA = "ro-crate-metadata.json"
 WORKFLOW, EVENTS = "workflow.json", "events.jsonl"
@@ -37,7 +38,7 @@ _LICENSE = "no license is stated: ask whoever made this crate before you use its
 _DONE, _FAILED = "http://schema.org/CompletedActionStatus", "http://schema.org/FailedActionStatus"
 
 
-def write_crate(events: Sequence[Event], folder: Path, version: str, license_: str = _LICENSE) -> Path:
+def write_crate(events: Iterable[Event | TasksDone], folder: Path, version: str, license_: str = _LICENSE) -> Path:
     """Write a run's crate: its description, the workflow (`WORKFLOW`) and the whole event log (`EVENTS`).
 
     What tasks were given and what they returned is not in it; nor is who ran it, which a log does not tell.
@@ -45,7 +46,7 @@ def write_crate(events: Sequence[Event], folder: Path, version: str, license_: s
     Parameters
     ----------
     events
-        The whole log.
+        The whole log; it is read twice, so that of millions of tasks not all need be held.
     folder
         Made when missing; if there it must be empty, or hold a crate, which is overwritten.
     license_
@@ -60,18 +61,19 @@ def write_crate(events: Sequence[Event], folder: Path, version: str, license_: s
     """
     run = recorded(events)
     workflow = {"name": run.start.workflow, "stages": to_json(run.stages)}
-    lines = (json.dumps({"kind": kind, **fields}) for kind, fields in map(encode, events))
-    texts = {
-        WORKFLOW: json.dumps(workflow, indent=1),
-        EVENTS: "\n".join(lines) + "\n",
-        METADATA: json.dumps(crate(run, version, license_), indent=1),
+    one_by_one = (each for item in events for each in (item.events() if isinstance(item, TasksDone) else [item]))
+    texts: dict[str, Iterable[str]] = {
+        WORKFLOW: [json.dumps(workflow, indent=1)],
+        EVENTS: (json.dumps({"kind": kind, **fields}) + "\n" for kind, fields in map(encode, one_by_one)),
+        METADATA: pieces(_crate(run, version, license_)),
     }
     if folder.exists() and not (folder / METADATA).exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInput(f"{str(folder)!r} is there and is no crate: name a folder that is empty, or not there")
     try:
         folder.mkdir(exist_ok=True)
         for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
+            with open(folder / name, "w", encoding="utf-8") as file:
+                file.writelines(text)
     except OSError as error:
         raise StateError(f"{folder} cannot be written: {error.strerror}") from error
     return folder
@@ -79,9 +81,13 @@ def write_crate(events: Sequence[Event], folder: Path, version: str, license_: s
 
 def crate(run: RecordedRun, version: str, license_: str = _LICENSE) -> dict[str, Any]:
     """The crate's description, as a JSON document; see `write_crate`."""
+    return cast("dict[str, Any]", json.loads("".join(pieces(_crate(run, version, license_)))))
+
+
+def _crate(run: RecordedRun, version: str, license_: str) -> dict[str, Any]:
     names = identifiers(run.stages)
-    graph = [*_root(run, license_), *_software(version), *_prospective(run, names), *_retrospective(run, names)]
-    return {"@context": _CONTEXT, "@graph": graph}
+    planned = [*_root(run, license_), *_software(version), *_prospective(run, names)]
+    return {"@context": _CONTEXT, "@graph": chain(planned, _retrospective(run, names))}
 
 
 def _root(run: RecordedRun, license_: str) -> list[Entity]:
@@ -147,18 +153,9 @@ def _prospective(run: RecordedRun, names: dict[str, str]) -> list[Entity]:
     return found
 
 
-def _retrospective(run: RecordedRun, names: dict[str, str]) -> list[Entity]:
+def _retrospective(run: RecordedRun, names: dict[str, str]) -> Iterator[Entity]:
     """What was done: the run, its orchestration, and every task of it."""
-    found: list[Entity] = []
-    controls: list[str] = []
-    for stage in run.stages:
-        name = names[stage.name]
-        tasks = [_task(attempt, name) for attempt in run.attempts(stage.name)]
-        if tasks:
-            controls.append(f"#control-{name}")
-            control: Entity = {"@id": controls[-1], "@type": "ControlAction", "name": f"Run stage {stage.name}"}
-            control |= {"instrument": {"@id": f"#step-{name}"}, "object": _refer(task["@id"] for task in tasks)}
-            found += [control, *tasks]
+    controls = {stage.name: f"#control-{names[stage.name]}" for stage in run.stages if run.ran(stage.name)}
     started, ended = timestamp(run.start.at), timestamp(run.last)
     action: Entity = {
         "@id": _RUN,
@@ -175,16 +172,26 @@ def _retrospective(run: RecordedRun, names: dict[str, str]) -> list[Entity]:
         "@type": "OrganizeAction",
         "name": f"Orchestration by ASA, with strategy {run.start.strategy} and executor {run.start.executor}",
         "instrument": {"@id": _ENGINE},
-        "object": _refer(controls),
+        "object": _refer(controls.values()),
         "result": {"@id": _RUN},
         "startTime": started,
     } | ({"endTime": ended} if over else {})
-    return [action, organize, *found]
+    yield from (action, organize)
+    for stage, key in controls.items():
+        name = names[stage]
+        tasks = ({"@id": _task_id(name, attempt)} for attempt in run.attempts(stage))
+        step = {"instrument": {"@id": f"#step-{name}"}}
+        yield {"@id": key, "@type": "ControlAction", "name": f"Run stage {stage}", **step, "object": tasks}
+        yield from (_task(attempt, name) for attempt in run.attempts(stage))
+
+
+def _task_id(name: str, attempt: LastAttempt) -> str:
+    return f"#task-{name}-{attempt.index}"
 
 
 def _task(attempt: LastAttempt, name: str) -> Entity:
     return {
-        "@id": f"#task-{name}-{attempt.index}",
+        "@id": _task_id(name, attempt),
         "@type": "CreateAction",
         "name": f"Task {attempt.index} of {attempt.stage}",
         "description": f"on node {attempt.node}",

@@ -8,19 +8,21 @@ enabling scientific workflow research and development", Future Generation Comput
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from itertools import chain
+from typing import Any, cast
 
 from asa.core.errors import InvalidInput
-from asa.core.event import Event
-from asa.integrations.recorded import LastAttempt, RecordedRun, identifiers, recorded, timestamp
+from asa.core.event import Event, TasksDone
+from asa.integrations.recorded import LastAttempt, RecordedRun, identifiers, pieces, recorded, timestamp
 
 SCHEMA = "1.5"
 EDGES_MOST = 100_000
 """Between two stages; from there on a task that takes no time stands between them."""
 
 
-def wfformat(events: Iterable[Event], version: str) -> dict[str, Any]:
+def wfformat(events: Iterable[Event | TasksDone], version: str) -> dict[str, Any]:
     """The instance that a run's log describes, as a JSON document of schema 1.5.
 
     Every task waits for all tasks of the stages before its own: so they do, and a log tells of stages only. Where that
@@ -32,19 +34,29 @@ def wfformat(events: Iterable[Event], version: str) -> dict[str, Any]:
     InvalidInput
         When the log does not say what was run, or no task has returned.
     """
+    return cast("dict[str, Any]", json.loads("".join(wfformat_text(events, version))))
+
+
+def wfformat_text(events: Iterable[Event | TasksDone], version: str) -> Iterator[str]:
+    """As `wfformat`, as text, in pieces: of millions of tasks the document would be too large to hold.
+
+    Raises
+    ------
+    InvalidInput
+        Before the first piece, as `wfformat` does.
+    """
     run = recorded(events)
     graph = _Graph(run)
-    done = [attempt for stage in run.stages for attempt in run.attempts(stage.name) if not attempt.error]
-    if not done:
+    if (first := run.first) is None:
         raise InvalidInput(f"run {run.start.run}: no task has returned, so there is nothing to tell in WfFormat")
-    first = min(attempt.started for attempt in done)
+    done = (attempt for stage in run.stages for attempt in run.attempts(stage.name, returned=True))
     execution = {
         "makespanInSeconds": max(0.0, run.last - run.start.at),
         "executedAt": timestamp(run.start.at),
-        "tasks": [*(graph.execution(attempt) for attempt in done), *graph.joints(first)],
-        "machines": [{"nodeName": node, "system": "linux"} for node in sorted({attempt.node for attempt in done})],
+        "tasks": chain(map(graph.execution, done), graph.joints(first)),
+        "machines": [{"nodeName": node, "system": "linux"} for node in run.nodes],
     }
-    return {
+    document = {
         "name": run.start.run,
         "description": f"{run.start.workflow}, on {run.start.backend} with strategy {run.start.strategy}",
         "createdAt": timestamp(run.last),
@@ -52,42 +64,39 @@ def wfformat(events: Iterable[Event], version: str) -> dict[str, Any]:
         "runtimeSystem": {"name": "ASA", "version": version},
         "workflow": {"specification": {"tasks": graph.tasks()}, "execution": execution},
     }
+    return pieces(document)
 
 
 class _Graph:
     """Tasks with ids, and who waits for whom."""
 
     def __init__(self, run: RecordedRun) -> None:
-        self._run, names = run, identifiers(run.stages)
+        self._run, self._names = run, identifiers(run.stages)
         self._specs = {stage.name: stage for stage in run.stages}
-        self._ids = {name: [f"{names[name]}_ID{index + 1:06d}" for index in run.tasks(name)] for name in self._specs}
+        self._after: dict[str, list[str]] = {name: [] for name in self._specs}
         self._joints: dict[str, str] = {}
         for stage in run.stages:
             for before in stage.predecessors:
-                if len(self._ids[before]) * len(self._ids[stage.name]) > EDGES_MOST:
-                    self._joints[before] = f"{names[before]}.all"
+                self._after[before].append(stage.name)
+                if len(run.tasks(before)) * len(run.tasks(stage.name)) > EDGES_MOST:
+                    self._joints[before] = f"{self._names[before]}.all"
 
-    def tasks(self) -> list[dict[str, Any]]:
+    def tasks(self) -> Iterator[dict[str, Any]]:
         """As the specification has them."""
-        parents: dict[str, list[str]] = {}
         for stage in self._run.stages:
-            above = [task for before in stage.predecessors for task in self._ends(before)]
-            parents |= dict.fromkeys(self._ids[stage.name], above)
-            if stage.name in self._joints:
-                parents[self._joints[stage.name]] = self._ids[stage.name]
-        children: dict[str, list[str]] = {task: [] for task in parents}
-        for task, above in parents.items():
-            for parent in above:
-                children[parent].append(task)
-        return [
-            {"name": name, "id": task, "parents": parents[task], "children": children[task]}
-            for name, task in self._named()
-        ]
+            name, joint = stage.name, self._joints.get(stage.name)
+            parents = [task for before in stage.predecessors for task in self._ends(before)]
+            children = [joint] if joint else list(self._below(name))
+            for task in self._ids(name):
+                yield {"name": name, "id": task, "parents": parents, "children": children}
+            if joint:
+                ends = {"parents": self._ids(name), "children": self._below(name)}
+                yield {"name": f"{name}.all", "id": joint, **ends}
 
     def execution(self, attempt: LastAttempt) -> dict[str, Any]:
         """How a task ran."""
         return {
-            "id": self._ids[attempt.stage][attempt.index],
+            "id": self._id(attempt.stage, attempt.index),
             "runtimeInSeconds": attempt.run_time_s,
             "executedAt": timestamp(attempt.started),
             "command": {"program": attempt.stage},
@@ -100,12 +109,16 @@ class _Graph:
         for joint in self._joints.values():
             yield {"id": joint, "runtimeInSeconds": 0.0, "executedAt": timestamp(at)}
 
-    def _ends(self, stage: str) -> list[str]:
-        """What waits for all of a stage."""
-        return [self._joints[stage]] if stage in self._joints else self._ids[stage]
+    def _id(self, stage: str, index: int) -> str:
+        return f"{self._names[stage]}_ID{index + 1:06d}"
 
-    def _named(self) -> Iterator[tuple[str, str]]:
-        for name, ids in self._ids.items():
-            yield from ((name, task) for task in ids)
-            if name in self._joints:
-                yield f"{name}.all", self._joints[name]
+    def _ids(self, stage: str) -> Iterator[str]:
+        return (self._id(stage, index) for index in self._run.tasks(stage))
+
+    def _ends(self, stage: str) -> Iterable[str]:
+        """What waits for all of a stage."""
+        return [self._joints[stage]] if stage in self._joints else self._ids(stage)
+
+    def _below(self, stage: str) -> Iterator[str]:
+        """What waits for a stage."""
+        return (task for after in self._after[stage] for task in self._ids(after))

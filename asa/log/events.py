@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import struct
 from binascii import crc32
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Self
 
 from asa.core.errors import StateError
-from asa.core.event import Event, ResultsLost, RunEnded, StageExpanded, Submitting, TaskResult, decode, encode
+from asa.core.event import (
+    Event,
+    ResultsLost,
+    RunEnded,
+    StageExpanded,
+    Submitting,
+    TaskDone,
+    TaskResult,
+    TasksDone,
+    decode,
+    encode,
+    packed,
+)
 from asa.core.task import Value
 from asa.log.database import Database
 from asa.log.values import check_file
 
-_VERSION = 2
-"""Of the tables; 1 had no checksums."""
+_VERSION = 3
+"""Of the tables; 1 had no checksums, 2 a row for each event."""
 _SCHEMA = (
     "CREATE TABLE events (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, fields TEXT NOT NULL, crc INTEGER NOT NULL)",
     "CREATE TABLE results (stage TEXT NOT NULL, task INTEGER NOT NULL, data BLOB, path TEXT, crc INTEGER NOT NULL,"
     " UNIQUE (stage, task))",
 )
-_PAGE = 1000
+_PACKED_SINCE = 3
+_PAGE, _VALUES = 1000, 200
 _LAST_MOST = 2**31 - 1
 _ENDS = "SELECT coalesce((SELECT max(seq) FROM events), 0), application_id FROM pragma_application_id"
 """Which event is the last, and which was when the log was written."""
@@ -34,7 +49,9 @@ class EventLog:
     """The truth about a run: replaying it gives the run's state again.
 
     Every event and every result has a checksum: what is damaged raises an error that names it, and is never taken for
-    something else. Logs of version 1, without, can be read and appended to as they are.
+    something else. Logs of versions 1, without, and 2 can be read and appended to as they are.
+
+    Tasks that returned together are one row, a `TasksDone`, which has the number of the last of its events.
 
     May be used from any thread. One process appends at a time (the run's driver lock sees to that), any number read.
     Where a file system loses locks, two may: the one that does not know of the other's events is refused.
@@ -51,7 +68,7 @@ class EventLog:
     """
 
     def __init__(self, path: Path, *, results: bool = True) -> None:
-        self._database, self._results = Database(path, _SCHEMA, _VERSION, reads=(1,)), results
+        self._database, self._results = Database(path, _SCHEMA, _VERSION, reads=(1, 2)), results
         self._checked = self._database.version != 1
         self._known: int | None = None  # the last event that whoever appends here knows of
         self._crc = "crc" if self._checked else "NULL"
@@ -69,7 +86,8 @@ class EventLog:
             When they cannot be written (full disk, read-only directory), and the log is as it was before; when the
             log was deleted; when it has events of another driver since this one read it, or last wrote.
         """
-        rows = [(kind, _to_text(fields)) for kind, fields in map(encode, events)]
+        items = packed(events) if self._database.version >= _PACKED_SINCE else events
+        rows = [(_count(item), kind, _to_text(fields)) for item in items for kind, fields in [encode(item)]]
         results = [result for event in events if self._results and (result := event.result) is not None]
         lost = [task for event in events if isinstance(event, ResultsLost) for task in event.tasks]
         lasting = any(isinstance(event, Submitting | RunEnded) for event in events)
@@ -83,20 +101,21 @@ class EventLog:
             if lost:
                 connection.executemany("DELETE FROM results WHERE stage = ? AND task = ?", lost)
             if self._checked:
-                numbered = enumerate(rows, last + 1)
+                numbers = accumulate((count for count, _, _ in rows), initial=last)
+                numbered = zip(islice(numbers, 1, None), rows, strict=True)
                 connection.executemany(
                     "INSERT INTO events VALUES (?, ?, ?, ?)",
-                    [(seq, kind, fields, _event_crc(seq, kind, fields)) for seq, (kind, fields) in numbered],
+                    [(seq, kind, fields, _event_crc(seq, kind, fields)) for seq, (_, kind, fields) in numbered],
                 )
             else:
-                connection.executemany("INSERT INTO events (kind, fields) VALUES (?, ?)", rows)
+                connection.executemany("INSERT INTO events (kind, fields) VALUES (?, ?)", [row[1:] for row in rows])
             self._store(connection, results)
             # SQLite keeps this number for whoever opens a file, on its first page: where events at the end are lost,
             # it still says how many there were. Logs of before have 0 there.
             ((last, written),) = connection.execute(_ENDS).fetchall()
             if last > written:
                 connection.execute(f"PRAGMA application_id = {min(last, _LAST_MOST):d}")
-        self._known = last + len(rows)
+        self._known = last
 
     def store(self, results: Iterable[TaskResult]) -> None:
         """Write results whose events are in the log already."""
@@ -116,15 +135,27 @@ class EventLog:
         StateError
             When an event is damaged or missing, or of a kind that this version of ASA does not know.
         """
+        for number, item in self._read(after, _PAGE):
+            if isinstance(item, TasksDone):
+                first = number - len(item) + 1
+                yield from (each for each in enumerate(item.events(), first) if each[0] > after)
+            else:
+                yield number, item
+
+    def packed(self, after: int = 0) -> Iterator[tuple[int, Event | TasksDone]]:
+        """As `read`, from after a number that this has returned; tasks that returned together are one, with the number
+        of the last."""
         return self._read(after, _PAGE)
 
-    def _read(self, after: int, most: int) -> Iterator[tuple[int, Event]]:
+    def _read(self, after: int, most: int) -> Iterator[tuple[int, Event | TasksDone]]:
+        """Rows with events above `after`, by the number of their last one."""
         sql = f"SELECT seq, kind, fields, {self._crc} FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
         while page := self._database.rows(sql, after, most):
             for number, kind, fields, crc in page:
-                if self._checked and number != after + 1:
+                item = self._decode(number, kind, fields, crc)
+                if self._checked and number - _count(item) > after:
                     raise self._damage(f"event {after + 1} is missing")
-                yield number, self._decode(number, kind, fields, crc)
+                yield number, item
                 after = number
         self._known = min(after, self._check_end())
 
@@ -143,8 +174,9 @@ class EventLog:
         most = _PAGE
         while after is not None:
             try:
-                for number, event in self._read(after, most):
-                    found.append((number, event))
+                for number, item in self._read(after, most):
+                    events = item.events() if isinstance(item, TasksDone) else [item]
+                    found += enumerate(events, number - _count(item) + 1)
                     after = number
                 break
             except StateError as error:
@@ -189,14 +221,17 @@ class EventLog:
             When that, or an event after it, is damaged or of an unknown kind.
         """
         names = [kind.__name__ for kind in kinds]
+        if TaskDone in kinds:
+            names.append(TasksDone.__name__)
         if self._checked:  # what is of no known kind is damaged, and may be one of these
-            which, names = "NOT IN", [name for name in Event.kinds if name not in names]
+            which, names = "NOT IN", [name for name in (*Event.kinds, TasksDone.__name__) if name not in names]
         else:
             which = "IN"
         sql = f"SELECT seq, kind, fields, {self._crc} FROM events WHERE kind {which} ({', '.join('?' * len(names))})"
         rows = self._database.rows(f"{sql} ORDER BY seq DESC LIMIT 1", *names)
         self._check_end()
-        return self._decode(*rows[0]) if rows else None
+        found = self._decode(*rows[0]) if rows else None
+        return [*found.events()][-1] if isinstance(found, TasksDone) else found
 
     def value(self, stage: str, index: int) -> Value:
         """What a task returned.
@@ -225,19 +260,36 @@ class EventLog:
             found = self._values("AND +task BETWEEN ? AND ?", stage, start, stop - 1)
         return [found[index] for index in range(start, stop)]
 
-    def all_values(self, stage: str) -> list[Value]:
-        """What the tasks of a stage returned that have returned, in order.
+    def all_values(self, stage: str) -> Iterator[Value]:
+        """What the tasks of a stage returned that have returned, in order, read as it is asked for.
 
         Raises
         ------
         StateError
             When one of them is damaged, or one before the last is missing.
         """
-        found = self._values("", stage)
-        for index in range(len(found)):
-            if index not in found:
-                raise self._damage(f"the result of task {index} of stage {stage!r} is missing")
-        return [found[index] for index in range(len(found))]
+        name, after = stage.encode("utf-8", "surrogatepass"), -1
+        while rows := self._rows("AND task > ? ORDER BY task LIMIT ?", stage, after, _VALUES):
+            for index, data, path, crc in rows:
+                if index != after + 1:
+                    raise self._damage(f"the result of task {after + 1} of stage {stage!r} is missing")
+                after = index
+                if type(data) is bytes and crc32(data, crc32(b"%d %b" % (index, name))) == crc:  # there may be millions
+                    yield data
+                else:
+                    yield self._whole(stage, index, data, path, crc)
+
+    def is_whole(self, stage: str, width: int | None) -> bool:
+        """Whether all that the tasks of a stage, so many, have returned is there and undamaged."""
+        count = 0
+        try:
+            for value in self.all_values(stage):
+                count += 1
+                if isinstance(value, str) and self._checked:
+                    check_file(value)
+        except StateError:
+            return False
+        return count == width
 
     def width(self, stage: str) -> int | None:
         """How many tasks a stage has, where that was not known from the start."""
@@ -245,19 +297,26 @@ class EventLog:
         expanded = (self._decode(*row) for row in self._database.rows(sql, StageExpanded.__name__))
         return next((each.width for each in expanded if isinstance(each, StageExpanded) and each.stage == stage), None)
 
-    def lost(self, stage: str, done: Sequence[int]) -> dict[int, str]:
-        """Of these tasks of a stage, which are done, those whose result is damaged or missing, and why."""
-        found = dict(self._verified(stage))
-        missing = f"{self._database.path}: the result of stage {stage!r} is missing"
-        return {index: why for index in done if (why := found.get(index, missing))}
+    def lost(self, done: Mapping[str, Collection[int]]) -> dict[tuple[str, int], str]:
+        """Of these tasks, which are done, by stage, those whose result is damaged or missing, and why."""
+        left = {stage: set(tasks) for stage, tasks in done.items()}
+        found: dict[str, dict[int, str]] = {stage: {} for stage in done}
+        for stage, index, why in self._verified():
+            if index in left.get(stage, ()):
+                left[stage].remove(index)
+                if why:
+                    found[stage][index] = why
+        for stage, missing in left.items():
+            why = f"{self._database.path}: the result of stage {stage!r} is missing"
+            found[stage] |= dict.fromkeys(sorted(missing), why)
+        return {(stage, index): why for stage, tasks in found.items() for index, why in tasks.items()}
 
     def results(self) -> list[TaskResult]:
         """What tasks returned, as far as it is whole."""
         found: list[TaskResult] = []
         with suppress(StateError):
-            for (stage,) in self._database.rows("SELECT DISTINCT stage FROM results"):
-                whole = [index for index, why in self._verified(stage) if not why]
-                for index in whole:
+            for stage, index, why in self._verified():
+                if not why:
                     value = self.value(stage, index)
                     stored = (None, value) if isinstance(value, str) else (value, None)
                     found.append(TaskResult(stage, index, *stored))
@@ -267,27 +326,29 @@ class EventLog:
         """What is wrong with the log and its results, in lines; empty when it is whole."""
         found = self._database.problems() + self.readable()[1]
         try:
-            for (stage,) in self._database.rows("SELECT DISTINCT stage FROM results"):
-                found += [why for _, why in self._verified(stage) if why]
+            found += [why for _, _, why in self._verified() if why]
         except StateError as error:
             found.append(str(error))
         return list(dict.fromkeys(found))
 
-    def _verified(self, stage: str) -> Iterator[tuple[int, str]]:
-        """The tasks of a stage that have returned; what is wrong with what they did, or ""."""
-        after = -1
-        while rows := self._rows("AND task > ? ORDER BY task LIMIT ?", stage, after, _PAGE):
-            for index, data, path, crc in rows:
-                if not isinstance(index, int) or index <= after:  # a damaged index may lead in circles
+    def _verified(self) -> Iterator[tuple[str, int, str]]:
+        """The tasks that have returned, as (stage, index); what is wrong with what they did, or ""."""
+        after: tuple[str, int] = ("", -1)
+        where = "WHERE (stage, task) > (?, ?) ORDER BY stage, task LIMIT ?"
+        sql = f"SELECT stage, task, data, path, {self._crc} FROM results {where}"
+        while rows := self._database.rows(sql, *after, _PAGE):
+            for stage, index, data, path, crc in rows:
+                # a damaged index may lead in circles
+                if not (isinstance(stage, str) and isinstance(index, int)) or (stage, index) <= after:
                     return
-                after = index
+                after, why = (stage, index), ""
                 try:
                     value = self._whole(stage, index, data, path, crc)
                     if isinstance(value, str) and self._checked:
                         check_file(value)
-                    yield index, ""
                 except StateError as error:
-                    yield index, str(error)
+                    why = str(error)
+                yield stage, index, why
 
     def _values(self, which: str, stage: str, *parameters: int) -> dict[int, Value]:
         rows = self._rows(which, stage, *parameters)
@@ -298,10 +359,9 @@ class EventLog:
         return self._database.rows(sql, stage, *parameters)
 
     def _whole(self, stage: str, index: int, data: bytes | None, path: str | None, crc: int | None) -> Value:
-        if self._checked and _result_crc(stage, index, data, path) != crc:
-            raise self._damage(f"the result of task {index} of stage {stage!r} is damaged")
         value = path if data is None else data
-        assert value is not None, "a result is one of both"
+        if value is None or (self._checked and _result_crc(stage, index, data, path) != crc):
+            raise self._damage(f"the result of task {index} of stage {stage!r} is damaged")
         return value
 
     def close(self) -> None:
@@ -313,13 +373,13 @@ class EventLog:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _decode(self, number: int, kind: str, fields: str, crc: int | None) -> Event:
+    def _decode(self, number: int, kind: str, fields: str, crc: int | None) -> Event | TasksDone:
         if self._checked and _event_crc(number, kind, fields) != crc:
             raise self._damage(f"event {number} is damaged: its checksum does not match it")
         try:
             content: dict[str, Any] = json.loads(fields)
             return decode(kind, content)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, struct.error) as error:
             raise StateError(
                 f"{self._database.path}: event {number} ({kind}) cannot be read ({error}): another version of ASA "
                 "wrote it, or the file is damaged"
@@ -327,6 +387,10 @@ class EventLog:
 
     def _damage(self, what: str) -> StateError:
         return StateError(f"{self._database.path}: {what}. `asa doctor --runs` saves what can be read")
+
+
+def _count(item: Event | TasksDone) -> int:
+    return len(item) if isinstance(item, TasksDone) else 1
 
 
 def _event_crc(number: object, kind: object, fields: object) -> int:

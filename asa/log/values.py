@@ -13,18 +13,19 @@ import pickle
 import re
 import struct
 from binascii import crc32
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PosixPath
 from typing import Any, BinaryIO
 
 from asa.core.errors import StateError, cause
 from asa.core.task import Input, Value, substitute
-from asa.security.files import write_private
+from asa.security.files import Buffer, write_private, written_private
 
 INLINE_MOST = 64 * 1024
 """Pickled values up to this size [bytes] travel in messages; longer ones are files."""
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, PosixPath, Input})
+_LONG = frozenset({bytes, str})
 _SMALL = 50
 
 
@@ -49,7 +50,7 @@ def _is_plain(value: Any) -> bool:
     """Whether the plain pickle does, which is faster: for larger structures, finding out would take longer."""
     kind = type(value)
     if kind in _PLAIN:
-        return True
+        return kind not in _LONG or len(value) <= INLINE_MOST
     if kind in (tuple, list, set, dict) and len(value) < _SMALL:
         return all(map(_is_plain, value)) and (kind is not dict or all(map(_is_plain, value.values())))
     return False
@@ -90,6 +91,12 @@ def load(value: Value) -> Any:
             return pickle.load(file)
         except (EOFError, pickle.UnpicklingError) as error:
             raise StateError(f"{value} cannot be read, it is damaged or was cut off: {error}") from error
+
+
+def load_all(values: Iterable[Value]) -> list[Any]:
+    """As `load` for each."""
+    loads = pickle.loads
+    return [loads(value) if isinstance(value, bytes) else load(value) for value in values]
 
 
 def check_file(path: str) -> None:
@@ -154,11 +161,44 @@ def fill(arguments: Any, inputs: Sequence[Value]) -> Any:
     return substitute(arguments, Input, place)
 
 
-def keep(data: bytes, directory: str | Path, stage: str, index: int) -> Value:
-    """A task's pickled result: as it is when it is short, else in a file of this directory, safely on disk."""
-    if len(data) <= INLINE_MOST:
+def keep(result: Any, directory: str | Path, stage: str, index: int) -> Value:
+    """A task's result, pickled: when that is short, as it is, else in a file of this directory, safely on disk.
+
+    It is written as it is pickled: there is never a second copy of what is large.
+    """
+    if _is_plain(result) and len(data := pickle.dumps(result, 5)) <= INLINE_MOST:
         return data
-    safe = re.sub(r"[^\w.-]", "_", stage, flags=re.ASCII)[:100]
-    path = Path(directory) / f"{safe}-{index}-{os.urandom(8).hex()}.pkl"
-    write_value(path, data, durable=True)
-    return str(path)
+    import cloudpickle  # as in `dump`
+
+    with contextlib.ExitStack() as held:
+        sink = _Sink(held, directory, stage, index)
+        cloudpickle.Pickler(sink, 5).dump(result)
+        return sink.end()
+
+
+class _Sink:
+    """Takes a pickle: in memory while that is short, then in a file, which stays when `held` is closed."""
+
+    def __init__(self, held: contextlib.ExitStack, directory: str | Path, stage: str, index: int) -> None:
+        self._held = held
+        safe = re.sub(r"[^\w.-]", "_", stage, flags=re.ASCII)[:100]
+        self._path = Path(directory) / f"{safe}-{index}-{os.urandom(8).hex()}.pkl"
+        self._short, self._crc = bytearray(), 0
+        self._write: Callable[[Buffer], None] | None = None
+
+    def write(self, data: Buffer) -> None:
+        if self._write is None:
+            if len(self._short) + memoryview(data).nbytes <= INLINE_MOST:
+                self._short += data
+                return
+            self._write = self._held.enter_context(written_private(self._path, durable=True))
+            self.write(self._short)
+        self._crc = crc32(data, self._crc)
+        self._write(data)
+
+    def end(self) -> Value:
+        """What was pickled."""
+        if self._write is None:
+            return bytes(self._short)
+        self._write(_SEAL.pack(_MARK, self._crc))
+        return str(self._path)

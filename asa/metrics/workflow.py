@@ -14,7 +14,7 @@ import numpy as np
 
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
-from asa.core.event import Event, RunStarted, RunState, TaskFailed
+from asa.core.event import Event, RunStarted, RunState, TaskFailed, TasksDone
 from asa.core.job import JobState
 from asa.core.run import FoldedRun, Held, StageProgress
 from asa.core.serial import to_json
@@ -215,7 +215,7 @@ def _plain(part: StageSummary | JobSummary) -> dict[str, Any]:
     return {name: to_json(getattr(part, name)) for name in part.__slots__}
 
 
-def summarise(events: Iterable[Event], now: float | None = None, *, driven: bool = True) -> RunSummary:
+def summarise(events: Iterable[Event | TasksDone], now: float | None = None, *, driven: bool = True) -> RunSummary:
     """Numbers of a run from its events, in the order of the log.
 
     Parameters

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from asa.core.event import Event, RunState, Trouble
+from asa.core.event import Event, RunState, TasksDone, Trouble
 from asa.core.job import JobState
 from asa.core.ports import Clock
 from asa.core.run import FoldedRun
@@ -148,7 +148,7 @@ class ProgressDisplay:
             self._live.stop()
             self._live = None
 
-    def update(self, events: Iterable[Event], now: float) -> None:
+    def update(self, events: Iterable[Event | TasksDone], now: float) -> None:
         """Take in the run's next events and show how it stands at the time `now` [s since the epoch]."""
         for event in events:
             self._run.on(event)
@@ -170,7 +170,7 @@ class ProgressDisplay:
 
 
 def follow(
-    read: Callable[[int], Iterable[tuple[int, Event]]],
+    read: Callable[[int], Iterable[tuple[int, Event | TasksDone]]],
     display: ProgressDisplay,
     clock: Clock,
     stop: threading.Event,
@@ -183,7 +183,7 @@ def follow(
     Parameters
     ----------
     read
-        The run's events above a sequence number, with their numbers: an event log's ``read``.
+        The run's events above a sequence number, with their numbers: an event log's ``read``, or ``packed``.
     every_s
         How often to look for news [s].
     now

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from asa.core.event import Event
-from asa.metrics.workflow import summarise
+from asa.core.event import Event, TasksDone
+from asa.metrics.workflow import RunSummary, summarise
 from asa.report.outputs import PICTURES, check_matplotlib, check_output
 
 
@@ -18,7 +18,7 @@ def check_report(path: str | Path) -> None:
         check_matplotlib()
 
 
-def write_report(events: Iterable[Event], path: str | Path, *, driven: bool = True) -> None:
+def write_report(events: Iterable[Event | TasksDone], path: str | Path, *, driven: bool = True) -> None:
     """Write a report of a run.
 
     Parameters
@@ -37,10 +37,15 @@ def write_report(events: Iterable[Event], path: str | Path, *, driven: bool = Tr
     InvalidInput
         When the name asks for none of these, the file cannot be written, or the log does not say what was run.
     """
+    check_report(path)
+    write_summary(summarise(events, driven=driven), path)
+
+
+def write_summary(run: RunSummary, path: str | Path) -> None:
+    """As `write_report`, of a run whose numbers are known."""
     path = Path(path)
     check_report(path)
     suffix = path.suffix.lower()
-    run = summarise(events, driven=driven)
     if suffix == ".json":
         path.write_text(json.dumps(run.to_json(), indent=2) + "\n", encoding="utf-8")
     elif suffix == ".html":

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from pickle import PickleBuffer
 
 from asa.core.errors import StateError, cause
+
+Buffer = bytes | bytearray | memoryview | PickleBuffer
 
 
 def private_directory(path: Path) -> Path:
@@ -90,13 +96,20 @@ def write_private(path: Path, data: bytes, *, tail: bytes = b"", durable: bool =
     StateError
         When it cannot be written (full disk, read-only directory); what was there before is still there.
     """
+    with written_private(path, durable=durable) as write:
+        write(data)
+        write(tail)
+
+
+@contextmanager
+def written_private(path: Path, *, durable: bool = False) -> Iterator[Callable[[Buffer], None]]:
+    """As `write_private`, of what is written meanwhile, piece by piece; nothing, when the block raises."""
     draft = path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             with open(descriptor, "wb", buffering=0) as file:
-                _write_all(file.fileno(), data)
-                _write_all(file.fileno(), tail)
+                yield partial(_write_all, file.fileno())
                 if durable:
                     os.fsync(file.fileno())
             os.replace(draft, path)
@@ -130,8 +143,8 @@ def write_once(path: Path, data: bytes) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
+def _write_all(descriptor: int, data: Buffer) -> None:
+    rest = memoryview(data).cast("B")
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 

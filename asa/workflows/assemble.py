@@ -212,8 +212,9 @@ def assemble_parts(
         if log.last:
             _replay(parts.plan, log, virtual=isinstance(backend, VirtualBackend))
             if isinstance(parts.plan, Plan) and not isinstance(backend, VirtualBackend):
-                results = [parts.graph.names[node] for node in nodes_in(parts.graph.result)]
-                _revoke_lost(parts.plan, log, results, timing.clock.now())
+                results = {parts.graph.names[node] for node in nodes_in(parts.graph.result)}
+                if not _is_whole(parts.plan, log, results):
+                    _revoke_lost(parts.plan, log, results, timing.clock.now())
         else:
             if isinstance(payloads, Payloads):
                 payloads.save()
@@ -397,8 +398,12 @@ def _spec(value: Any) -> str:
 
 def _replay(plan: Decider, log: EventLog, *, virtual: bool) -> None:
     """Fold what earlier drivers logged."""
-    for _, event in log.read():
-        plan.on(event)
+    if isinstance(plan, FoldedRun):
+        for _, event in log.packed():
+            plan.on(event)
+    else:
+        for _, event in log.read():
+            plan.on(event)
     if virtual and isinstance(plan, FoldedRun) and plan.outcome is not RunState.SUCCEEDED:
         raise InvalidInput(
             f"run {plan.run} was in virtual time, and its queue ended with its driver: it cannot be resumed. Run the "
@@ -406,18 +411,28 @@ def _replay(plan: Decider, log: EventLog, *, virtual: bool) -> None:
         )
 
 
+def _is_whole(plan: Plan, log: EventLog, results: Collection[str]) -> bool:
+    """Whether the run has succeeded, and its value can be read; of these stages are the results that it consists of."""
+    return plan.outcome is RunState.SUCCEEDED and all(log.is_whole(name, plan.stages[name].width) for name in results)
+
+
 def _revoke_lost(plan: Plan, log: EventLog, results: Collection[str], now: float) -> None:
     """Have tasks run again whose results are damaged or gone, but not where only stages needed them that are done.
 
     `results` are the stages whose results are the workflow's.
     """
+    done = {
+        name: {index for index, state in enumerate(stage.tasks) if state == TaskState.DONE}
+        for name, stage in plan.stages.items()
+    }
+    damaged: dict[str, dict[int, str]] = {}
+    for (name, index), why in log.lost(done).items():
+        damaged.setdefault(name, {})[index] = why
     lost: dict[tuple[str, int], str] = {}
     unfinished: set[str] = set()
     for name, stage in reversed(plan.stages.items()):
-        found: dict[int, str] = {}
-        if name in results or not unfinished.isdisjoint(stage.followers):
-            done = [index for index, state in enumerate(stage.tasks) if state == TaskState.DONE]
-            found = log.lost(name, done)
+        needed = name in results or not unfinished.isdisjoint(stage.followers)
+        found = damaged.get(name, {}) if needed else {}
         if found or stage.state is not StageState.DONE:
             unfinished.add(name)
         lost = {(name, index): why for index, why in found.items()} | lost

@@ -136,12 +136,11 @@ class Payloads:
             kwargs = mapped.common
         else:
             args, kwargs = replace_nodes((node.args, node.kwargs), place)
-        arguments = self._value(
-            self._dump_arguments(name, args, kwargs), f"{Path(self._files[name]).stem}-{index}-args"
-        )
+        arguments = self._value(self._dump_arguments(name, args, kwargs), name, index)
         launch, secrets = node.stage.launch, self._secrets.get(name)
         found = tuple(inputs)
-        return Task(name, index, self._files[name], arguments, found, resources, launch, _identity(found), secrets)
+        identity = _identity(found) if found else _OF_NOTHING
+        return Task(name, index, self._files[name], arguments, found, resources, launch, identity, secrets)
 
     def _prepare(self, name: str) -> _Mapped:
         if name in self._mapped:
@@ -220,10 +219,10 @@ class Payloads:
                 dump_or_explain(value, f"argument {key!r} of stage {name!r}", _ArgumentPickler)
             raise
 
-    def _value(self, data: bytes, stem: str) -> Value:
+    def _value(self, data: bytes, name: str, index: int) -> Value:
         if len(data) <= INLINE_MOST:
             return data
-        path = self._values / f"{stem}.pkl"
+        path = self._values / f"{Path(self._files[name]).stem}-{index}-args.pkl"
         write_value(path, data)
         return str(path)
 
@@ -235,6 +234,9 @@ def _identity(values: Sequence[Value]) -> str:
         data = value.encode() if isinstance(value, str) else value
         found.update(b"%d %d " % (isinstance(value, str), len(data)) + data)
     return found.hexdigest()
+
+
+_OF_NOTHING = _identity(())
 
 
 def pack(value: Any, sys_path: Sequence[str], nodes: Iterable[Node] = ()) -> bytes:

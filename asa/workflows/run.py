@@ -12,16 +12,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.core.errors import AsaError, RunFailed, StateError
-from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState, SubmitRefused, Submitted
+from asa.core.event import (
+    DriverStarted,
+    Event,
+    RunEnded,
+    RunStarted,
+    RunState,
+    SubmitRefused,
+    Submitted,
+    TasksDone,
+)
+from asa.core.task import Value
 from asa.core.units import brief
 from asa.log.events import EventLog
 from asa.log.messages import logged_in
 from asa.log.rundir import RunDirectory
-from asa.log.values import load
+from asa.log.values import load, load_all
 from asa.workflows.assemble import VIRTUAL, Assembly, assemble, restore_plan
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.plan import Plan
-from asa.workflows.settings import Settings, load_settings, make_settings, new_directory, state_path
+from asa.workflows.settings import Settings, Unread, load_settings, make_settings, new_directory, shown, state_path
 from asa.workflows.stage import Node, replace_nodes
 
 if TYPE_CHECKING:
@@ -62,6 +72,10 @@ class Run:
         TimeoutError
             When it is not known yet.
         """
+        self._await_success(timeout)
+        return self._value(load_all)
+
+    def _await_success(self, timeout: float) -> None:
         if self._assembly is not None and not self._decided(timeout):
             raise TimeoutError(f"run {self.name} has no result after {timeout:g} s")
         if self._error is not None:
@@ -70,8 +84,16 @@ class Run:
         if ended is None or ended.state is not RunState.SUCCEEDED:
             what = "it has no outcome yet, and no driver here" if ended is None else ended.message
             raise RunFailed(f"run {self.name}: {what}\n({self._hint()})", stage=ended.stage or None if ended else None)
+
+    def shown_result(self) -> str:
+        """As `result`, for people: what is long is cut, and of many results no more is read than is shown."""
+        self._await_success(math.inf)
+        return shown(self._value(lambda stored: Unread(map(load, stored))))
+
+    def _value(self, read: Callable[[Iterator[Value]], Any]) -> Any:
+        """The workflow's value, with what is made of a parallel stage's results in their place."""
         graph = self._graph or make_graph(load_settings(self.directory).result)
-        return replace_nodes(graph.result, lambda node: self._value(graph, node))
+        return replace_nodes(graph.result, lambda node: self._value_of(graph, node, read))
 
     def wait(self, timeout: float = math.inf) -> bool:
         """Wait until the run's jobs have ended, too [s]; False when they had not."""
@@ -122,6 +144,10 @@ class Run:
         """The run's log from sequence number `after` on."""
         return self._log.read(after)
 
+    def packed(self, after: int = 0) -> Iterator[tuple[int, Event | TasksDone]]:
+        """The same; of tasks that returned together one item, with the number of the last: to be folded sooner."""
+        return self._log.packed(after)
+
     @property
     def summary(self) -> RunSummary:
         """Waits, makespan and core-hours, of the whole run and of every stage and job, to the last one's end."""
@@ -129,12 +155,14 @@ class Run:
 
     def summarise(self, patience: float = math.inf) -> RunSummary:
         """As `summary`; jobs of a run that is over have so long to end [s], or count as far as they are known."""
-        from asa.metrics.workflow import summarise
+        from asa.metrics.workflow import summarise, summary
 
         if self.decided.is_set():
             self.wait(patience)
         driven = self.directory.is_driven()
-        return summarise((event for _, event in self._log.read()), driven=driven)
+        if self._assembly is not None and self._over.is_set():  # the driver has folded all there is
+            return summary(self._assembly.plan, driven=driven)
+        return summarise((item for _, item in self._log.packed()), driven=driven)
 
     def explain(self) -> str:
         """Why every stage that is not running is not running, in plain words."""
@@ -149,12 +177,10 @@ class Run:
 
     def report(self, path: str | Path) -> Path:
         """Write a report, by the file's ending: ``.html``, ``.png`` or ``.json``."""
-        from asa.report import write_report
+        from asa.report.write import check_report, write_summary
 
-        if self.decided.is_set():
-            self.wait()
-        driven = self.directory.is_driven()
-        write_report([event for _, event in self._log.read()], Path(path), driven=driven)
+        check_report(path)  # before what may take long
+        write_summary(self.summary, path)
         return Path(path)
 
     def __repr__(self) -> str:
@@ -179,16 +205,17 @@ class Run:
             return "the same job would be refused again: change what it asks for, and run the workflow again"
         return f"`asa resume {self.name}` runs only what is not done"
 
-    def _value(self, graph: Graph, node: Node) -> Any:
+    def _value_of(self, graph: Graph, node: Node, read: Callable[[Iterator[Value]], Any]) -> Any:
         name = graph.names[node]
         try:
             if not node.mapped:
                 return load(self._log.value(name, 0))
-            stored, known = self._log.all_values(name), graph.width(name)
+            found = read(self._log.all_values(name))
+            known = graph.width(name)
             width = self._log.width(name) if known is None else known
-            if len(stored) != width:
-                raise StateError(f"there are {len(stored)} results of {width} tasks")
-            return [load(value) for value in stored]
+            if not isinstance(found, Unread) and len(found) != width:
+                raise StateError(f"there are {len(found)} results of {width} tasks")
+            return found
         except (StateError, KeyError) as error:
             why = "it is missing" if isinstance(error, KeyError) else error
             raise StateError(
@@ -356,6 +383,7 @@ def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
         if assembly.plan.outcome is RunState.SUCCEEDED:
             assembly.runner.decided.set()
             assembly.close()
+            result._over.set()
         else:
             result._start()
         return result

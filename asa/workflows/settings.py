@@ -206,6 +206,7 @@ def _clean(name: str) -> str:
 DEFAULT_NAME = "workflow"
 SHOWN_MOST = 2000
 """How much of a value is shown [characters]."""
+_READ_MOST = 1 << 20
 
 
 def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> Any:
@@ -278,8 +279,47 @@ def shown(value: Any) -> str:
     >>> shown({"mean": 2.5})
     "{'mean': 2.5}"
     """
-    text = repr(value)
+    text = ""
+    try:
+        for piece in _pieces(value):
+            text += piece
+            if len(text) > SHOWN_MOST:
+                break
+    except RecursionError:  # a list that holds itself, say
+        text = repr(value)
     return text if len(text) <= SHOWN_MOST else f"{text[:SHOWN_MOST]} ..."
+
+
+class Unread(Iterable[Any]):
+    """Stands for a list whose elements are read as it is shown."""
+
+    def __init__(self, values: Iterator[Any]) -> None:
+        self._values = values
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._values
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """The `repr` of a value in pieces, no more of which is made than is taken."""
+    kind = type(value)
+    if kind in (bytes, str):
+        yield repr(value[:_READ_MOST])
+    elif kind in (list, tuple, Unread, dict):
+        first, last = "()" if kind is tuple else "{}" if kind is dict else "[]"
+        yield first
+        for number, item in enumerate(value):
+            yield ", " if number else ""
+            yield from _pieces(item)
+            if kind is dict:
+                yield ": "
+                yield from _pieces(value[item])
+        yield ("," if kind is tuple and len(value) == 1 else "") + last
+    else:
+        yield repr(value)
 
 
 def _bound(module: Any, name: str, file: str) -> Any:

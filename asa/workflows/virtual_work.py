@@ -104,7 +104,7 @@ def recorded(times: str | Path, state: Path | None) -> dict[str, dict[int, float
         raise InvalidInput(f"times={str(times)!r}: there is no such event log")
     run = FoldedRun()
     with EventLog(path) as log:
-        for _, event in log.read():
+        for _, event in log.packed():
             run.on(event)
     found: dict[str, dict[int, float]] = {}
     for attempt in attempts_of(run):
@@ -154,7 +154,7 @@ class Calls:
             with contextlib.nullcontext() if os.getcwd() == self._workdir else contextlib.chdir(self._workdir):
                 result = function(*args, **kwargs)
             seconds = time.perf_counter() - began
-            return Outcome(seconds, keep(dump(result), self._values, task.stage, task.index))
+            return Outcome(seconds, keep(result, self._values, task.stage, task.index))
         except BaseException as error:  # as in a worker, where sys.exit() ends the task and nothing else
             return Outcome(time.perf_counter() - began, None, *last_words(error, 1))
 

@@ -35,8 +35,10 @@ from asa.core.event import (
     TaskCancelled,
     TaskDone,
     TaskFailed,
+    TasksDone,
     TasksKept,
     TasksLaunched,
+    packed,
 )
 from asa.core.job import JobHandle, JobRequest, JobState, Resources
 from asa.core.run import CALLS, FAILURES_KEPT, TABLES, FoldedRun, Held, Pool, StageProgress, TaskState, drawn
@@ -200,7 +202,7 @@ def test_a_draining_released_or_cancelled_allocation_takes_no_more_tasks() -> No
 def test_room_is_counted_by_cores() -> None:
     held = held_after(*JOINED)
     assert (held.room(ONE, 0.0), held.room(TWO, 0.0), held.room(Resources(5), 0.0)) == (4, 2, 0)
-    held.take(("a", 0), TWO, 70.0)
+    held.take("a", 0, 1, TWO, 70.0)
     assert (held.room(ONE, 0.0), held.room(TWO, 0.0), held.room(Resources(4), 0.0)) == (2, 1, 0)
     assert held.drop(("a", 0), 80.0) == 70.0
     assert held.room(ONE, 0.0) == 4
@@ -222,7 +224,7 @@ def test_uneven_pieces_are_used_whole_and_tasks_are_not_parted() -> None:
     assert [held.room(Resources(cores), 0.0) for cores in (1, 2, 3, 4, 5)] == [8, 3, 2, 1, 0]
     assert held.room(Resources(8, unit=1), 0.0) == 1, "ranks are anywhere"
     assert held.room(Resources(8, unit=2), 0.0) == 0 and held.room(Resources(6, unit=2), 0.0) == 1
-    held.take(("a", 0), TWO, 70.0)
+    held.take("a", 0, 1, TWO, 70.0)
     assert (held.room(TWO, 0.0), held.room(ONE, 0.0)) == (2, 6)
 
 
@@ -247,7 +249,7 @@ def test_memory_and_gpus_may_be_what_is_short() -> None:
     held = held_after(*JOINED, job=request(memory=100, gpus=2))
     assert held.room(Resources(1, memory=40), 0.0) == 2
     assert held.room(Resources(1, gpus=1), 0.0) == 2
-    held.take(("a", 0), Resources(1, memory=80, gpus=2), 70.0)
+    held.take("a", 0, 1, Resources(1, memory=80, gpus=2), 70.0)
     assert held.room(Resources(1, memory=40), 0.0) == 0
     assert held.room(Resources(1, gpus=1), 0.0) == 0
     assert held.room(Resources(1), 0.0) == 3
@@ -257,7 +259,7 @@ def test_memory_and_gpus_may_be_what_is_short() -> None:
 
 def test_a_new_driver_knows_no_nodes() -> None:
     pool = pool_after(*JOINED)
-    pool.held["run.0"].take(("a", 0), ONE, 70.0)
+    pool.held["run.0"].take("a", 0, 1, ONE, 70.0)
     pool.forget_nodes(80.0, keeps=False)
     held = pool.held["run.0"]
     assert (held.nodes, held.running, held.cores_busy, held.started) == ({}, {}, 0, 50.0)
@@ -265,7 +267,7 @@ def test_a_new_driver_knows_no_nodes() -> None:
 
 def test_what_runs_is_unseen_by_a_new_driver_that_keeps_it() -> None:
     pool = pool_after(*JOINED)
-    pool.held["run.0"].take(("a", 0), ONE, 70.0)
+    pool.held["run.0"].take("a", 0, 1, ONE, 70.0)
     pool.forget_nodes(80.0, keeps=True)
     held = pool.held["run.0"]
     assert (held.nodes, list(held.away), list(held.unseen), held.cores_busy) == ({}, ["n1"], [("a", 0)], 1)
@@ -277,7 +279,7 @@ def test_view_of_an_allocation() -> None:
     view = held_after().view(100.0)
     assert (view.key, view.submitted, view.queued, view.started, view.busy) == ("run.0", 10.0, False, None, False)
     held = held_after(*JOINED)
-    held.take(("a", 0), ONE, 70.0)
+    held.take("a", 0, 1, ONE, 70.0)
     view = held.view(100.0)
     assert (view.submitted, view.queued, view.started, view.ends, view.busy) == (11.0, True, 50.0, 1050.0, True)
     held.dependable = False
@@ -327,7 +329,7 @@ def test_a_new_driver_does_not_know_whether_a_change_was_made() -> None:
 def test_core_hours_before_the_first_task_are_counted() -> None:
     held = held_after(*JOINED)
     assert held.idle_core_s(90.0) == 4 * (90.0 - 50.0)
-    held.take(("a", 0), ONE, 70.0)
+    held.take("a", 0, 1, ONE, 70.0)
     assert held.idle_core_s(90.0) == 4 * (70.0 - 50.0)
     pool = pool_after(*JOINED, JobEnded(80.0, "run.0", JobState.CANCELLED))
     assert pool.idle_core_s == 4 * (80.0 - 50.0)
@@ -638,3 +640,59 @@ def test_a_fresh_allocation_takes_any_task(task_s: float) -> None:
     assert takes(task_s, now=0.0, ends=100.0, walltime_s=100.0)
     assert takes(task_s, now=15.0, ends=100.0, walltime_s=100.0)
     assert not takes(task_s, now=16.0, ends=100.0, walltime_s=100.0)
+
+
+# ------------------------------------------------------------------------------------------------ tasks together
+
+
+def state_of(run: FoldedRun) -> tuple[object, ...]:
+    """All that follows from a run's events; where a task is counted in does not depend on the order in a dictionary."""
+    held = [repr(replace(each)) + repr(sorted(each.running.items())) for each in run.pool.held.values()]
+    return list(map(repr, run.stages.values())), held, bytes(run.attempts.records), run.last, run.changes, run.outcome
+
+
+@st.composite
+def logs_of_tasks(draw: st.DrawFn) -> list[Event]:
+    """Two stages in two allocations: tasks are launched, and return in any order, twice, late, or not at all."""
+    widths = {"a": draw(st.sampled_from([30, 2000])), "b": 40}  # of the wide one, few tasks are news
+    events: list[Event] = run_begins(stage_spec("a", 8, widths["a"]), stage_spec("b", 8, 40, "a"))
+    for token in ("j0", "j1"):
+        events += job_asked(1.0, token, 8, "a", "b")
+        events += [AllocationStarted(2.0, token, 2.0), NodeJoined(2.0, token, "n", 8)]
+    now, fresh, out = 3.0, {"a": 0, "b": 0}, list[tuple[str, int, str]]()
+    some_fail, some_twice = draw(st.booleans()), draw(st.booleans())
+    for _ in range(draw(st.integers(1, 12))):
+        name, token = draw(st.sampled_from("ab")), draw(st.sampled_from(["j0", "j1"]))
+        stop = min(widths[name], fresh[name] + draw(st.integers(1, 30)))
+        if stop > fresh[name]:
+            events.append(TasksLaunched(now, name, ((fresh[name], stop),), token))
+            out += [(name, index, token) for index in range(fresh[name], stop)]
+            fresh[name] = stop
+        for _ in range(draw(st.integers(0, 3))):
+            now += 1.0
+            if not out:
+                break
+            first = draw(st.integers(0, len(out) - 1))
+            batch = out[first : first + draw(st.integers(1, 20))]
+            out = [each for each in out if each not in batch]
+            batch = draw(st.permutations(batch)) + batch[: int(some_twice)]
+            for each in batch:
+                took = draw(st.floats(-1.0, 9.0))
+                if some_fail and draw(st.integers(0, 15)) == 0:
+                    events.append(TaskFailed(now, each[0], each[1], each[2], "n", now - took, "e", infrastructure=True))
+                else:
+                    events.append(TaskDone(now, each[0], each[1], each[2], "n", now - took))
+    return events
+
+
+@settings(max_examples=100, deadline=None)
+@given(logs_of_tasks())
+def test_tasks_that_are_folded_together_make_the_same_run(events: list[Event]) -> None:
+    one_by_one, together = FoldedRun(), FoldedRun()
+    for event in events:
+        one_by_one.on(event)
+    items = list(packed(events))
+    for item in items:
+        together.on(item)
+    assert state_of(one_by_one) == state_of(together)
+    assert [event for item in items for event in (item.events() if isinstance(item, TasksDone) else [item])] == events

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput, StateError
-from asa.core.event import Event, RunEnded, RunState, StageExpanded, TaskDone, TaskFailed, decode
+from asa.core.event import Event, RunEnded, RunState, StageExpanded, TaskDone, TaskFailed, TasksDone, decode, packed
 from asa.integrations import wfformat as module
 from asa.integrations.recorded import identifiers, recorded
 from asa.integrations.rocrate import EVENTS, METADATA, WORKFLOW, crate, write_crate
-from asa.integrations.wfformat import wfformat
+from asa.integrations.wfformat import wfformat, wfformat_text
 from asa.lab.traces.wfformat import parse_workflow
 from asa.testing.runlogs import MadeStage, montage, run_begins, run_log, stage_spec
 
@@ -303,3 +305,69 @@ def test_the_library_for_crates_reads_it(tmp_path: Path) -> None:
     assert found.get("#task-cut-1")["instrument"]["name"] == "cut"
     found.write(tmp_path / "again")
     assert (tmp_path / "again" / EVENTS).read_text() == (tmp_path / "crate" / EVENTS).read_text()
+
+
+# ------------------------------------------------------------------------------------------------ many tasks
+
+
+@st.composite
+def attempts(draw: st.DrawFn) -> list[Event]:
+    """Attempts at tasks of two stages, in any order: some fail, some return twice."""
+    events: list[Event] = [*run_begins(stage_spec("a", 4, 5), stage_spec("b", 4, 7, "a"))]
+    for at in range(draw(st.integers(0, 25))):
+        stage, index, node = draw(st.sampled_from("ab")), draw(st.integers(0, 4)), draw(st.sampled_from(["n1", "n2"]))
+        if draw(st.booleans()):
+            events.append(TaskDone(10.0 + at, stage, index, "job", node, 5.0 + at))
+        else:
+            events.append(TaskFailed(10.0 + at, stage, index, "job", node, 5.0 + at, f"error {at}"))
+    return events
+
+
+@given(attempts())
+def test_of_each_task_the_first_attempt_that_returned_stands_or_else_the_last(events: list[Event]) -> None:
+    expected: dict[tuple[str, int], TaskDone | TaskFailed] = {}
+    for event in events:
+        if isinstance(event, TaskDone | TaskFailed):
+            key = event.stage, event.index
+            if isinstance(expected.setdefault(key, event), TaskFailed):
+                expected[key] = event
+    run = recorded(packed(events))
+    found = {(stage, each.index): each for stage in "ab" for each in run.attempts(stage)}
+    assert list(found) == sorted(expected)
+    for key, event in expected.items():
+        each, error = found[key], event.error if isinstance(event, TaskFailed) else ""
+        assert (each.node, each.started, each.ended, each.error) == (event.node, event.started, event.at, error)
+    done = [event for event in expected.values() if isinstance(event, TaskDone)]
+    assert run.nodes == sorted({event.node for event in done})
+    assert run.first == min((event.started for event in done), default=None)
+    assert [*run.attempts("a", returned=True)] == [each for each in run.attempts("a") if not each.error]
+
+
+def peak(write: Callable[[int], object], tasks: int) -> int:
+    """Most memory that is in use while so many are written [bytes]."""
+    tracemalloc.start()
+    try:
+        write(tasks)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_does_not_grow_with_what_is_written(tmp_path: Path) -> None:
+    class Log:
+        def __init__(self, tasks: int) -> None:
+            self.tasks = tasks
+
+        def __iter__(self) -> Iterator[Event | TasksDone]:
+            yield from run_begins(stage_spec("a", 8, self.tasks))
+            yield from packed(TaskDone(9.0, "a", index, "job", "n1", 5.0) for index in range(self.tasks))
+
+    def instance(tasks: int) -> None:
+        with open(tmp_path / "run.json", "w") as file:
+            file.writelines(wfformat_text(Log(tasks), "1"))
+
+    for write in (instance, lambda tasks: write_crate(Log(tasks), tmp_path / "crate", "1")):
+        write(10)  # what is imported at first
+        more = peak(write, 20_000) - peak(write, 10_000)
+        assert more < 10_000 * 300  # columns of numbers; the text has 300 to 500 bytes a task, objects had 2,000
+    assert len(json.loads((tmp_path / "run.json").read_text())["workflow"]["execution"]["tasks"]) == 10_000

@@ -200,7 +200,7 @@ def test_any_flipped_bit_of_an_event_log_gives_no_wrong_value(
                     plan = restore_plan(name, log)
                     stage = plan.stages["square"]
                     done = [index for index, state in enumerate(stage.tasks) if state == TaskState.DONE]
-                    lost = log.lost("square", done)
+                    lost = {index: why for (_, index), why in log.lost({"square": done}).items()}
                     found = {index: load(log.value("square", index)) for index in done if index not in lost}
                     assert found.items() <= SQUARES.items(), (at, mask)
     assert noticed > FLIPS / 10
@@ -237,6 +237,7 @@ def test_what_nothing_needs_any_more_does_not_run_again(runs: Runs) -> None:
 
 @pytest.mark.parametrize("damage", ["file", "gone", "both"])
 def test_what_is_damaged_runs_again(runs: Runs, tmp_path: Path, damage: str) -> None:
+    """What the value was made of is looked at when the value has to be made again."""
     name, state = runs.finished, runs.state
     folder = runs.folder(name)
     with as_before(folder), as_before(folder / "values"):
@@ -256,6 +257,18 @@ def test_what_is_damaged_runs_again(runs: Runs, tmp_path: Path, damage: str) -> 
         assert ("task 3 of stage 'square'" if both else file.name) in lost[0].reason
         assert open_run(name, state=state).result() == VALUE
         assert folded(folder).illegal == []
+
+
+def test_of_a_run_that_succeeded_only_its_value_is_needed(runs: Runs) -> None:
+    folder = runs.folder(runs.finished)
+    with as_before(folder):
+        with opened(folder / "events.db") as connection:
+            connection.execute("UPDATE results SET data = x'80054b022e' WHERE stage = 'square' AND task = 3")
+        with EventLog(folder / "events.db") as log:
+            before = log.last
+            again = resume(runs.finished, state=runs.state)
+            assert again.result(60) == VALUE == again.result(60)
+            assert log.last == before and log.lost({"square": [2, 3]}).keys() == {("square", 3)}
 
 
 def test_results_lost_while_those_behind_them_had_begun(runs: Runs) -> None:

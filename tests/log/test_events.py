@@ -15,6 +15,7 @@ import threading
 import time
 import types
 import typing
+from contextlib import closing
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -22,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.errors import StateError
-from asa.core.event import Event, NodeJoined, RunEnded, RunState, StageExpanded, TaskDone
+from asa.core.event import TOGETHER_MOST, Event, NodeJoined, RunEnded, RunState, StageExpanded, TaskDone, TasksDone
 from asa.core.job import Resources
 from asa.core.stage import StageSpec
 from asa.log import database
@@ -362,7 +363,10 @@ def values_of(hint):
     return st.builds(hint, **{field.name: values_of(hints[field.name]) for field in dataclasses.fields(hint)})
 
 
-EVENTS = st.lists(st.one_of(*map(values_of, Event.kinds.values())), max_size=8)
+TOGETHER = st.lists(st.integers(0, 9), min_size=2, max_size=5).map(lambda tasks: [done(task) for task in tasks])
+EVENTS = st.lists(
+    st.one_of(*map(values_of, Event.kinds.values())).map(lambda event: [event]) | TOGETHER, max_size=8
+).map(lambda groups: [event for group in groups for event in group])
 
 
 def done(index, value=b"v", stage="s", **more):
@@ -394,7 +398,7 @@ def test_every_kind_of_event_comes_back(tmp_path_factory, kind, data):
 def test_what_calls_returned_is_not_kept_where_their_futures_have_it(tmp_path):
     with EventLog(tmp_path / "events.db", results=False) as log:
         log.append([done(0), done(1, None, path="values/1")])
-        assert log.last == 2 and log.all_values("s") == []
+        assert log.last == 2 and [*log.all_values("s")] == []
 
 
 @settings(max_examples=30, deadline=None)
@@ -406,6 +410,21 @@ def test_batches_are_read_in_order_from_anywhere(tmp_path_factory, batches, afte
         expected = list(enumerate((without_result(event) for batch in batches for event in batch), start=1))
         assert list(log.read(after)) == expected[after:]
         assert log.last == len(expected)
+
+
+def test_tasks_that_returned_together_are_one_row_each_event_of_which_has_its_number(log, tmp_path):
+    tasks = [done(index) for index in range(TOGETHER_MOST + 7)]
+    log.append([StageExpanded(1.0, "s", 3), *tasks, done(0, stage="t")])
+    log.append(tasks[:2])
+    with closing(sqlite3.connect(tmp_path / "events.db")) as connection:
+        rows = connection.execute("SELECT seq, kind FROM events ORDER BY seq").fetchall()
+    last = TOGETHER_MOST + 8
+    expected = [(1, "StageExpanded"), (TOGETHER_MOST + 1, "TasksDone"), (last, "TasksDone"), (last + 1, "TaskDone")]
+    assert rows == [*expected, (last + 3, "TasksDone")]
+    assert [number for number, _ in log.read(5)] == list(range(6, last + 4))
+    assert log.last == last + 3 and log.latest(TaskDone) == without_result(tasks[1])
+    assert log.latest(StageExpanded) == StageExpanded(1.0, "s", 3)
+    assert sum(map(len, (item for _, item in log.packed() if isinstance(item, TasksDone)))) == len(tasks) + 2
 
 
 def test_what_was_written_is_there_when_opened_again(tmp_path):

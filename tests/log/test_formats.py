@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from asa.core.event import VERSION, Event
+from asa.core.event import VERSION, Event, TasksDone
 from asa.core.launch import Launch
 from asa.core.task import Input, Secrets
 from asa.log.database import LearnedStore
@@ -85,7 +85,9 @@ def formats() -> dict[str, dict[str, Any]]:
         log_tables, learned_tables = tables(log), tables(learned)
     return {
         "events": _format("asa.core.event.VERSION", VERSION, layout(*Event.kinds.values())),
-        "tables of the event log": _format("_VERSION in asa/log/events.py", log_tables[0], log_tables),
+        "tables of the event log": _format(
+            "_VERSION in asa/log/events.py", log_tables[0], [*log_tables, *layout(TasksDone)]
+        ),
         "settings": _format("SETTINGS_VERSION", SETTINGS_VERSION, layout(Settings, Node, Stage, Launch)),
         "learned store": _format("_STORE_VERSION in asa/log/database.py", learned_tables[0], learned_tables),
         "messages": _format(

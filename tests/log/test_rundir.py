@@ -12,6 +12,8 @@ import stat
 import subprocess
 import sys
 import threading
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +25,7 @@ from asa.core.task import Input
 from asa.log import proc
 from asa.log.messages import LOGGERS, VARIABLE, log_to_file, log_to_terminal, logged_in
 from asa.log.rundir import DriverLock, Holder, RunDirectory, list_runs, state_directory
-from asa.log.values import INLINE_MOST, dump, fill, keep, load
+from asa.log.values import INLINE_MOST, check_file, dump, fill, keep, load
 from tests.waiting import until
 
 
@@ -304,14 +306,35 @@ def test_functions_go_by_value() -> None:
 
 
 def test_a_short_result_stays_in_memory_and_a_long_one_is_a_private_file(tmp_path: Path) -> None:
-    assert keep(b"x" * INLINE_MOST, tmp_path, "s", 0) == b"x" * INLINE_MOST
-    long = dump(b"x" * INLINE_MOST)
+    short = b"x" * (INLINE_MOST - 100)
+    assert keep(short, tmp_path, "s", 0) == dump(short) and not [*tmp_path.iterdir()]
+    long = b"x" * INLINE_MOST
     kept = keep(long, tmp_path, "odd/../name of a stage", 5)
     assert isinstance(kept, str)
     assert Path(kept).parent == tmp_path and Path(kept).name.startswith("odd_.._name_of_a_stage-5-")
     assert stat.S_IMODE(Path(kept).stat().st_mode) == 0o600
     assert load(kept) == b"x" * INLINE_MOST
     assert keep(long, tmp_path, "s", 5) != keep(long, tmp_path, "s", 5), "two attempts do not meet"
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, lambda size: [0.5] * (size // 9), lambda size: [bytes(size), "x"]])
+def test_a_long_result_is_there_once_while_it_is_kept(tmp_path: Path, kind: Callable[[int], object]) -> None:
+    size = 8_000_000
+    long = kind(size)
+    tracemalloc.start()
+    try:
+        kept = keep(long, tmp_path, "s", 0)
+        assert tracemalloc.get_traced_memory()[1] < size / 4
+    finally:
+        tracemalloc.stop()
+    check_file(str(kept))
+    assert load(kept) == long and Path(str(kept)).stat().st_size >= size
+
+
+def test_a_result_that_cannot_be_pickled_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        keep([bytes(2 * INLINE_MOST), threading.Lock()], tmp_path, "s", 0)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_inputs_take_their_places() -> None:

@@ -18,6 +18,8 @@ from typing import Any
 
 import cloudpickle
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import asa
 from asa.cli.main import main
@@ -40,6 +42,7 @@ from asa.core.registry import EXECUTORS
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
 from asa.workflows import assemble, run
+from asa.workflows import settings as workflow_settings
 from asa.workflows.assemble import default_executor
 from asa.workflows.clean import backend_of, leftovers
 from asa.workflows.graph import make_graph
@@ -572,3 +575,29 @@ def test_jobs_that_a_resumed_run_would_use_are_cancelled_by_force_only(
 def test_a_run_that_is_driven_is_left_alone(left: RunDirectory, tmp_path: Path) -> None:
     with left.lock():
         assert list(leftovers(tmp_path)) == []
+
+
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(max_size=5) | st.binary(max_size=5),
+    lambda inner: st.lists(inner) | st.tuples(inner) | st.dictionaries(st.text(max_size=3), inner),
+)
+
+
+@given(VALUES, st.integers(0, 60))
+def test_what_is_shown_is_the_beginning_of_what_repr_says(value: object, most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workflow_settings, "SHOWN_MOST", most)
+        text = repr(value)
+        assert workflow_settings.shown(value) == (text if len(text) <= most else f"{text[:most]} ...")
+
+
+def test_no_more_is_read_than_is_shown() -> None:
+    taken: list[int] = []
+    text = workflow_settings.shown({"all": workflow_settings.Unread(taken.append(n) or n for n in range(10**6))})
+    assert text.startswith("{'all': [0, 1, 2,") and text.endswith("...") and len(taken) < 1000
+    several = [*range(1000)]
+    several.append(several)  # type: ignore[arg-type]
+    assert workflow_settings.shown(several) == f"{repr(several)[:2000]} ..."
+    nested: list[object] = []
+    nested.append(nested)
+    assert workflow_settings.shown(nested) == repr(nested)
