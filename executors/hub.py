@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from asa.core.allocation import Allocation
-from asa.core.clock import SystemClock
 from asa.core.errors import InvalidInput, StateError
 from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed, TasksKept
 from asa.core.ports import Report, RunContext
@@ -152,6 +151,8 @@ class Hub:
         Whether tasks may span nodes; without, an allocation is one machine, whatever its tasks say of nodes.
     host
         The machine.
+    now
+        The time of what it reports [s since the epoch]; the machine's by default.
     """
 
     def __init__(
@@ -162,10 +163,11 @@ class Hub:
         heartbeat_s: float = 60.0,
         spanning: bool = True,
         host: Host = HOST,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self._listener, self._welcome, self._post = listener, welcome, post
         self._heartbeat, self._spanning, self._host = heartbeat_s, spanning, host
-        self._clock = SystemClock(host.time, host.monotonic)
+        self._now = now or host.time
         self._tickets = itertools.count(int(host.time() * 1e9))  # those of earlier drivers are others
         self._inbox: deque[Callable[[], None]] = deque()
         self._bell: Bell | None = host.bell()
@@ -313,7 +315,7 @@ class Hub:
 
     def _settle(self, allocation: str) -> None:
         if (kept := self._assignments[allocation].settled(self._host.monotonic())) is not None:
-            self._events.append(TasksKept(self._clock.now(), allocation, tuple(kept)))
+            self._events.append(TasksKept(self._now(), allocation, tuple(kept)))
 
     def _logged(self, reported: dict[_Peer, list[int]]) -> None:
         """Outcomes are safe: nodes hear of it with their next orders, or in a while."""
@@ -346,7 +348,7 @@ class Hub:
                 assignment.leave(node)
                 del self._nodes[node]
                 log.info("node %s of allocation %s is dismissed: idle", node.name, peer.allocation)
-                self._events.append(NodeLost(self._clock.now(), peer.allocation, node.name, "it is lent to others"))
+                self._events.append(NodeLost(self._now(), peer.allocation, node.name, "it is lent to others"))
                 self._send(peer, ReleaseNode())
 
     def _accept(self) -> None:
@@ -435,7 +437,7 @@ class Hub:
             hello.memory,
             peer.channel.peer,
         )
-        self._events.append(NodeJoined(self._clock.now(), hello.allocation, hello.node, hello.cores))
+        self._events.append(NodeJoined(self._now(), hello.allocation, hello.node, hello.cores))
         self._busy.add(hello.allocation)
         self._send(peer, self._welcome)
         self._claim(peer)
@@ -522,7 +524,7 @@ class Hub:
             del self._supervisors[who]
         if node is None or assignment is None or self._nodes.pop(node, None) is None or self._closing is not None:
             return
-        now = self._clock.now()
+        now = self._now()
         log.warning("node %s of allocation %s is lost: %s", node.name, peer.allocation, peer.reason)
         # Reported one by one, since other nodes of the allocation may go on.
         for gone in assignment.leave(node):
@@ -648,7 +650,7 @@ class HubExecutor:
             if proxy:
                 self._opened.callback(proxy.close)
             front = proxy.front(listener) if proxy else listener
-            self._hub = Hub(front, welcome, post, self._heartbeat, not context.local, self._host)
+            self._hub = Hub(front, welcome, post, self._heartbeat, not context.local, self._host, context.now)
             self._opened.callback(self._close_hub, context.directory)
             self._opened.enter_context(rendezvous(context, listener))
             if proxy:

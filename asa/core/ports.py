@@ -99,6 +99,8 @@ class RunContext:
         Directory of the pool that this run shares with others; None for one of its own.
     secrets
         Names of variables that tasks of some stages get, and nobody else.
+    now
+        The run's time [s since the epoch]; None for the machine's.
     """
 
     run: str
@@ -109,6 +111,7 @@ class RunContext:
     local: bool = False
     pool: Path | None = None
     secrets: tuple[str, ...] = ()
+    now: Callable[[], float] | None = None
 
 
 class Executor(Protocol):

@@ -256,6 +256,7 @@ def assemble_parts(
                 local=site.regime is QueueRegime.IMMEDIATE,
                 pool=directory.state / "pools" / settings.pool_name if settings.pool_name else None,
                 secrets=parts.graph.withheld,
+                now=timing.clock.now,
             ),
             outputs=str(directory.jobs),
             budget=budget,
