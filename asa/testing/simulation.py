@@ -25,14 +25,14 @@ START_S = 1.8e9
 
 
 class Killed(BaseException):
-    """Raised in a thread of a process that is dead; nobody else sees it."""
+    """Raised in a thread of a process that is dead, to end it."""
 
 
 class Stuck(Exception):
     """A simulation that does not end."""
 
 
-class Strand:
+class SimulatedThread:
     """A thread of a simulated process. It runs when the simulation says so, until it waits or ends."""
 
     def __init__(self, simulation: Simulation, process: SimulatedProcess, call: Callable[[], None], name: str) -> None:
@@ -90,7 +90,7 @@ def _always() -> bool:
 
 
 class SimulatedProcess:
-    """A simulated process on some machine.
+    """A process on some machine.
 
     Attributes
     ----------
@@ -127,8 +127,8 @@ class Simulation:
     >>> def program():
     ...     simulation.sleep(60.0)
     ...     print(simulation.now - START_S)
-    >>> strand = simulation.start(process, program, "main")
-    >>> simulation.run(lambda: strand.over)
+    >>> thread = simulation.start(process, program, "main")
+    >>> simulation.run(lambda: thread.over)
     60.0
     """
 
@@ -140,11 +140,11 @@ class Simulation:
         self.baton.acquire()
         self.network = SimulatedNetwork(self)
         self._steps_most = steps_most
-        self._strands: list[Strand] = []
-        self._running: Strand | None = None
+        self._threads: list[SimulatedThread] = []
+        self._running: SimulatedThread | None = None
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._buried: list[Strand] = []
+        self._buried: list[SimulatedThread] = []
         self._ending = False
 
     # ------------------------------------------------------- for threads of simulated processes
@@ -157,12 +157,12 @@ class Simulation:
         Killed
             When the process is dead.
         """
-        strand = self._strand()
-        strand.process.turns += 1
-        if strand.process.turns == strand.process.dies_at:
-            self.kill(strand.process)
-        strand.ready, strand.until = ready, until
-        strand.pause()
+        thread = self._thread_now()
+        thread.process.turns += 1
+        if thread.process.turns == thread.process.dies_at:
+            self.kill(thread.process)
+        thread.ready, thread.until = ready, until
+        thread.pause()
         if self._ending:
             raise Killed
         return ready()
@@ -176,12 +176,7 @@ class Simulation:
         if self._running is not None:
             self.wait(_always)
 
-    @property
-    def process(self) -> SimulatedProcess:
-        """That of the thread which runs."""
-        return self._strand().process
-
-    def _strand(self) -> Strand:
+    def _thread_now(self) -> SimulatedThread:
         if self._ending:
             raise Killed
         assert self._running is not None, "only threads of the simulation wait"
@@ -189,11 +184,11 @@ class Simulation:
 
     # ------------------------------------------------------- for whoever sets the scene
 
-    def start(self, process: SimulatedProcess, call: Callable[[], None], name: str) -> Strand:
+    def start(self, process: SimulatedProcess, call: Callable[[], None], name: str) -> SimulatedThread:
         """Begin a thread of this process; it runs when it is its turn."""
-        strand = Strand(self, process, call, name)
-        self._strands.append(strand)
-        return strand
+        thread = SimulatedThread(self, process, call, name)
+        self._threads.append(thread)
+        return thread
 
     def call_at(self, when: float, call: Callable[[], None]) -> None:
         """Have the outside world do something then [s]; now if that is past."""
@@ -203,17 +198,17 @@ class Simulation:
         """As `call_at`, in so many seconds [s]."""
         self.call_at(self.now + seconds, call)
 
-    def waiting(self) -> list[Strand]:
+    def waiting(self) -> list[SimulatedThread]:
         """Threads that have not ended, of processes that are not dead."""
-        return list(self._strands)
+        return list(self._threads)
 
     def kill(self, process: SimulatedProcess) -> None:
         """As ``kill -9``: none of its threads goes on, its connections break. By its own thread: does not return."""
         if not process.dead:
             process.dead = True
-            own = [strand for strand in self._strands if strand.process is process]
+            own = [thread for thread in self._threads if thread.process is process]
             self._buried += own
-            self._strands = [strand for strand in self._strands if strand.process is not process]
+            self._threads = [thread for thread in self._threads if thread.process is not process]
             self.network.died(process)
             for call in process.at_death:
                 call()
@@ -237,27 +232,27 @@ class Simulation:
             self.steps += 1
             if self.steps > self._steps_most:
                 raise Stuck(f"{self._steps_most} turns, and no end")
-            able = [strand for strand in self._strands if strand.is_able(self.now)]
+            able = [thread for thread in self._threads if thread.is_able(self.now)]
             if able:
                 self._step(able[0] if len(able) == 1 else self.random.choice(able))
             elif not self._pass_time(until):
                 return
 
-    def _step(self, strand: Strand) -> None:
-        self._running = strand
+    def _step(self, thread: SimulatedThread) -> None:
+        self._running = thread
         try:
-            strand.go_on()
+            thread.go_on()
         finally:
             self._running = None
-        if strand.over:
-            if strand in self._strands:
-                self._strands.remove(strand)
-            if strand.error is not None:
-                raise strand.error
+        if thread.over:
+            if thread in self._threads:
+                self._threads.remove(thread)
+            if thread.error is not None:
+                raise thread.error
 
     def _pass_time(self, until: float) -> bool:
         """To what is due next; False when that is after `until`."""
-        soonest = min((strand.due(self.now) for strand in self._strands), default=math.inf)
+        soonest = min((thread.due(self.now) for thread in self._threads), default=math.inf)
         if self._calls:
             soonest = min(soonest, self._calls[0][0])
         if soonest == math.inf and until == math.inf:
@@ -273,9 +268,9 @@ class Simulation:
     def close(self) -> None:
         """End all threads."""
         self._ending = True
-        for strand in [*self._strands, *self._buried]:
-            while not strand.over:
-                strand.go_on()
+        for thread in [*self._threads, *self._buried]:
+            while not thread.over:
+                thread.go_on()
 
 
 class File:
@@ -364,10 +359,6 @@ class SimulatedNetwork:
         """A machine is gone; its peers are not told."""
         self._lost.add(machine)
 
-    def found(self, machine: str) -> None:
-        """It is back, with nothing of what ran there."""
-        self._lost.discard(machine)
-
     def stall(self, process: SimulatedProcess) -> None:
         """Connections of a process are forgotten by something between: no byte passes any more, and nobody is told."""
         for stream in list(self._streams.get(process, ())):
@@ -404,7 +395,7 @@ class SimulatedStream(File):
         self._number = network.number(self)
         self._inbox = bytearray()
         self._ended: type[OSError] | None = None
-        """Why nothing comes any more; `EOFError`-like ends are an empty read."""
+        """What reads and writes raise once the connection is broken."""
         self._over = False
         self._due = -math.inf
         self._under_way = 0
@@ -510,7 +501,7 @@ class SimulatedStream(File):
 
 
 class SimulatedBell(File):
-    """As `executors.host.SimulatedBell`."""
+    """As `executors.host.Bell`."""
 
     def __init__(self, network: SimulatedNetwork) -> None:
         super().__init__()

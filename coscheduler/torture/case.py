@@ -33,7 +33,7 @@ from asa.testing.runlogs import contradictions
 from asa.testing.simulation import START_S, Simulation, Stuck
 from asa.workflows.run import open_run
 from asa.workflows.runner import LATEST_S
-from coscheduler.torture.world import LOGIN, SimulatedHost, SimulatedSite, TorturedRun
+from coscheduler.torture.site import LOGIN, SimulatedHost, SimulatedSite, TorturedRun
 
 STRATEGIES = (
     "big-job", "per-stage", "asa", "asa:dependency=upfront", "asa:dependency=none,grace_s=20", "asa-naive:grace_s=30",
@@ -189,29 +189,29 @@ def evaluate(steps: Sequence[StageShape]) -> list[list[int]]:
 # ---------------------------------------------------------------- what goes wrong
 
 
-def _driver_dies(world: SimulatedSite, fault: Fault) -> None:
-    run = world.runs[fault.which % len(world.runs)]
+def _driver_dies(site: SimulatedSite, fault: Fault) -> None:
+    run = site.runs[fault.which % len(site.runs)]
     if run.driver is not None and not run.driver.dead:
         run.driver.dies_at = run.driver.turns + 1 + int(200 * fault.share**2)
 
 
-def _supervisor_dies(world: SimulatedSite, fault: Fault) -> None:
-    if host := _pick(_hosts(world), fault):
+def _supervisor_dies(site: SimulatedSite, fault: Fault) -> None:
+    if host := _pick(_hosts(site), fault):
         host.process.dies_at = host.process.turns + 1 + int(20 * fault.share)
 
 
-def _worker_dies(world: SimulatedSite, fault: Fault) -> None:
-    if worker := _pick([process for process in world.workers if not process.dead], fault):
-        world.simulation.kill(worker)
+def _worker_dies(site: SimulatedSite, fault: Fault) -> None:
+    if worker := _pick([process for process in site.workers if not process.dead], fault):
+        site.simulation.kill(worker)
 
 
-def _machine_lost(world: SimulatedSite, fault: Fault) -> None:
+def _machine_lost(site: SimulatedSite, fault: Fault) -> None:
     """The node is gone; the batch system notices later, and ends the job or requeues it."""
-    if token := _pick(list(world.supervisors), fault):
-        machine = _pick(world.supervisors[token], fault).process.machine
-        world.lose(machine)
-        end = world.batch.requeue if fault.share < 0.5 else world.batch.fail
-        world.simulation.soon(10.0 + 200.0 * fault.share, partial(_unless_gone, end, token))
+    if token := _pick(list(site.supervisors), fault):
+        machine = _pick(site.supervisors[token], fault).process.machine
+        site.lose(machine)
+        end = site.batch.requeue if fault.share < 0.5 else site.batch.fail
+        site.simulation.soon(10.0 + 200.0 * fault.share, partial(_unless_gone, end, token))
 
 
 def _unless_gone(end: Callable[[str], None], token: str) -> None:
@@ -219,90 +219,90 @@ def _unless_gone(end: Callable[[str], None], token: str) -> None:
         end(token)
 
 
-def _job_requeued(world: SimulatedSite, fault: Fault) -> None:
-    if token := _running(world, fault):
-        world.batch.requeue(token, Reason.BEGIN)
+def _job_requeued(site: SimulatedSite, fault: Fault) -> None:
+    if token := _running(site, fault):
+        site.batch.requeue(token, Reason.BEGIN)
 
 
-def _job_preempted(world: SimulatedSite, fault: Fault) -> None:
-    if token := _running(world, fault):
-        world.batch.fail(token, JobState.PREEMPTED, "Preempted")
+def _job_preempted(site: SimulatedSite, fault: Fault) -> None:
+    if token := _running(site, fault):
+        site.batch.fail(token, JobState.PREEMPTED, "Preempted")
 
 
-def _job_failed(world: SimulatedSite, fault: Fault) -> None:
-    if token := _running(world, fault):
-        world.batch.fail(token)
+def _job_failed(site: SimulatedSite, fault: Fault) -> None:
+    if token := _running(site, fault):
+        site.batch.fail(token)
 
 
-def _job_cancelled(world: SimulatedSite, fault: Fault) -> None:
+def _job_cancelled(site: SimulatedSite, fault: Fault) -> None:
     """By somebody else."""
-    jobs = [status.handle for _, status in world.batch.jobs() if not status.state.final]
+    jobs = [status.handle for _, status in site.batch.jobs() if not status.state.final]
     if handle := _pick(jobs, fault):
-        world.batch.cancel([handle])
+        site.batch.cancel([handle])
 
 
-def _run_cancelled(world: SimulatedSite, fault: Fault) -> None:
-    run = world.runs[fault.which % len(world.runs)]
+def _run_cancelled(site: SimulatedSite, fault: Fault) -> None:
+    run = site.runs[fault.which % len(site.runs)]
     if run.assembly is not None and run.driver is not None and not run.driver.dead:
         run.assembly.runner.cancel("by the user")
 
 
-def _power_fails(world: SimulatedSite, fault: Fault) -> None:
+def _power_fails(site: SimulatedSite, fault: Fault) -> None:
     """The login node goes down: what the disk has not been told to keep is lost, from some page on."""
-    for process in world.processes():
+    for process in site.processes():
         if process.machine == LOGIN:
-            world.simulation.kill(process)
-    for run in world.runs:
+            site.simulation.kill(process)
+    for run in site.runs:
         if run.begun:
             run.lose_writes(fault.share)
 
 
-def _job_forgotten(world: SimulatedSite, fault: Fault) -> None:
+def _job_forgotten(site: SimulatedSite, fault: Fault) -> None:
     """The controller knows a job no longer, whose programs go on."""
-    tokens = [request.token for request, status in world.batch.jobs() if not status.state.final]
+    tokens = [request.token for request, status in site.batch.jobs() if not status.state.final]
     if token := _pick(tokens, fault):
-        world.batch.vanish(token)
+        site.batch.vanish(token)
 
 
 def _for_a_while(attribute: str, longest_s: float) -> Callable[[SimulatedSite, Fault], None]:
-    def begin(world: SimulatedSite, fault: Fault) -> None:
-        setattr(world, attribute, world.simulation.now + longest_s * fault.share)
+    def begin(site: SimulatedSite, fault: Fault) -> None:
+        setattr(site, attribute, site.simulation.now + longest_s * fault.share)
 
     return begin
 
 
-def _cut(world: SimulatedSite, fault: Fault) -> None:
-    if host := _pick(_hosts(world), fault):
-        world.simulation.network.cut(LOGIN, host.process.machine, 200.0 * fault.share)
+def _cut(site: SimulatedSite, fault: Fault) -> None:
+    if host := _pick(_hosts(site), fault):
+        site.simulation.network.cut(LOGIN, host.process.machine, 200.0 * fault.share)
 
 
-def _stalled(world: SimulatedSite, fault: Fault) -> None:
-    if host := _pick(_hosts(world), fault):
-        world.simulation.network.stall(host.process)
+def _stalled(site: SimulatedSite, fault: Fault) -> None:
+    if host := _pick(_hosts(site), fault):
+        site.simulation.network.stall(host.process)
 
 
-def _stopped(world: SimulatedSite, fault: Fault) -> None:
+def _stopped(site: SimulatedSite, fault: Fault) -> None:
     """SIGSTOP, and SIGCONT later."""
-    drivers = [run.driver for run in world.runs if run.driver is not None and not run.driver.dead]
-    if process := _pick([*drivers, *(host.process for host in _hosts(world))], fault):
-        process.stopped = world.simulation.now + 300.0 * fault.share**2
+    drivers = [run.driver for run in site.runs if run.driver is not None and not run.driver.dead]
+    if process := _pick([*drivers, *(host.process for host in _hosts(site))], fault):
+        process.stopped = site.simulation.now + 300.0 * fault.share**2
 
 
-def _clock_jumps(world: SimulatedSite, fault: Fault) -> None:
+def _clock_jumps(site: SimulatedSite, fault: Fault) -> None:
     """By no more than sites allow: MUNGE refuses what is five minutes apart."""
-    machines = [LOGIN, *(host.process.machine for host in _hosts(world))]
-    world.clocks[_pick(machines, fault)] = 240.0 * (2.0 * fault.share - 1.0) ** 3
+    machines = [LOGIN, *(host.process.machine for host in _hosts(site))]
+    site.clocks[_pick(machines, fault)] = 240.0 * (2.0 * fault.share - 1.0) ** 3
 
 
-def _result_damaged(world: SimulatedSite, fault: Fault) -> None:
+def _result_damaged(site: SimulatedSite, fault: Fault) -> None:
     """A bit of a stored result flips."""
-    run = world.runs[fault.which % len(world.runs)]
+    run = site.runs[fault.which % len(site.runs)]
     if run.begun:
         _flip(run.directory.events, "results", "data", fault)
 
 
-def _lesson_damaged(world: SimulatedSite, fault: Fault) -> None:
-    if (path := world.directory / "learned.db").exists():
+def _lesson_damaged(site: SimulatedSite, fault: Fault) -> None:
+    if (path := site.directory / "learned.db").exists():
         _flip(path, "records", "value", fault)
 
 
@@ -317,12 +317,12 @@ def _flip(path: Path, table: str, column: str, fault: Fault) -> None:
     database.close()
 
 
-def _two_drivers(world: SimulatedSite, fault: Fault) -> None:
+def _two_drivers(site: SimulatedSite, fault: Fault) -> None:
     """The file system forgets a lock, and somebody resumes a run that has a driver."""
-    run = world.runs[fault.which % len(world.runs)]
+    run = site.runs[fault.which % len(site.runs)]
     if run.begun and run.driver is not None and not run.driver.dead and run.ended is None:
         run.lock.unlink(missing_ok=True)
-        world.submit(run)
+        site.submit(run)
 
 
 FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
@@ -367,12 +367,12 @@ def _pick(found: Sequence[Any], fault: Fault) -> Any:
     return found[fault.which % len(found)] if found else None
 
 
-def _hosts(world: SimulatedSite) -> list[SimulatedHost]:
-    return [host for hosts in world.supervisors.values() for host in hosts if not host.process.dead]
+def _hosts(site: SimulatedSite) -> list[SimulatedHost]:
+    return [host for hosts in site.supervisors.values() for host in hosts if not host.process.dead]
 
 
-def _running(world: SimulatedSite, fault: Fault) -> Any:
-    return _pick([req.token for req, status in world.batch.jobs() if status.state is JobState.RUNNING], fault)
+def _running(site: SimulatedSite, fault: Fault) -> Any:
+    return _pick([req.token for req, status in site.batch.jobs() if status.state is JobState.RUNNING], fault)
 
 
 # ---------------------------------------------------------------- a schedule, and what must hold
@@ -440,7 +440,7 @@ def _run(case: Case, directory: Path) -> ScheduleOutcome:
     def wait(request: JobRequest) -> float:
         return random.Random(f"{case.seed} {request.token}").choice(case.waits)
 
-    world = SimulatedSite(
+    site = SimulatedSite(
         simulation,
         directory,
         cores=case.cores,
@@ -450,53 +450,53 @@ def _run(case: Case, directory: Path) -> ScheduleOutcome:
         joins_s=lambda: case.joins_s * simulation.random.uniform(0.5, 2.0),
     )
     try:
-        _go_through(case, world, found)
+        _go_through(case, site, found)
     except Stuck as stuck:
-        found.violations.append(f"stuck: {stuck}; {_standing(world)}")
+        found.violations.append(f"stuck: {stuck}; {_standing(site)}")
     except Exception as error:
         logging.getLogger(__name__).debug("a program failed", exc_info=True)
         found.violations.append(f"a program ended with {type(error).__name__}: {error}")
     else:
-        found.violations += _problems(case, world)
+        found.violations += _problems(case, site)
     finally:
-        found.fingerprint = _fingerprint(world)
-        world.close()
+        found.fingerprint = _fingerprint(site)
+        site.close()
     found.seconds, found.steps = simulation.now - START_S, simulation.steps
-    found.resumes = sum(run.drivers - 1 for run in world.runs)
+    found.resumes = sum(run.drivers - 1 for run in site.runs)
     return found
 
 
-def _go_through(case: Case, world: SimulatedSite, found: ScheduleOutcome) -> None:
-    simulation = world.simulation
+def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None:
+    simulation = site.simulation
     for number, (steps, strategy) in enumerate(zip(case.workflows, case.strategies, strict=True)):
-        world.runs.append(TorturedRun(f"run{number}", build(steps), strategy, case.grace_s))
-    for run in world.runs:
+        site.runs.append(TorturedRun(f"run{number}", build(steps), strategy, case.grace_s))
+    for run in site.runs:
         if "power fails" in [fault.kind for fault in case.faults]:
             run.durable = b"", b""
-        world.on_end[run.name] = partial(_resume, world, run)
-        world.submit(run)
+        site.on_end[run.name] = partial(_resume, site, run)
+        site.submit(run)
 
     def strike(fault: Fault) -> None:
-        if not world.over:
+        if not site.over:
             found.struck[fault.kind] += 1
             with suppress(InvalidInput):  # a job that it was to happen to is gone
-                FAULTS[fault.kind](world, fault)
+                FAULTS[fault.kind](site, fault)
 
     last = START_S
     for fault in case.faults:
         last = START_S + fault.at
         simulation.call_at(last, partial(strike, fault))
-    simulation.run(lambda: world.over, last + patience_s(case))
-    if not world.over:
+    simulation.run(lambda: site.over, last + patience_s(case))
+    if not site.over:
         raise Stuck(f"{patience_s(case):g} s after the last fault not all runs have succeeded")
-    simulation.run(lambda: not world.waiting, simulation.now + LATEST_S)
-    if waiting := world.waiting:
+    simulation.run(lambda: not site.waiting, simulation.now + LATEST_S)
+    if waiting := site.waiting:
         found.violations.append(f"jobs wait for runs that have ended: {waiting}")
-    while damaged := [run for run in world.runs if _is_damaged(world, run)]:  # and says so: the user resumes it
+    while damaged := [run for run in site.runs if _is_damaged(site, run)]:  # and says so: the user resumes it
         for run in damaged:
-            world.submit(run)
-        simulation.run(lambda: world.over, simulation.now + patience_s(case))
-    simulation.run(lambda: world.empty, simulation.now + patience_s(case))
+            site.submit(run)
+        simulation.run(lambda: site.over, simulation.now + patience_s(case))
+    simulation.run(lambda: site.empty, simulation.now + patience_s(case))
 
 
 def patience_s(case: Case) -> float:
@@ -508,10 +508,10 @@ def patience_s(case: Case) -> float:
     return 3000.0 + (2 * max(case.waits) + 200.0) * max(map(len, case.workflows)) * len(case.workflows)
 
 
-def _is_damaged(world: SimulatedSite, run: TorturedRun) -> bool:
+def _is_damaged(site: SimulatedSite, run: TorturedRun) -> bool:
     """Whether a result cannot be read once the run has ended."""
     try:
-        open_run(run.directory.name, state=world.directory).result()
+        open_run(run.directory.name, state=site.directory).result()
     except StateError:
         return True
     except AsaError:
@@ -519,25 +519,25 @@ def _is_damaged(world: SimulatedSite, run: TorturedRun) -> bool:
     return False
 
 
-def _resume(world: SimulatedSite, run: TorturedRun) -> None:
+def _resume(site: SimulatedSite, run: TorturedRun) -> None:
     """Its driver is gone: somebody resumes it after a while."""
     if run.ended is RunState.SUCCEEDED:
         return
     if run.drivers > RESUMES_MOST:
         raise Stuck(f"{run.name} was resumed {RESUMES_MOST} times: {run.message}")
-    world.simulation.soon(world.simulation.random.choice([0.0, 5.0, 60.0, 600.0]), partial(world.submit, run))
+    site.simulation.soon(site.simulation.random.choice([0.0, 5.0, 60.0, 600.0]), partial(site.submit, run))
 
 
-def _standing(world: SimulatedSite) -> str:
-    runs = ", ".join(f"{run.name}: {run.ended.value if run.ended else 'not ended'} {run.message}" for run in world.runs)
-    return f"{runs}; jobs {Counter(status.state.value for _, status in world.batch.jobs())}"
+def _standing(site: SimulatedSite) -> str:
+    runs = ", ".join(f"{run.name}: {run.ended.value if run.ended else 'not ended'} {run.message}" for run in site.runs)
+    return f"{runs}; jobs {Counter(status.state.value for _, status in site.batch.jobs())}"
 
 
-def _problems(case: Case, world: SimulatedSite) -> Iterator[str]:
+def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
     """What must hold of runs that have ended, and does not."""
-    for run, steps in zip(world.runs, case.workflows, strict=True):
+    for run, steps in zip(site.runs, case.workflows, strict=True):
         try:
-            result = open_run(run.directory.name, state=world.directory).result()
+            result = open_run(run.directory.name, state=site.directory).result()
         except AsaError as error:  # one that is damaged is named in time: see `_go_through`
             yield f"{run.name} has no result: {error}"
         else:
@@ -546,30 +546,30 @@ def _problems(case: Case, world: SimulatedSite) -> Iterator[str]:
         with EventLog(run.directory.events) as log:
             yield from (f"{run.name} {found}" for found in contradictions(event for _, event in log.read()))
     if not {"clock jumps", "two drivers"} & {fault.kind for fault in case.faults}:
-        yield from _over_budget(world)
+        yield from _over_budget(site)
     if {fault.kind for fault in case.faults} <= set(HARMLESS):
-        again = [f"{stage}-{number}" for (_, stage, number), times in world.completed.items() if times > 1]
+        again = [f"{stage}-{number}" for (_, stage, number), times in site.completed.items() if times > 1]
         if again:
             yield f"ran to their end more than once: {again}"
-    if exposed := _exposed(world):
+    if exposed := _exposed(site):
         yield f"a secret is in {exposed}"
-    submitted = Counter(request.token for request, _ in world.batch.jobs())
-    if twice := [token for token, count in submitted.items() if count > 1 and token not in world.twice]:
+    submitted = Counter(request.token for request, _ in site.batch.jobs())
+    if twice := [token for token, count in submitted.items() if count > 1 and token not in site.twice]:
         yield f"jobs were submitted twice: {twice}"
-    if left := [request.token for request, status in world.batch.jobs() if not status.state.final]:
+    if left := [request.token for request, status in site.batch.jobs() if not status.state.final]:
         yield f"jobs are left: {left}"
-    if alive := sorted({process.name for process in world.processes() if not process.dead}):
-        waits = [f"{strand.name} until {strand.until - START_S:g}" for strand in world.simulation.waiting()]
+    if alive := sorted({process.name for process in site.processes() if not process.dead}):
+        waits = [f"{thread.name} until {thread.until - START_S:g}" for thread in site.simulation.waiting()]
         yield f"processes are left: {alive} ({', '.join(waits)})"
 
 
-def _over_budget(world: SimulatedSite) -> Iterator[str]:
+def _over_budget(site: SimulatedSite) -> Iterator[str]:
     """Calls to the batch system beyond what is promised for any ten minutes; a tenth more is let pass: what is asked
     after a submission without an answer is counted afterwards, where something is left."""
     limits = CallLimits()
     for kinds, every_s in ((("query", "find"), limits.query), (("submit", "update"), limits.submit)):
         times = deque[float]()
-        for at, kind in world.calls:
+        for at, kind in site.calls:
             if kind in kinds:
                 times.append(at)
                 while times[0] <= at - WINDOW_S:
@@ -579,24 +579,24 @@ def _over_budget(world: SimulatedSite) -> Iterator[str]:
                     break
 
 
-def _exposed(world: SimulatedSite) -> list[str]:
+def _exposed(site: SimulatedSite) -> list[str]:
     """Where the secret of some stages can be read."""
-    found = [request.token for request, _ in world.batch.jobs() if SECRET in str(request)]
-    for path in world.directory.rglob("*"):
+    found = [request.token for request, _ in site.batch.jobs() if SECRET in str(request)]
+    for path in site.directory.rglob("*"):
         with suppress(OSError):  # a folder, or SQLite has just removed it
             found += [str(path)] if SECRET.encode() in path.read_bytes() else []
     return found
 
 
-def _fingerprint(world: SimulatedSite) -> str:
+def _fingerprint(site: SimulatedSite) -> str:
     digest = hashlib.sha256()
-    for run in world.runs:
+    for run in site.runs:
         with suppress(AsaError, AttributeError), EventLog(run.directory.events) as log:
             for _, event in log.read():
                 kind, fields = encode(replace(event, pid=0) if isinstance(event, DriverStarted) else event)
-                text = json.dumps(fields).replace(str(world.directory), "STATE")
+                text = json.dumps(fields).replace(str(site.directory), "STATE")
                 digest.update(f"{kind} {text}".encode())
-    for request, status in world.batch.jobs():
+    for request, status in site.batch.jobs():
         digest.update(f"{request.token} {status.state} {status.started} {status.ended}".encode())
     return digest.hexdigest()[:16]
 

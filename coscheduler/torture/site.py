@@ -7,7 +7,6 @@ of `asa.testing` with its controller between (`Controller`). `coscheduler.tortur
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import math
@@ -76,14 +75,14 @@ T = TypeVar("T")
 class SimulatedHost(Host):
     """What a process sees of its simulated machine."""
 
-    def __init__(self, world: SimulatedSite, process: SimulatedProcess, environ: Mapping[str, str]) -> None:
-        self._world, self._simulation = world, world.simulation
+    def __init__(self, site: SimulatedSite, process: SimulatedProcess, environ: Mapping[str, str]) -> None:
+        self._site, self._simulation = site, site.simulation
         self.process, self._environ = process, dict(environ)
-        self._pid = next(world.pids)
+        self._pid = next(site.pids)
         self._signals: SimulatedStream | None = None
         self._children: dict[int, tuple[SimulatedProcess, int | None]] = {}
         process.at_death.append(self._orphan)
-        world.add(process)
+        site.add(process)
 
     @property
     def pid(self) -> int:
@@ -94,7 +93,7 @@ class SimulatedHost(Host):
         return self._environ
 
     def time(self) -> float:
-        return self._simulation.now + self._world.clocks[self.process.machine]
+        return self._simulation.now + self._site.clocks[self.process.machine]
 
     def monotonic(self) -> float:
         return self._simulation.now
@@ -112,14 +111,14 @@ class SimulatedHost(Host):
         return SimulatedBell(self._simulation.network)
 
     def listen(self, context: RunContext) -> Any:
-        return SimulatedListener(self._world, self.process)
+        return SimulatedListener(self._site, self.process)
 
     def connect(self, directory: str) -> Channel:
         """As `executors.wire.connect`: it takes a while, and fails for the same reasons."""
-        if self._world.hidden > self._simulation.now:
+        if self._site.hidden > self._simulation.now:
             raise FileNotFoundError("a network file system does not show it yet")
         address = json.loads(Path(directory, wire.RENDEZVOUS).read_bytes())
-        listener = self._world.listeners.get(address["number"])
+        listener = self._site.listeners.get(address["number"])
         here, there = self.process.machine, LOGIN
         if not self._simulation.network.reaches(here, there):
             self._simulation.sleep(5.0)
@@ -144,15 +143,13 @@ class SimulatedHost(Host):
         self, link: Any, stderr: int, board: SlotBoard, welcome: Welcome, variables: dict[str, str]
     ) -> int:
         process = SimulatedProcess(f"worker of {self.process.name}", self.process.machine)
-        host = SimulatedHost(self._world, process, {**self._environ, **variables})
+        host = SimulatedHost(self._site, process, {**self._environ, **variables})
         self._children[host.pid] = process, None
         end = link.move(process)
-        worker = partial(
-            run_worker, self._world, host, Channel(end), board, Caller(welcome.values), welcome.values
-        )
-        self._world.workers.append(process)
-        strand = self._simulation.start(process, worker, process.name)
-        process.at_death.append(lambda: self._child_ended(host.pid, -signal.SIGKILL if not strand.over else 0))
+        worker = partial(run_worker, self._site, host, Channel(end), board, Caller(welcome.values), welcome.values)
+        self._site.workers.append(process)
+        thread = self._simulation.start(process, worker, process.name)
+        process.at_death.append(lambda: self._child_ended(host.pid, -signal.SIGKILL if not thread.over else 0))
         return host.pid
 
     def ended(self, pid: int) -> int | None:
@@ -213,11 +210,11 @@ class NoGuard:
 class SimulatedListener(File):
     """As `executors.wire.ChannelListener`, of a simulated driver."""
 
-    def __init__(self, world: SimulatedSite, process: SimulatedProcess) -> None:
+    def __init__(self, site: SimulatedSite, process: SimulatedProcess) -> None:
         super().__init__()
         self.process, self.pending, self.closed = process, list[SimulatedStream](), False
-        self._number = world.simulation.network.number(self)
-        world.listeners[self._number] = self
+        self._number = site.simulation.network.number(self)
+        site.listeners[self._number] = self
 
     def fileno(self) -> int:
         return self._number
@@ -241,7 +238,7 @@ class SimulatedListener(File):
 
 
 def run_worker(
-    world: SimulatedSite, host: SimulatedHost, channel: Channel, board: SlotBoard, caller: Caller, run: str
+    site: SimulatedSite, host: SimulatedHost, channel: Channel, board: SlotBoard, caller: Caller, run: str
 ) -> None:
     """The life of a worker: as `executors.worker`, but each task takes its time in the simulation."""
     selector = host.selector()
@@ -256,28 +253,28 @@ def run_worker(
                     if position and not board.take(message.slot):
                         break
                     board.begin(message.slot, position, host.time(), 0)
-                    outcome = run_order(world, host, caller, order, run)
+                    outcome = run_order(site, host, caller, order, run)
                     channel.send(SlotEnded(message.slot, [outcome], free=False))
                 channel.send(SlotEnded(message.slot, [], free=True))
     except OSError:
-        world.simulation.kill(host.process)
+        site.simulation.kill(host.process)
 
 
-def run_order(world: SimulatedSite, host: SimulatedHost, caller: Caller, order: TaskOrder, run: str) -> OrderOutcome:
+def run_order(site: SimulatedSite, host: SimulatedHost, caller: Caller, order: TaskOrder, run: str) -> OrderOutcome:
     """One task."""
     started = host.time()
-    world.simulation.sleep(world.run_time(order))
+    site.simulation.sleep(site.run_time(order))
     outcome = caller.run(order)._replace(started=started, ended=host.time())
     if outcome.value is not None:
-        world.completed[run, order.stage, order.number] += 1
+        site.completed[run, order.stage, order.number] += 1
     return outcome
 
 
 class Controller:
     """The backend port of one driver's process: a batch system behind a controller, which may be slow or away."""
 
-    def __init__(self, world: SimulatedSite) -> None:
-        self._world = world
+    def __init__(self, site: SimulatedSite) -> None:
+        self._site = site
         self.questions = 0
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
@@ -287,28 +284,28 @@ class Controller:
         return "simulated"
 
     def capabilities(self) -> Capabilities:
-        return self._world.batch.capabilities()
+        return self._site.batch.capabilities()
 
     def submit(self, requests: Sequence[JobRequest]) -> list[JobHandle | Refused]:
         def effect() -> list[JobHandle | Refused]:
-            if self._world.doubled > self._world.simulation.now:  # a retry below us: the first answer was lost
-                self._world.twice.update(request.token for request in requests)
-                self._world.batch.submit(requests)
-            return self._world.batch.submit(requests)
+            if self._site.doubled > self._site.simulation.now:  # a retry below us: the first answer was lost
+                self._site.twice.update(request.token for request in requests)
+                self._site.batch.submit(requests)
+            return self._site.batch.submit(requests)
 
         return self._call("submit", effect)
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
-        return self._call("query", lambda: self._world.statuses(handles))
+        return self._call("query", lambda: self._site.statuses(handles))
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
-        return self._call("find", lambda: self._world.batch.find(tokens))
+        return self._call("find", lambda: self._site.batch.find(tokens))
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
-        self._call("update", lambda: self._world.batch.update(handle, changes))
+        self._call("update", lambda: self._site.batch.update(handle, changes))
 
     def cancel(self, handles: Sequence[JobHandle]) -> None:
-        self._call("cancel", lambda: self._world.batch.cancel(handles))
+        self._call("cancel", lambda: self._site.batch.cancel(handles))
 
     def look(self) -> QueueView | None:
         return None
@@ -318,16 +315,16 @@ class Controller:
 
     def _call(self, name: str, effect: Callable[[], T]) -> T:
         """Run a command; it is a process of its own, and goes on when the driver dies meanwhile."""
-        world, simulation = self._world, self._world.simulation
-        world.calls.append((simulation.now, name))
+        site, simulation = self._site, self._site.simulation
+        site.calls.append((simulation.now, name))
         self.questions += name in ("query", "find")
-        slow = world.slow > simulation.now
+        slow = site.slow > simulation.now
         took = simulation.random.uniform(1.0, 60.0) if slow else simulation.random.uniform(0.01, 0.1)
         answers: list[T | BackendError] = []
 
         def act() -> None:
             try:
-                if world.away > simulation.now:
+                if site.away > simulation.now:
                     raise BackendError(f"{name}: the controller does not answer", transient=True)
                 answers.append(effect())
             except BackendError as error:
@@ -338,7 +335,7 @@ class Controller:
         simulation.sleep(took / 2)
         if isinstance(answer := answers[0], BackendError):
             raise answer
-        if world.mute > simulation.now:
+        if site.mute > simulation.now:
             raise BackendError(f"{name}: the answer is lost", transient=True)
         return answer
 
@@ -371,17 +368,17 @@ class SimulatedExecutor(HubExecutor):
 
 
 class TorturedLog:
-    """The event log of a driver, on a disk that may be slow or full; what the log has, the world knows."""
+    """The event log of a driver, on a disk that may be slow or full; what the log has is known here."""
 
-    def __init__(self, world: SimulatedSite, run: TorturedRun, log: EventLog) -> None:
-        self._world, self._run, self._log = world, run, log
+    def __init__(self, site: SimulatedSite, run: TorturedRun, log: EventLog) -> None:
+        self._site, self._run, self._log = site, run, log
 
     def append(self, events: Sequence[Event]) -> None:
-        simulation = self._world.simulation
+        simulation = self._site.simulation
         simulation.turn()
-        if self._world.full > simulation.now:
+        if self._site.full > simulation.now:
             raise StateError("the disk is full")
-        if self._world.laggard > simulation.now:
+        if self._site.laggard > simulation.now:
             simulation.sleep(simulation.random.uniform(0.1, 20.0))
         self._log.append(events)
         if any(isinstance(event, Submitting | RunEnded) for event in events):
@@ -602,9 +599,9 @@ class SimulatedSite:
 
     def _program(self, request: JobRequest, host: SimulatedHost, number: int) -> None:
         """What the job's command line names."""
-        module = importlib.import_module(request.argv[request.argv.index("-m") + 1])
-        assert module is supervisor, "executor local runs supervisors"
-        words = request.argv[request.argv.index("-m") + 2 :]
+        at = request.argv.index("-m")
+        assert request.argv[at + 1] == supervisor.__name__
+        words = request.argv[at + 2 :]
         code = supervisor.Supervisor(*supervisor.arguments(words, host), host=host).run()
         self._program_ended(request.token, self.supervisors.get(request.token), number, code)
         self.simulation.kill(host.process)
@@ -654,7 +651,6 @@ class SimulatedSite:
     def empty(self) -> bool:
         """Whether no process is left and no job."""
         return not self.processes() and all(status.state.final for _, status in self.batch.jobs())
-
 
     def status(self, handle: JobHandle) -> JobStatus:
         return self.batch.query([handle])[0]
