@@ -189,8 +189,8 @@ MUTATIONS = (
     Mutation(
         "a flipped bit of a result is not seen",
         EVENTS,
-        "if self._checked and _result_crc(stage, index, data, path) != crc:",
-        "if False:",
+        "if value is None or (self._checked and _result_crc(stage, index, data, path) != crc):",
+        "if value is None:",
     ),
     Mutation(
         "two drivers write one log",
