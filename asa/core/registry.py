@@ -235,16 +235,16 @@ class Registry:
         if self._group:
             from importlib import metadata  # here, because importing ASA is light
 
-            yield from _own_entry_points().select(group=self._group)
+            yield from _own_entry_points(self._group)
             yield from metadata.entry_points(group=self._group)
 
 
 @functools.cache
-def _own_entry_points() -> EntryPoints:
+def _own_entry_points(group: str) -> EntryPoints:
     from importlib import metadata
 
     try:
-        return metadata.distribution(DISTRIBUTION).entry_points
+        return metadata.distribution(DISTRIBUTION).entry_points.select(group=group)
     except metadata.PackageNotFoundError as error:
         raise InvalidInput(
             f"{DISTRIBUTION} is not installed for {sys.executable}, so none of its names is known: "

@@ -52,10 +52,6 @@ class SimulatedThread:
         now = self._simulation.now
         self._simulation.wait(lambda: self.over, math.inf if timeout is None else now + timeout)
 
-    def is_able(self, now: float) -> bool:
-        """Whether it could go on now."""
-        return self.process.stopped <= now and (self.until <= now or self.ready())
-
     def due(self, now: float) -> float:
         """When it goes on at the latest [s]."""
         if self.process.stopped > now:
@@ -232,7 +228,12 @@ class Simulation:
             self.steps += 1
             if self.steps > self._steps_most:
                 raise Stuck(f"{self._steps_most} turns, and no end")
-            able = [thread for thread in self._threads if thread.is_able(self.now)]
+            now = self.now
+            able = [
+                thread
+                for thread in self._threads
+                if thread.process.stopped <= now and (thread.until <= now or thread.ready())
+            ]
             if able:
                 self._step(able[0] if len(able) == 1 else self.random.choice(able))
             elif not self._pass_time(until):

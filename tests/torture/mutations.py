@@ -271,7 +271,7 @@ def failure(mutation: Mutation, seconds: str, seed: str) -> str:
             check=False,
         )
         if done.returncode not in (0, 1) or not outcome.exists():
-            return f"torture itself fails: {done.stderr[-300:]}"
+            raise SystemExit(f"{mutation.name}: torture itself fails: {done.stderr[-300:]}")
         failed = json.loads(outcome.read_text())["failed"]
         return f"seed {failed[0]['seed']}: {failed[0]['violations'][0][:120]}" if failed else ""
 
