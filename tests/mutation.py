@@ -100,10 +100,12 @@ def http_request(url: str, method: str, path: str, body: bytes, **headers: str) 
 
 
 def answers_to_damaged(
-    url: str, make: Callable[[], bytes], rng: random.Random, count: int, until_s: float
+    url: str, make: Callable[[], bytes], rng: random.Random, count: int, until_s: float, half_close: bool = True
 ) -> dict[int, int]:
     """How often a server has answered with which status, to requests that `make` returns and of which every other is
     damaged, until a time [s, monotonic]; raises, with the request, where that is an error of the server's.
+
+    Unless we `half_close` a connection after the request, a server that waits for more of it is given up soon.
     """
     host, port = url.rpartition("/")[2].split(":")
     found: dict[int, int] = {}
@@ -113,9 +115,13 @@ def answers_to_damaged(
         data = make()
         if rng.random() < 0.5:
             data = garbled(data, rng)
-        with socket.create_connection((host, int(port)), timeout=30) as stream, suppress(ConnectionError):
+        with (
+            socket.create_connection((host, int(port)), timeout=30 if half_close else 0.1) as stream,
+            suppress(ConnectionError, *([] if half_close else [TimeoutError])),
+        ):
             stream.sendall(data)  # the server may have hung up before the end
-            stream.shutdown(socket.SHUT_WR)
+            if half_close:
+                stream.shutdown(socket.SHUT_WR)
             head = stream.recv(64)
             if head.startswith(b"HTTP/1.1 "):
                 status = int(head[9:12])
