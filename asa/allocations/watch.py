@@ -223,7 +223,7 @@ class JobWatch:
             asks, sends = self._turns.get(QUERY, now), self._turns.get(SUBMIT, now)
             due = [
                 now if self._to_cancel else math.inf,
-                sends if self._to_submit or self._to_amend else math.inf,
+                max(sends, asks if self._doubtful else sends) if self._to_submit or self._to_amend else math.inf,
                 max(asks, self._next_find) if self._to_find else math.inf,
                 max(self._next_query, asks) if self._jobs else math.inf,
             ]
@@ -304,6 +304,8 @@ class JobWatch:
                 self._to_find |= {item.token: -math.inf for item in self._to_submit if item.token in self._doubtful}
                 self._to_submit.clear()
             requests = list(self._to_submit)
+        if self._doubtful and not self._may(QUERY):
+            return  # they are looked for first, which is a question
         requests = self._sendable(requests)
         if not requests:
             return

@@ -213,8 +213,8 @@ def _free(view: WorkflowView, wanted: frozenset[str]) -> list[Amend]:
 
 
 def _waiting(view: WorkflowView, *, ready: bool = False) -> Iterable[tuple[StageView, AllocationView]]:
-    """Jobs in the queue of stages that wait, and of those that are ready, and are not being changed."""
-    states = (StageState.WAITING, StageState.READY) if ready else (StageState.WAITING,)
+    """Jobs in the queue of stages that wait, and of those that are ready or had begun, and are not being changed."""
+    states = (StageState.WAITING, StageState.READY, StageState.RUNNING) if ready else (StageState.WAITING,)
     for stage in view.stages:
         if stage.state in states:
             for item in stage.allocations:

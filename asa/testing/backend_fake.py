@@ -192,9 +192,9 @@ class FakeBatch:
         self._waits.until[self._named(token).job_id] = -math.inf
         self._step()
 
-    def end(self, token: str, exit_code: int = 0) -> None:
-        """The program of this running job exits."""
-        self._queue.ended(self._named(token, running=True).job_id, self._clock.now(), exit_code)
+    def end(self, token: str, exit_code: int = 0, *, job_id: str = "") -> None:
+        """The program of this running job exits; its id says which it is where several have the same token."""
+        self._queue.ended(job_id or self._named(token, running=True).job_id, self._clock.now(), exit_code)
         self._step()
 
     def fail(self, token: str, state: JobState = JobState.NODE_FAIL, reason: str = Reason.NODE_FAIL) -> None:

@@ -260,7 +260,7 @@ class Runner:
             if self._leaving:
                 return
             events, logged = self.inbox.take()
-            self._record(events)
+            self._record(self._with_kept(events))
             for call in logged:
                 call()
 
@@ -306,6 +306,16 @@ class Runner:
         for item in held:  # logged before it was done, so it may not have been
             if item.cancelled is not None and item.handle is not None:
                 self.watch.cancel(item.handle)
+
+    def _with_kept(self, events: Sequence[Event]) -> list[Event]:
+        """These events; before the end of a job whose nodes never found this driver, what they have kept."""
+        found: list[Event] = []
+        for event in events:
+            held = self.plan.pool.held.get(event.allocation) if isinstance(event, JobEnded) else None
+            if held is not None and held.unseen:
+                found += self.executor.recover(self._unseen(held), held.key, self.context)
+            found.append(event)
+        return found
 
     def _record(self, events: Sequence[Event]) -> None:
         """Log events, then fold them."""

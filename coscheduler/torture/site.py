@@ -64,6 +64,8 @@ from executors.worker import Caller, SlotBoard
 LOGIN = "login"
 """The machine of all drivers."""
 POOL = "executors.worker_pool:ProcessPool"
+PROLOG_S = 300.0
+"""How long the prolog of a job may take, which begins before its program [s]: Slurm's PrologTimeout."""
 KILL_WAIT_S = 30.0
 """Between SIGTERM and SIGKILL to a job that is ended [s]: Slurm's default."""
 
@@ -466,6 +468,8 @@ class SimulatedSite:
         Until when the disk of the event log is full, or slow [s].
     hidden, hung
         Until when nodes do not see where the driver listens, and jobs start without their program [s].
+    supervisors, tokens
+        What runs of the programs of each job, and its token, by its id.
     calls
         When which call to the batch system was made.
     twice
@@ -494,6 +498,7 @@ class SimulatedSite:
         self.listeners: dict[int, SimulatedListener] = {}
         self.workers: list[SimulatedProcess] = []
         self.supervisors: dict[str, list[SimulatedHost]] = {}
+        self.tokens: dict[str, str] = {}
         self.pids = iter(range(1000, 10**9))
         self.away = self.mute = self.slow = self.stale = self.doubled = -math.inf
         self.full = self.laggard = self.hidden = self.hung = -math.inf
@@ -503,7 +508,6 @@ class SimulatedSite:
         self.assemblies: list[Assembly[Plan]] = []
         self._run_time, self._joins_s = run_time, joins_s
         self._seen: list[tuple[float, dict[str, JobStatus]]] = []
-        self._codes: dict[str, list[int | None]] = {}
         clock = SiteClock(simulation)
         self.batch = FakeBatch(clock, cores=cores, wait=wait, regime=regime, watch=self._on_job, poll=15.0)
 
@@ -572,8 +576,7 @@ class SimulatedSite:
         """A job has started, or has ended or been requeued, or waits."""
         if status.state is JobState.RUNNING:
             self.simulation.soon(self._joins_s(), partial(self._start_programs, request, status))
-        elif hosts := self.supervisors.pop(request.token, None):
-            self._codes.pop(request.token, None)
+        elif hosts := self.supervisors.pop(status.handle.job_id, None):
             for host in hosts:
                 host.signal(signal.SIGTERM)
                 self.simulation.soon(KILL_WAIT_S, partial(self.simulation.kill, host.process))
@@ -584,38 +587,47 @@ class SimulatedSite:
         if now.state is not JobState.RUNNING or now.restarts != status.restarts or now.started != status.started:
             return
         if self.hung > self.simulation.now:
-            return  # its prolog hangs
+            self.simulation.soon(PROLOG_S, partial(self._give_up, request, status))
+            return
         nodes = request.resources.nodes or 1
-        self._codes[request.token] = [None] * nodes
-        self.supervisors[request.token] = hosts = []
+        job, codes = status.handle.job_id, dict[int, int]()
+        self.tokens[job] = request.token
+        self.supervisors[job] = hosts = []
         for number in range(nodes):
             machine = f"n{status.handle.job_id}.{status.restarts}.{number}"
             process = SimulatedProcess(f"supervisor of {request.token} on {machine}", machine)
             each = request.resources.on_each(nodes)
             host = SimulatedHost(self, process, {"SLURMD_NODENAME": machine, "SLURM_CPUS_ON_NODE": str(each.cores)})
             hosts.append(host)
-            self.simulation.start(process, partial(self._program, request, host, number), process.name)
-            process.at_death.append(partial(self._program_ended, request.token, hosts, number, 137))
+            ended = partial(self._program_ended, job, hosts, codes, number)
+            self.simulation.start(process, partial(self._program, request, host, ended), process.name)
+            process.at_death.append(partial(ended, 137))
 
-    def _program(self, request: JobRequest, host: SimulatedHost, number: int) -> None:
+    def _give_up(self, request: JobRequest, status: JobStatus) -> None:
+        """The prolog of a job hangs: it is put back into the queue."""
+        now = self.status(status.handle)
+        if now.state is JobState.RUNNING and now.restarts == status.restarts:
+            with suppress(InvalidInput):  # one of two jobs of this name
+                self.batch.requeue(request.token)
+
+    def _program(self, request: JobRequest, host: SimulatedHost, ended: Callable[[int], None]) -> None:
         """What the job's command line names."""
         at = request.argv.index("-m")
         assert request.argv[at + 1] == supervisor.__name__
         words = request.argv[at + 2 :]
         code = supervisor.Supervisor(*supervisor.arguments(words, host), host=host).run()
-        self._program_ended(request.token, self.supervisors.get(request.token), number, code)
+        ended(code)
         self.simulation.kill(host.process)
 
-    def _program_ended(self, token: str, hosts: list[SimulatedHost] | None, number: int, code: int) -> None:
-        if hosts is None or hosts[number].process.machine in self.lost:
+    def _program_ended(
+        self, job: str, hosts: list[SimulatedHost], codes: dict[int, int], number: int, code: int
+    ) -> None:
+        if hosts[number].process.machine in self.lost or self.supervisors.get(job) is not hosts or number in codes:
             return
-        if self.supervisors.get(token) is not hosts or self._codes[token][number] is not None:
-            return
-        codes = self._codes[token]
         codes[number] = code
-        if code or all(found == 0 for found in codes):  # srun --kill-on-bad-exit
-            with suppress(InvalidInput):  # the batch system has forgotten it
-                self.batch.end(token, code)
+        if code or len(codes) == len(hosts):  # srun --kill-on-bad-exit
+            with suppress(InvalidInput, KeyError):  # the batch system has forgotten it
+                self.batch.end(self.tokens[job], code, job_id=job)
 
     def add(self, process: SimulatedProcess) -> None:
         """A process has been started."""
