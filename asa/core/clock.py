@@ -36,7 +36,7 @@ def steady_time() -> float:
 class SystemClock:
     """The wall clock, but it never goes back; times are seconds since the epoch [s].
 
-    When the machine's time is set back, this one goes on as before: nobody waits for an hour to come a second time.
+    When the machine's time is set back, this one goes on as before: no wait grows by as much.
 
     Parameters
     ----------

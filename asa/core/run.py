@@ -927,7 +927,7 @@ class Pool:
     idle_core_s
         What allocations that have got a task, or have ended, held nothing for before, cores times time [s].
     moved
-        Those of which something has changed since whoever decides about them emptied this, by key; ended ones, too.
+        Those of which something has changed since the plan last emptied this, by key; ended ones, too.
     """
 
     def __init__(self, illegal: list[str] | None = None) -> None:
@@ -1188,7 +1188,7 @@ class FoldedRun:
     changes
         How often something changed that a strategy looks at.
     touched
-        Names of the stages of which something changed since whoever decides about them emptied this.
+        Names of the stages of which something has changed since the plan last emptied this.
     illegal
         What happened although it could not; nothing of that should ever be there.
     """

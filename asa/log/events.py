@@ -70,7 +70,7 @@ class EventLog:
     def __init__(self, path: Path, *, results: bool = True) -> None:
         self._database, self._results = Database(path, _SCHEMA, _VERSION, reads=(1, 2)), results
         self._checked = self._database.version != 1
-        self._known: int | None = None  # the last event that whoever appends here knows of
+        self._known: int | None = None  # the last event that was read or written here
         self._crc = "crc" if self._checked else "NULL"
 
     def append(self, events: Sequence[Event]) -> None:
@@ -110,8 +110,8 @@ class EventLog:
             else:
                 connection.executemany("INSERT INTO events (kind, fields) VALUES (?, ?)", [row[1:] for row in rows])
             self._store(connection, results)
-            # SQLite keeps this number for whoever opens a file, on its first page: where events at the end are lost,
-            # it still says how many there were. Logs of before have 0 there.
+            # SQLite keeps this number on the first page of a file, for programs that open it: where events at the end
+            # are lost, it still says how many there were. Logs of before have 0 there.
             ((last, written),) = connection.execute(_ENDS).fetchall()
             if last > written:
                 connection.execute(f"PRAGMA application_id = {min(last, _LAST_MOST):d}")

@@ -178,7 +178,7 @@ class Simulation:
         assert self._running is not None, "only threads of the simulation wait"
         return self._running
 
-    # ------------------------------------------------------- for whoever sets the scene
+    # ------------------------------------------------------- for the test that sets it up
 
     def start(self, process: SimulatedProcess, call: Callable[[], None], name: str) -> SimulatedThread:
         """Begin a thread of this process; it runs when it is its turn."""
@@ -361,7 +361,7 @@ class SimulatedNetwork:
         self._lost.add(machine)
 
     def stall(self, process: SimulatedProcess) -> None:
-        """Connections of a process are forgotten by something between: no byte passes any more, and nobody is told."""
+        """A router forgets the connections of a process: no byte passes any more, and neither end is told."""
         for stream in list(self._streams.get(process, ())):
             if stream.process.machine != stream.peer.process.machine:
                 for end in (stream, stream.peer):

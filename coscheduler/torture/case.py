@@ -235,7 +235,7 @@ def _job_failed(site: SimulatedSite, fault: Fault) -> None:
 
 
 def _job_cancelled(site: SimulatedSite, fault: Fault) -> None:
-    """By somebody else."""
+    """By another user: an operator."""
     jobs = [status.handle for _, status in site.batch.jobs() if not status.state.final]
     if handle := _pick(jobs, fault):
         site.batch.cancel([handle])
@@ -318,7 +318,7 @@ def _flip(path: Path, table: str, column: str, fault: Fault) -> None:
 
 
 def _two_drivers(site: SimulatedSite, fault: Fault) -> None:
-    """The file system forgets a lock, and somebody resumes a run that has a driver."""
+    """The file system forgets a lock, and a user resumes a run that has a driver."""
     run = site.runs[fault.which % len(site.runs)]
     if run.begun and run.driver is not None and not run.driver.dead and run.ended is None:
         run.lock.unlink(missing_ok=True)
@@ -521,7 +521,7 @@ def _is_damaged(site: SimulatedSite, run: TorturedRun) -> bool:
 
 
 def _resume(site: SimulatedSite, run: TorturedRun) -> None:
-    """Its driver is gone: somebody resumes it after a while."""
+    """Its driver is gone: the user resumes it after a while."""
     if run.ended is RunState.SUCCEEDED:
         return
     if run.drivers > RESUMES_MOST:
