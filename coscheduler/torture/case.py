@@ -411,7 +411,8 @@ def run(case: Case, keep: Path | None = None) -> ScheduleOutcome:
         A directory for what the runs leave; else it is removed.
     """
     memory = Path("/dev/shm")
-    with _environment(), tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as temporary:
+    where = memory if os.access(memory, os.W_OK | os.X_OK) else None
+    with _environment(), tempfile.TemporaryDirectory(dir=where) as temporary:
         return _run(case, keep or Path(temporary))
 
 
