@@ -102,7 +102,7 @@ class Supervisor:
         How long to look for a driver [s] before giving up.
     selector
         Where it registers what it waits for, if that is not its own; the data of each registration is a function of
-        the ready mask. Where several share one, nobody calls `run`: `greet` a driver, `advance` as often as that says.
+        the ready mask. Where several share one, `run` is not called: `greet` a driver, `advance` as often as that says.
     host
         The machine.
     """

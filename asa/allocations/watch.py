@@ -304,7 +304,7 @@ class JobWatch:
                 self._to_find |= {item.token: -math.inf for item in self._to_submit if item.token in self._doubtful}
                 self._to_submit.clear()
             requests = list(self._to_submit)
-        if self._doubtful and not self._may(QUERY):
+        if requests and self._doubtful and not self._may(QUERY):
             return  # they are looked for first, which is a question
         requests = self._sendable(requests)
         if not requests:

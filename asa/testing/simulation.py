@@ -361,7 +361,7 @@ class SimulatedNetwork:
         self._lost.add(machine)
 
     def stall(self, process: SimulatedProcess) -> None:
-        """A router forgets the connections of a process: no byte passes any more, and neither end is told."""
+        """A router forgets the connections of a process: no byte passes any more, and neither end notices."""
         for stream in list(self._streams.get(process, ())):
             if stream.process.machine != stream.peer.process.machine:
                 for end in (stream, stream.peer):

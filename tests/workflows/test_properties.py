@@ -40,6 +40,7 @@ from asa.core.event import RunState as State
 from asa.core.job import JobState, QueueRegime
 from asa.core.task import Task
 from asa.workflows.plan import Action, Plan, Submit
+from coscheduler.torture.case import each, evaluate, gather
 from tests.workflows import world
 from tests.workflows.world import LONG_S, CountingPlan, Crash, Terms, World, picture
 
@@ -66,14 +67,6 @@ STRATEGIES = [
 ]
 EXAMPLES = 1000 if settings.get_current_profile_name() == "long" else 30
 AWAY = BackendError("the controller does not answer", transient=True)
-
-
-def gather(count: int, *sources: Sequence[int]) -> list[int]:
-    return [sum(map(sum, sources)) + number for number in range(count)]
-
-
-def each(x: int, *, extra: Sequence[int] = ()) -> int:
-    return 3 * x + 1 + sum(extra)
 
 
 @dataclass(frozen=True)
@@ -202,19 +195,6 @@ def build(found: Sequence[Step]) -> Any:
         else:
             nodes.append(asa.stage(**needs)(gather).options(name=f"gather{number}")(step.count, *sources))
     return nodes
-
-
-def evaluate(found: Sequence[Step]) -> list[list[int]]:
-    """Its result, computed in turn."""
-    values: list[list[int]] = []
-    for step in found:
-        sources = [values[source] for source in step.sources]
-        if step.mapped:
-            items = sources[0] if sources else range(step.count)
-            values.append([each(x, extra=sources[1] if sources[1:] else ()) for x in items])
-        else:
-            values.append(gather(step.count, *sources))
-    return values
 
 
 def make_world(case: Case, directory: Path) -> World:
