@@ -13,6 +13,7 @@ import threading
 from binascii import crc32
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -35,7 +36,8 @@ class Mount:
     kind: str
 
 
-def parse_mounts(mountinfo: str) -> list[Mount]:
+@lru_cache(maxsize=2)
+def parse_mounts(mountinfo: str) -> tuple[Mount, ...]:
     """The mounts that a text in the format of ``/proc/self/mountinfo`` lists.
 
     References
@@ -45,7 +47,7 @@ def parse_mounts(mountinfo: str) -> list[Mount]:
     Examples
     --------
     >>> parse_mounts(r"36 35 98:0 / /my\\040disk rw,noatime master:1 - ext3 /dev/root rw")
-    [Mount(number=36, parent=35, point=PurePosixPath('/my disk'), kind='ext3')]
+    (Mount(number=36, parent=35, point=PurePosixPath('/my disk'), kind='ext3'),)
     """
     mounts = []
     for line in mountinfo.splitlines():
@@ -53,10 +55,10 @@ def parse_mounts(mountinfo: str) -> list[Mount]:
         number, parent, _, _, point, *_ = mounted.split(" ")
         path = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), point)
         mounts.append(Mount(int(number), int(parent), PurePosixPath(path), source.split(" ")[0]))
-    return mounts
+    return tuple(mounts)
 
 
-def mount_of(path: PurePosixPath, mounts: list[Mount]) -> Mount | None:
+def mount_of(path: PurePosixPath, mounts: Sequence[Mount]) -> Mount | None:
     """The mount that holds an absolute `path` free of links, or None when none of them does.
 
     Follows the tree of mounts as a path is walked, so that a mount hidden under a later one does not count.

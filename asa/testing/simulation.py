@@ -1,8 +1,8 @@
 """Many processes in one, under one virtual clock and one seed: whatever happens, happens again with the same seed.
 
-`Simulation` runs each thread of each simulated process in a real thread, but one at a time: a thread runs until it
-waits (for time, for a connection, for another thread), and which of those that could go on does so is drawn. A process
-that is killed never goes on: nothing of it is cleaned up, as after ``kill -9``.
+`Simulation` runs the threads of simulated processes on stacks of their own in one real thread: each runs until it waits
+(for time, for a connection, for another thread), and which of those that could go on does so is drawn. A process that
+is killed never goes on: nothing of it is cleaned up, as after ``kill -9``.
 
 `SimulatedStream` is a connection between two processes: bytes arrive late and in pieces, wait while the network is
 cut, and are lost with their machine. `SimulatedSelector` is what waits for them, as one of `selectors` does.
@@ -15,10 +15,16 @@ import itertools
 import math
 import random
 import selectors
-import threading
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from typing import Any
+
+from asa.core.errors import InvalidInput
+
+try:
+    from greenlet import getcurrent, greenlet
+except ImportError as error:
+    raise InvalidInput("simulated threads need greenlet: pip install 'asa-hpc[lab]'") from error
 
 START_S = 1.8e9
 """When a simulation begins [s since the epoch]."""
@@ -42,34 +48,25 @@ class SimulatedThread:
         self.over = False
         self.error: BaseException | None = None
         self._simulation, self._call = simulation, call
-        self._baton = threading.Lock()
-        self._baton.acquire()
-        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name=name, daemon=True)
-        self._thread.start()
+        self._stack = greenlet(self._run)
+        self._stack.gr_context = copy_context()
 
     def join(self, timeout: float | None = None) -> None:
         """As a thread's; for other threads of the simulation [s]."""
         now = self._simulation.now
         self._simulation.wait(lambda: self.over, math.inf if timeout is None else now + timeout)
 
-    def due(self, now: float) -> float:
-        """When it goes on at the latest [s]."""
-        if self.process.stopped > now:
-            return self.process.stopped
-        return self.until
-
     def go_on(self) -> None:
         """Run until it waits or ends. For the simulation."""
-        self._baton.release()
-        self._simulation.baton.acquire()
+        self._stack.parent = getcurrent()
+        self._stack.switch()
 
     def pause(self) -> None:
         """Let the simulation go on until it is this one's turn again. For the thread itself."""
-        self._simulation.baton.release()
-        self._baton.acquire()
+        assert self._stack.parent is not None
+        self._stack.parent.switch()
 
     def _run(self) -> None:
-        self._baton.acquire()
         try:
             self._call()
         except Killed:
@@ -78,11 +75,14 @@ class SimulatedThread:
             self.error = error
         finally:
             self.over = True
-            self._simulation.baton.release()
 
 
 def _always() -> bool:
     return True
+
+
+def _never() -> bool:
+    return False
 
 
 class SimulatedProcess:
@@ -132,8 +132,6 @@ class Simulation:
         self.random = random.Random(seed)
         self.now = START_S
         self.steps = 0
-        self.baton = threading.Lock()
-        self.baton.acquire()
         self.network = SimulatedNetwork(self)
         self._steps_most = steps_most
         self._threads: list[SimulatedThread] = []
@@ -165,7 +163,7 @@ class Simulation:
 
     def sleep(self, seconds: float) -> None:
         """Let virtual time pass [s]."""
-        self.wait(lambda: False, self.now + seconds)
+        self.wait(_never, self.now + seconds)
 
     def turn(self) -> None:
         """Let others go first, perhaps: where real threads could be interrupted."""
@@ -228,16 +226,26 @@ class Simulation:
             self.steps += 1
             if self.steps > self._steps_most:
                 raise Stuck(f"{self._steps_most} turns, and no end")
-            now = self.now
-            able = [
-                thread
-                for thread in self._threads
-                if thread.process.stopped <= now and (thread.until <= now or thread.ready())
-            ]
+            able, soonest = self._able()
             if able:
                 self._step(able[0] if len(able) == 1 else self.random.choice(able))
-            elif not self._pass_time(until):
+            elif not self._pass_time(soonest, until):
                 return
+
+    def _able(self) -> tuple[list[SimulatedThread], float]:
+        """Threads that could go on, and when the next of the others can at the latest [s]."""
+        now, soonest = self.now, math.inf
+        able: list[SimulatedThread] = []
+        for thread in self._threads:
+            due = thread.until
+            if (stopped := thread.process.stopped) > now:
+                due = stopped
+            elif due <= now or thread.ready():
+                able.append(thread)
+                continue
+            if due < soonest:
+                soonest = due
+        return able, soonest
 
     def _step(self, thread: SimulatedThread) -> None:
         self._running = thread
@@ -251,9 +259,8 @@ class Simulation:
             if thread.error is not None:
                 raise thread.error
 
-    def _pass_time(self, until: float) -> bool:
-        """To what is due next; False when that is after `until`."""
-        soonest = min((thread.due(self.now) for thread in self._threads), default=math.inf)
+    def _pass_time(self, soonest: float, until: float) -> bool:
+        """To `soonest`, or what is called before; False when that is after `until`."""
         if self._calls:
             soonest = min(soonest, self._calls[0][0])
         if soonest == math.inf and until == math.inf:
@@ -272,6 +279,8 @@ class Simulation:
         for thread in [*self._threads, *self._buried]:
             while not thread.over:
                 thread.go_on()
+        self._threads.clear()
+        self._buried.clear()
 
 
 class File:

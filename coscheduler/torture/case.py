@@ -387,7 +387,7 @@ class ScheduleOutcome:
     violations
         What must hold and did not; empty when all is well.
     fingerprint
-        Of all logs and jobs: that of the same case at the same commit is the same.
+        Of all logs and jobs, if it was asked for: that of the same case at the same commit is the same.
     struck
         How often each kind of fault came while there was something to go wrong.
     resumes, seconds, steps
@@ -402,18 +402,20 @@ class ScheduleOutcome:
     steps: int = 0
 
 
-def run(case: Case, keep: Path | None = None) -> ScheduleOutcome:
+def run(case: Case, keep: Path | None = None, *, fingerprint: bool = False) -> ScheduleOutcome:
     """Go through a schedule.
 
     Parameters
     ----------
     keep
         A directory for what the runs leave; else it is removed.
+    fingerprint
+        Whether to compute that, too, which takes a while.
     """
     memory = Path("/dev/shm")
     where = memory if os.access(memory, os.W_OK | os.X_OK) else None
     with _environment(), tempfile.TemporaryDirectory(dir=where) as temporary:
-        return _run(case, keep or Path(temporary))
+        return _run(case, keep or Path(temporary), fingerprint)
 
 
 @contextmanager
@@ -431,7 +433,7 @@ def _environment() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _run(case: Case, directory: Path) -> ScheduleOutcome:
+def _run(case: Case, directory: Path, fingerprint: bool) -> ScheduleOutcome:
     simulation, found = Simulation(case.seed), ScheduleOutcome()
 
     def run_time(stage: str, number: int) -> float:
@@ -460,7 +462,8 @@ def _run(case: Case, directory: Path) -> ScheduleOutcome:
     else:
         found.violations += _problems(case, site)
     finally:
-        found.fingerprint = _fingerprint(site)
+        if fingerprint:
+            found.fingerprint = _fingerprint(site)
         site.close()
     found.seconds, found.steps = simulation.now - START_S, simulation.steps
     found.resumes = sum(run.drivers - 1 for run in site.runs)

@@ -125,8 +125,10 @@ class SimulatedHost(Host):
         if not self._simulation.network.reaches(here, there):
             self._simulation.sleep(5.0)
             raise TimeoutError("timed out")
+        if listener is None or not listener.listens():
+            raise ConnectionRefusedError("connection refused")
         self._simulation.sleep(self._simulation.random.uniform(1e-3, 2e-2))
-        if listener is None or listener.closed or listener.process.dead:
+        if not listener.listens():
             raise ConnectionRefusedError("connection refused")
         ours, theirs = self._simulation.network.connect(self.process, listener.process)
         listener.pending.append(theirs)
@@ -223,6 +225,10 @@ class SimulatedListener(File):
 
     def address(self) -> dict[str, Any]:
         return {"number": self._number}
+
+    def listens(self) -> bool:
+        """Whether connections are accepted."""
+        return not self.closed and not self.process.dead
 
     def accept(self) -> Channel | None:
         if not self.pending:
