@@ -195,6 +195,24 @@ def _driver_dies(site: SimulatedSite, fault: Fault) -> None:
         run.driver.dies_at = run.driver.turns + 1 + int(200 * fault.share**2)
 
 
+def _driver_dies_acting(site: SimulatedSite, fault: Fault) -> None:
+    """In the middle of something, when it comes to that next."""
+    if (run := site.runs[fault.which % len(site.runs)]).driver is not None:
+
+        def strike() -> None:
+            if run.driver is not None:
+                site.simulation.kill(run.driver)
+
+        run.doomed = MOMENTS[int(fault.share * len(MOMENTS))], strike
+
+
+def _supervisor_hangs(site: SimulatedSite, fault: Fault) -> None:
+    """It does nothing any more, until its job is ended."""
+    if host := _pick(_hosts(site), fault):
+        host.process.stopped = math.inf
+        site.hanging.add(host.process.machine)
+
+
 def _supervisor_dies(site: SimulatedSite, fault: Fault) -> None:
     if host := _pick(_hosts(site), fault):
         host.process.dies_at = host.process.turns + 1 + int(20 * fault.share)
@@ -245,6 +263,12 @@ def _run_cancelled(site: SimulatedSite, fault: Fault) -> None:
     run = site.runs[fault.which % len(site.runs)]
     if run.assembly is not None and run.driver is not None and not run.driver.dead:
         run.assembly.runner.cancel("by the user")
+
+
+def _power_fails_acting(site: SimulatedSite, fault: Fault) -> None:
+    """Right after a driver has done something that others know of."""
+    run = site.runs[fault.which % len(site.runs)]
+    run.doomed = MOMENTS[int(fault.share * len(MOMENTS))], partial(_power_fails, site, replace(fault, share=1.0))
 
 
 def _power_fails(site: SimulatedSite, fault: Fault) -> None:
@@ -325,9 +349,19 @@ def _two_drivers(site: SimulatedSite, fault: Fault) -> None:
         site.submit(run)
 
 
+MOMENTS = (
+    "Submitting is logged", "submit is on its way", "submit has been done", "Submitted is logged",
+    "AllocationStarted is logged", "NodeJoined is logged", "TasksLaunched is logged", "TaskDone is logged",
+    "Released is logged", "Cancelled is logged", "cancel is on its way", "cancel has been done",
+    "Amending is logged", "update is on its way", "update has been done", "Requeued is logged", "RunEnded is logged",
+)  # fmt: skip
+"""When drivers die that die in the middle of something."""
+
 FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
     "driver dies": _driver_dies,
+    "driver dies acting": _driver_dies_acting,
     "supervisor dies": _supervisor_dies,
+    "supervisor hangs": _supervisor_hangs,
     "worker dies": _worker_dies,
     "machine lost": _machine_lost,
     "process stopped": _stopped,
@@ -350,6 +384,7 @@ FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
     "disk full": _for_a_while("full", 300.0),
     "disk slow": _for_a_while("laggard", 300.0),
     "power fails": _power_fails,
+    "power fails acting": _power_fails_acting,
     "result damaged": _result_damaged,
     "lesson damaged": _lesson_damaged,
     "two drivers": _two_drivers,
@@ -358,7 +393,7 @@ FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
 
 HARMLESS = (
     "answers lost", "clock jumps", "controller away", "controller slow", "disk full", "disk slow", "driver dies",
-    "files late", "lesson damaged",
+    "driver dies acting", "files late", "lesson damaged",
 )  # fmt: skip
 """Faults that cost no work: what a task has returned, a node keeps until a driver has it in its log."""
 
@@ -475,7 +510,7 @@ def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None
     for number, (steps, strategy) in enumerate(zip(case.workflows, case.strategies, strict=True)):
         site.runs.append(TorturedRun(f"run{number}", build(steps), strategy, case.grace_s))
     for run in site.runs:
-        if "power fails" in [fault.kind for fault in case.faults]:
+        if {"power fails", "power fails acting"} & {fault.kind for fault in case.faults}:
             run.durable = b"", b""
         site.on_end[run.name] = partial(_resume, site, run)
         site.submit(run)
@@ -483,9 +518,16 @@ def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None
     def strike(fault: Fault) -> None:
         if not site.over:
             found.struck[fault.kind] += 1
+            site.struck = simulation.now
             with suppress(InvalidInput):  # a job that it was to happen to is gone
                 FAULTS[fault.kind](site, fault)
 
+    def look() -> None:
+        if not site.over:
+            found.violations += _misbeliefs(site)
+            simulation.soon(LOOK_S, look)
+
+    simulation.soon(LOOK_S, look)
     last = START_S
     for fault in case.faults:
         last = START_S + fault.at
@@ -501,7 +543,44 @@ def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None
         for run in damaged:
             site.submit(run)
         simulation.run(lambda: site.over, simulation.now + patience_s(case))
+    gone = max(simulation.now, site.disturbed) + SETTLED_S + case.grace_s
+    simulation.run(lambda: not site.superfluous, gone)
+    found.violations += [f"{what} is left" for what in site.superfluous]
     simulation.run(lambda: site.empty, simulation.now + patience_s(case))
+
+
+SETTLED_S = 400.0
+"""How long after the last disturbance a driver must know how things are [s]."""
+LOOK_S = 100.0
+"""How often what drivers believe is compared with what is [s]."""
+
+
+def _misbeliefs(site: SimulatedSite) -> Iterator[str]:
+    """What drivers that nothing disturbs believe of their allocations, and is not so."""
+    now, jobs = site.simulation.now, {status.handle: status for _, status in site.batch.jobs()}
+    settled = now - SETTLED_S
+    for run in site.runs:
+        alive = run.driver is not None and not run.driver.dead
+        if run.assembly is None or run.ended or not alive or max(site.disturbed, run.since) > settled:
+            continue
+        for held in run.assembly.plan.pool.held.values():
+            job = jobs.get(held.handle) if held.handle is not None and held.handle.token not in site.twice else None
+            if job is None or held.ended is not None:
+                continue
+            where = f"{run.name}: job {held.key}"
+            dismissed = [at for at in (held.released, held.cancelled) if at is not None]
+            if dismissed and min(dismissed) < settled and not job.state.final:
+                yield f"{where} was dismissed long ago and is {job.state.value}"
+            if job.state.final and job.ended is not None and job.ended < settled:
+                yield f"{where} has ended, which its driver does not know"
+            if job.state is JobState.PENDING and held.started is not None and held.started < settled:
+                yield f"{where} waits, and its driver takes it to run"
+            if job.started is not None and job.started < settled and held.started is None and not job.state.final:
+                yield f"{where} runs, which its driver does not know"
+            launched = [at for _, at in held.running.values()]
+            worked = [site.worked.get(host.process.machine, 0.0) for host in site.supervisors.get(job.handle.job_id, ())]
+            if launched and min(launched) < settled and max(worked, default=0.0) < settled:
+                yield f"{where} has tasks, and none of them runs"
 
 
 def patience_s(case: Case) -> float:
@@ -550,12 +629,21 @@ def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
                 yield f"{run.name} has a wrong result"
         with EventLog(run.directory.events) as log:
             yield from (f"{run.name} {found}" for found in contradictions(event for _, event in log.read()))
-    if not {"clock jumps", "two drivers"} & {fault.kind for fault in case.faults}:
-        yield from _over_budget(site)
-    if {fault.kind for fault in case.faults} <= set(HARMLESS):
+    kinds = {fault.kind for fault in case.faults}
+    if kinds <= set(HARMLESS) - {"disk full"}:
+        yield from (f"{run.name} failed: {failure}" for run in site.runs for failure in run.failures)
+    away_s = max(run.away_s for run in site.runs)
+    late = any(status.state is JobState.TIMEOUT for _, status in site.batch.jobs())
+    if kinds <= set(HARMLESS) - {"disk full", "disk slow", "files late"} and away_s < case.grace_s / 2 and not late:
+        again = [f"{stage}-{number}" for (_, stage, number), times in site.began.items() if times > 1]
+        if again:
+            yield f"began more than once, though drivers were away for {away_s:g} s at most: {again}"
+    if kinds <= set(HARMLESS):
         again = [f"{stage}-{number}" for (_, stage, number), times in site.completed.items() if times > 1]
         if again:
             yield f"ran to their end more than once: {again}"
+    if not {"clock jumps", "two drivers"} & kinds:
+        yield from _over_budget(site)
     if exposed := _exposed(site):
         yield f"a secret is in {exposed}"
     submitted = Counter(request.token for request, _ in site.batch.jobs())
@@ -563,7 +651,7 @@ def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
         yield f"jobs were submitted twice: {twice}"
     if left := [request.token for request, status in site.batch.jobs() if not status.state.final]:
         yield f"jobs are left: {left}"
-    if alive := sorted({process.name for process in site.processes() if not process.dead}):
+    if alive := sorted({process.name for process in site.processes() if process.machine not in site.hanging}):
         waits = [f"{thread.name} until {thread.until - START_S:g}" for thread in site.simulation.waiting()]
         yield f"processes are left: {alive} ({', '.join(waits)})"
 

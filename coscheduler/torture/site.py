@@ -270,8 +270,11 @@ def run_worker(
 
 def run_order(site: SimulatedSite, host: SimulatedHost, caller: Caller, order: TaskOrder, run: str) -> OrderOutcome:
     """One task."""
-    started = host.time()
+    started, machine = host.time(), host.process.machine
+    site.began[run, order.stage, order.number] += 1
+    site.worked[machine] = site.simulation.now
     site.simulation.sleep(site.run_time(order))
+    site.worked[machine] = site.simulation.now
     outcome = caller.run(order)._replace(started=started, ended=host.time())
     if outcome.value is not None:
         site.completed[run, order.stage, order.number] += 1
@@ -279,10 +282,10 @@ def run_order(site: SimulatedSite, host: SimulatedHost, caller: Caller, order: T
 
 
 class Controller:
-    """The backend port of one driver's process: a batch system behind a controller, which may be slow or away."""
+    """The backend port of a run's driver: a batch system behind a controller, which may be slow or away."""
 
-    def __init__(self, site: SimulatedSite) -> None:
-        self._site = site
+    def __init__(self, site: SimulatedSite, run: TorturedRun) -> None:
+        self._site, self._run = site, run
         self.questions = 0
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
@@ -339,7 +342,9 @@ class Controller:
                 answers.append(error)
 
         simulation.soon(took / 2, act)
+        self._run.reach(f"{name} is on its way")
         simulation.wait(lambda: bool(answers))
+        self._run.reach(f"{name} has been done")
         simulation.sleep(took / 2)
         if isinstance(answer := answers[0], BackendError):
             raise answer
@@ -393,6 +398,8 @@ class TorturedLog:
             self._run.note_durable()
         for event in events:
             self._run.on(event)
+        for event in events:
+            self._run.reach(f"{type(event).__name__} is logged")
         simulation.turn()
 
 
@@ -413,6 +420,22 @@ class TorturedRun:
     """The log's files when they were last synchronised, where the power may fail; else None."""
     ended: RunState | None = None
     message: str = ""
+    since: float = math.inf
+    """When its driver began [s]."""
+    away_s: float = 0.0
+    """The longest time that it had no driver [s]."""
+    gone: float = math.inf
+    """When its last driver ended [s]."""
+    failures: list[str] = field(default_factory=list)
+    """What the run said each time when it failed."""
+    doomed: tuple[str, Callable[[], None]] | None = None
+    """At which moment of its driver something is to happen, and what."""
+
+    def reach(self, moment: str) -> None:
+        """The driver has come to this moment."""
+        if self.doomed is not None and self.doomed[0] == moment:
+            (_, strike), self.doomed = self.doomed, None
+            strike()
 
     @property
     def lock(self) -> Path:
@@ -447,6 +470,8 @@ class TorturedRun:
     def on(self, event: Event) -> None:
         if isinstance(event, RunEnded):
             self.ended, self.message = event.state, event.message
+            if event.state is RunState.FAILED:
+                self.failures.append(event.message)
 
 
 class SimulatedSite:
@@ -474,14 +499,20 @@ class SimulatedSite:
         Until when the disk of the event log is full, or slow [s].
     hidden, hung
         Until when nodes do not see where the driver listens, and jobs start without their program [s].
+    struck
+        When something went wrong last [s].
     supervisors, tokens
         What runs of the programs of each job, and its token, by its id.
     calls
         When which call to the batch system was made.
     twice
         Tokens of jobs that were submitted twice.
-    completed
-        How often each task ended well on some worker.
+    began, completed
+        How often each task began, and ended well, on some worker.
+    worked
+        When a worker of each machine last had a task [s].
+    hanging
+        Machines whose supervisors do nothing any more: they end with their jobs, or never if those are forgotten.
     """
 
     def __init__(
@@ -496,7 +527,10 @@ class SimulatedSite:
         joins_s: Callable[[], float],
     ) -> None:
         self.simulation, self.directory = simulation, directory
+        self.began: Counter[tuple[str, str, int]] = Counter()
         self.completed: Counter[tuple[str, str, int]] = Counter()
+        self.worked: dict[str, float] = {}
+        self.hanging: set[str] = set()
         self.lost: set[str] = set()
         self.twice: set[str] = set()
         self._processes: list[SimulatedProcess] = []
@@ -507,7 +541,7 @@ class SimulatedSite:
         self.tokens: dict[str, str] = {}
         self.pids = iter(range(1000, 10**9))
         self.away = self.mute = self.slow = self.stale = self.doubled = -math.inf
-        self.full = self.laggard = self.hidden = self.hung = -math.inf
+        self.full = self.laggard = self.hidden = self.hung = self.struck = -math.inf
         self.calls: list[tuple[float, str]] = []
         self.runs: list[TorturedRun] = []
         self.on_end: dict[str, Callable[[], None]] = {}
@@ -523,13 +557,15 @@ class SimulatedSite:
         """A user starts a run, as `asa run`; the same call later is `asa resume`."""
         process = run.driver = SimulatedProcess(f"driver {run.drivers} of {run.name}", LOGIN)
         run.drivers += 1
-        run.ended = None
+        run.ended, run.since = None, self.simulation.now
+        run.away_s = max(run.away_s, run.since - run.gone)
         host = SimulatedHost(self, process, {})
         process.at_death.append(partial(self._driver_ended, run, process))
         self.simulation.start(process, partial(self._drive, run, host), "main")
 
     def _driver_ended(self, run: TorturedRun, process: SimulatedProcess) -> None:
         if run.driver is process:
+            run.gone = self.simulation.now
             if run.begun:
                 run.lock.unlink(missing_ok=True)
             if run.name in self.on_end:
@@ -545,7 +581,7 @@ class SimulatedSite:
             try:
                 found = self._settings(run) if fresh else load_settings(run.directory)
                 settings = replace(
-                    found, backend=Controller(self), executor=SimulatedExecutor(host), strategy=run.strategy
+                    found, backend=Controller(self, run), executor=SimulatedExecutor(host), strategy=run.strategy
                 )
                 graph = make_graph(settings.result)
                 assembly = assemble(run.directory, graph, settings, timing)
@@ -666,9 +702,28 @@ class SimulatedSite:
         return [token for token in jobs if token not in self.twice]
 
     @property
+    def superfluous(self) -> list[str]:
+        """Jobs and processes that no run needs, once all have ended; but for jobs of which no driver can know."""
+        jobs = [request.token for request, status in self.batch.jobs() if not status.state.final]
+        known = [token for token in jobs if token not in self.twice]
+        left = [process.name for process in self.processes() if process.machine not in self.hanging]
+        return [f"job {token}" for token in known] + (left if len(known) == len(jobs) else [])
+
+    @property
     def empty(self) -> bool:
         """Whether no process is left and no job."""
-        return not self.processes() and all(status.state.final for _, status in self.batch.jobs())
+        ended = all(status.state.final for _, status in self.batch.jobs())
+        return ended and all(process.machine in self.hanging for process in self.processes())
+
+    @property
+    def disturbed(self) -> float:
+        """Until when, or since when not any more, something is out of order [s]."""
+        network, alive = self.simulation.network, self.processes()
+        return max(
+            self.struck, self.away, self.mute, self.slow, self.stale, self.doubled, self.full, self.laggard, self.hidden,
+            self.hung + PROLOG_S, *(process.stopped for process in alive if process.machine not in self.hanging),
+            *(network.healed(LOGIN, process.machine) for process in alive),
+        )  # fmt: skip
 
     def status(self, handle: JobHandle) -> JobStatus:
         return self.batch.query([handle])[0]
