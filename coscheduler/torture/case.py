@@ -578,7 +578,8 @@ def _misbeliefs(site: SimulatedSite) -> Iterator[str]:
             if job.started is not None and job.started < settled and held.started is None and not job.state.final:
                 yield f"{where} runs, which its driver does not know"
             launched = [at for _, at in held.running.values()]
-            worked = [site.worked.get(host.process.machine, 0.0) for host in site.supervisors.get(job.handle.job_id, ())]
+            hosts = site.supervisors.get(job.handle.job_id, ())
+            worked = [site.worked.get(host.process.machine, 0.0) for host in hosts]
             if launched and min(launched) < settled and max(worked, default=0.0) < settled:
                 yield f"{where} has tasks, and none of them runs"
 

@@ -720,8 +720,9 @@ class SimulatedSite:
         """Until when, or since when not any more, something is out of order [s]."""
         network, alive = self.simulation.network, self.processes()
         return max(
-            self.struck, self.away, self.mute, self.slow, self.stale, self.doubled, self.full, self.laggard, self.hidden,
-            self.hung + PROLOG_S, *(process.stopped for process in alive if process.machine not in self.hanging),
+            self.struck, self.away, self.mute, self.slow, self.stale, self.doubled, self.full, self.laggard,
+            self.hidden, self.hung + PROLOG_S,
+            *(process.stopped for process in alive if process.machine not in self.hanging),
             *(network.healed(LOGIN, process.machine) for process in alive),
         )  # fmt: skip
 
