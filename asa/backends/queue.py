@@ -111,6 +111,7 @@ class BatchQueue:
         self.capacity = capacity
         self._dispatcher = dispatcher
         self._next_id = first_id
+        self._free_ids: list[str] = []
         self._entries: dict[str, QueueEntry] = {}
         self._live: dict[str, None] = {}  # ids of jobs not ended, in order of submission
         self._outlook: dict[str, tuple[str, float | None]] = {}  # why a pending job waits, and its promised start
@@ -250,8 +251,10 @@ class BatchQueue:
         self._set(replace(entry, status=again))
         self._outlook[job_id] = (reason, None)
 
-    def forget(self, job_id: str) -> None:
-        """Remove a job, as if it had never been submitted."""
+    def forget(self, job_id: str, *, again: bool = False) -> None:
+        """Remove a job, as if it had never been submitted; the next one gets its id if that is to be used `again`."""
+        if again:
+            self._free_ids.append(job_id)
         for book in (self._entries, self._live, self._outlook, self._changed):
             book.pop(job_id, None)
 
@@ -269,8 +272,11 @@ class BatchQueue:
             return Refused(request.token, f"job {request.token!r} {problem}")
         elements = arrays.setdefault(request.array, []) if request.array else None
         index = None if elements is None else len(elements)
-        handle = JobHandle(str(self._next_id), request.token, now, index)
-        self._next_id += 1
+        if self._free_ids:
+            job_id = self._free_ids.pop()
+        else:
+            job_id, self._next_id = str(self._next_id), self._next_id + 1
+        handle = JobHandle(job_id, request.token, now, index)
         array = ""
         if elements is not None:
             elements.append(handle)

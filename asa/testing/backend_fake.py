@@ -207,9 +207,9 @@ class FakeBatch:
         self._queue.requeued(self._named(token, running=True).job_id, reason)
         self._step()
 
-    def vanish(self, token: str) -> None:
-        """The batch system knows this job no longer, whether it runs or not."""
-        self._queue.forget(self._named(token).job_id)
+    def vanish(self, token: str, *, again: bool = False) -> None:
+        """The batch system knows this job no longer, whether it runs or not; the next job gets its id if `again`."""
+        self._queue.forget(self._named(token).job_id, again=again)
         self._step()
 
     def break_next(self, call: str, error: BackendError, *, times: int = 1, after: bool = False) -> None:

@@ -31,6 +31,7 @@ from asa.core.job import JobRequest, JobState, QueueRegime, Reason
 from asa.log.events import EventLog
 from asa.testing.runlogs import contradictions
 from asa.testing.simulation import START_S, Simulation, Stuck
+from asa.workflows import learned
 from asa.workflows.run import open_run
 from asa.workflows.runner import LATEST_S
 from coscheduler.torture.site import LOGIN, SimulatedHost, SimulatedSite, TorturedRun
@@ -288,6 +289,23 @@ def _job_forgotten(site: SimulatedSite, fault: Fault) -> None:
         site.batch.vanish(token)
 
 
+def _id_reused(site: SimulatedSite, fault: Fault) -> None:
+    """The same, and the next job gets its id."""
+    tokens = [request.token for request, status in site.batch.jobs() if not status.state.final]
+    if token := _pick(tokens, fault):
+        site.batch.vanish(token, again=True)
+
+
+def _store_locked(site: SimulatedSite, fault: Fault) -> None:
+    """Another process keeps the learned waits locked for a while."""
+    path = site.directory / "learned.db"
+    if path.exists() and site.locks is None:
+        site.locks = sqlite3.connect(path, timeout=0.0, isolation_level=None)
+        with suppress(sqlite3.Error):  # it is damaged
+            site.locks.execute("BEGIN IMMEDIATE")
+        site.simulation.soon(300.0 * fault.share, site.unlock)
+
+
 def _for_a_while(attribute: str, longest_s: float) -> Callable[[SimulatedSite, Fault], None]:
     def begin(site: SimulatedSite, fault: Fault) -> None:
         setattr(site, attribute, site.simulation.now + longest_s * fault.share)
@@ -331,7 +349,8 @@ def _lesson_damaged(site: SimulatedSite, fault: Fault) -> None:
 
 
 def _flip(path: Path, table: str, column: str, fault: Fault) -> None:
-    with sqlite3.connect(path) as database:
+    database = sqlite3.connect(path, timeout=0.0)
+    with suppress(sqlite3.OperationalError), database:  # it is locked
         rows = database.execute(f"SELECT rowid, CAST({column} AS BLOB) FROM {table} WHERE length({column})").fetchall()
         if rows:
             row, data = rows[fault.which % len(rows)]
@@ -377,6 +396,7 @@ FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
     "job failed": _job_failed,
     "job cancelled": _job_cancelled,
     "job forgotten": _job_forgotten,
+    "job id reused": _id_reused,
     "job submitted twice": _for_a_while("doubled", 60.0),
     "program hangs": _for_a_while("hung", 60.0),
     "files late": _for_a_while("hidden", 200.0),
@@ -387,6 +407,7 @@ FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
     "power fails acting": _power_fails_acting,
     "result damaged": _result_damaged,
     "lesson damaged": _lesson_damaged,
+    "store locked": _store_locked,
     "two drivers": _two_drivers,
 }
 """What can go wrong."""
@@ -394,6 +415,7 @@ FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
 HARMLESS = (
     "answers lost", "clock jumps", "controller away", "controller slow", "disk full", "disk slow", "driver dies",
     "driver dies acting", "files late", "lesson damaged",
+    "store locked",
 )  # fmt: skip
 """Faults that cost no work: what a task has returned, a node keeps until a driver has it in its log."""
 
@@ -455,13 +477,18 @@ def run(case: Case, keep: Path | None = None, *, fingerprint: bool = False) -> S
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """What runs find in the environment: a secret, and no budget of calls but the usual one."""
+    """What runs find in the environment: a secret, and no budget of calls but the usual one.
+
+    A store that is locked they give up at once: that wait is SQLite's, in real time.
+    """
     before = {name: os.environ.get(name) for name in (VARIABLE, BUDGET)}
+    patience, learned.BUSY_S = learned.BUSY_S, 0.0
     os.environ[VARIABLE] = SECRET
     os.environ.pop(BUDGET, None)
     try:
         yield
     finally:
+        learned.BUSY_S = patience
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:

@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import signal
+import sqlite3
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -499,6 +500,8 @@ class SimulatedSite:
         Until when the disk of the event log is full, or slow [s].
     hidden, hung
         Until when nodes do not see where the driver listens, and jobs start without their program [s].
+    locks
+        Of another process that keeps what was learned locked, or None.
     struck
         When something went wrong last [s].
     supervisors, tokens
@@ -544,6 +547,7 @@ class SimulatedSite:
         self.full = self.laggard = self.hidden = self.hung = self.struck = -math.inf
         self.calls: list[tuple[float, str]] = []
         self.runs: list[TorturedRun] = []
+        self.locks: sqlite3.Connection | None = None
         self.on_end: dict[str, Callable[[], None]] = {}
         self.assemblies: list[Assembly[Plan]] = []
         self._run_time, self._joins_s = run_time, joins_s
@@ -743,8 +747,15 @@ class SimulatedSite:
     def run_time(self, order: TaskOrder) -> float:
         return self._run_time(order.stage, order.number)
 
+    def unlock(self) -> None:
+        """Give up the lock on what was learned."""
+        if self.locks is not None:
+            self.locks.close()
+            self.locks = None
+
     def close(self) -> None:
         """End all that is left."""
+        self.unlock()
         self.simulation.close()
         for assembly in self.assemblies:
             with suppress(Killed, AsaError):
