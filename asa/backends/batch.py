@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.hostlist import InvalidHostList, expand
 from asa.core.job import (
+    SETUP,
     Capabilities,
     Dependency,
     DependencyKind,
@@ -31,6 +32,7 @@ from asa.core.job import (
     JobRequest,
     JobState,
     JobStatus,
+    Options,
     Refused,
     Resources,
 )
@@ -397,6 +399,31 @@ def submittable(request: JobRequest, site: Capabilities, query: Query, system: s
         raise SiteRefusal(reason)
     needed = unfulfilled(request.dependencies, query)
     return replace(request, workdir=os.path.abspath(request.workdir), dependencies=needed)
+
+
+def own_options(options: Options, names: Mapping[str, str], setup: Sequence[str], system: str) -> dict[str, Any]:
+    """Options of single jobs by what the system calls them in `names`; ``setup`` goes behind that of all jobs.
+
+    Raises
+    ------
+    InvalidInput
+        When there is one that the system has no name for.
+
+    Examples
+    --------
+    >>> own_options((("partition", "gpu"), ("setup", "module load cuda")), {"partition": "queue"}, ["set -e"], "PBS")
+    {'queue': 'gpu', 'setup': ('set -e', 'module load cuda')}
+    """
+    found: dict[str, Any] = {}
+    for name, value in options:
+        if name == SETUP:
+            found[SETUP] = (*setup, *value.splitlines())
+        elif name in names:
+            found[names[name]] = value
+        else:
+            known = ", ".join([*names, SETUP])
+            raise InvalidInput(f"{system} has no option {name!r} for the jobs of one stage: {known} expected")
+    return found
 
 
 def misfit(request: JobRequest, site: Capabilities, kind: str, *, spreads: bool = False) -> str | None:

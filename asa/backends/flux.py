@@ -11,6 +11,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -36,6 +37,7 @@ from asa.core.job import (
     JobRequest,
     JobState,
     JobStatus,
+    Options,
     QueueRegime,
     Reason,
     Refused,
@@ -100,13 +102,25 @@ class Flux:
         ask: Ask | None = None,
     ) -> None:
         self._options = FluxOptions(queue, bank, (setup,) if isinstance(setup, str) else tuple(setup), extra)
+        self._apart: dict[Options, Flux] = {}
         self._ask = Asking(ask or by_subprocess(timeout_s), ERRORS)
         self._clock: Clock = clock or SystemClock()
         self._name, self._poll_s = site, poll_s
 
     def capabilities(self) -> Capabilities:
         """What matters to planning; asked once."""
-        return self._site
+        return replace(self._site, apart=lambda options: self._for(options).capabilities())
+
+    def _for(self, options: Options) -> Flux:
+        """This, for jobs with options of their own."""
+        if not options:
+            return self
+        if (made := self._apart.get(options)) is None:
+            own = batch.own_options(options, {"partition": "queue", "account": "bank"}, self._options.setup, "Flux")
+            made = self._apart[options] = copy(self)
+            made.__dict__.pop("_site", None)
+            made._options = replace(self._options, **own)
+        return made
 
     @cached_property
     def _site(self) -> Capabilities:
@@ -122,13 +136,14 @@ class Flux:
     def preview(self, requests: Sequence[JobRequest]) -> list[str]:
         """The commands that submit these; nothing is run."""
         now = self._clock.now()
-        lines = (submit_command(request, self._options, now) for request in requests)
+        lines = (submit_command(request, self._for(request.resources.options)._options, now) for request in requests)
         return [shlex.join(batch.without(requests[0].withheld, line)) for line in lines]
 
     def _submit(self, request: JobRequest) -> JobHandle:
-        request = batch.submittable(request, self._site, self.query, "Flux")
+        own = self._for(request.resources.options)
+        request = batch.submittable(request, own._site, self.query, "Flux")
         now = self._clock.now()
-        printed = self._ask(batch.without(request.withheld, submit_command(request, self._options, now)))
+        printed = self._ask(batch.without(request.withheld, submit_command(request, own._options, now)))
         return JobHandle(parse_job_id(printed), request.token, now)
 
     def _submitted(self, handles: Sequence[JobHandle]) -> dict[JobHandle, float]:

@@ -7,6 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,7 @@ from asa.core.job import (
     JobRequest,
     JobState,
     JobStatus,
+    Options,
     QueueRegime,
     Reason,
     Refused,
@@ -94,17 +96,29 @@ class Pbs:
     ) -> None:
         lines = (setup,) if isinstance(setup, str) else tuple(setup)
         self._options = PbsOptions(queue, account, chunk, lines, extra)
+        self._apart: dict[Options, Pbs] = {}
         self._ask = Asking(ask or by_subprocess(timeout_s), ERRORS)
         self._clock: Clock = clock or SystemClock()
         self._poll_s = poll_s
 
     def job_script(self, request: JobRequest) -> str:
         """The script that is submitted for a request."""
-        return job_script(request, self._options)
+        return job_script(request, self._for(request.resources.options)._options)
 
     def capabilities(self) -> Capabilities:
         """What matters to planning; asked once."""
-        return self._site
+        return replace(self._site, apart=lambda options: self._for(options).capabilities())
+
+    def _for(self, options: Options) -> Pbs:
+        """This, for jobs with options of their own."""
+        if not options:
+            return self
+        if (made := self._apart.get(options)) is None:
+            own = batch.own_options(options, {"partition": "queue", "account": "account"}, self._options.setup, "PBS")
+            made = self._apart[options] = copy(self)
+            made.__dict__.pop("_site", None)
+            made._options = replace(self._options, **own)
+        return made
 
     @cached_property
     def _site(self) -> Capabilities:
@@ -123,14 +137,16 @@ class Pbs:
 
     def preview(self, requests: Sequence[JobRequest]) -> list[str]:
         """The commands that submit these; nothing is run."""
-        lines = (["qsub", *qsub_options(request, self._options)] for request in requests)
+        wanted = ((request, self._for(request.resources.options)._options) for request in requests)
+        lines = (["qsub", *qsub_options(request, options)] for request, options in wanted)
         return [shlex.join(batch.without(requests[0].withheld, line)) for line in lines]
 
     def _submit(self, request: JobRequest) -> JobHandle:
-        request = batch.submittable(request, self._site, self.query, "PBS")
+        own = self._for(request.resources.options)
+        request = batch.submittable(request, own._site, self.query, "PBS")
         now = self._clock.now()
-        words = qsub_options(request, self._options)
-        printed = self._ask(batch.without(request.withheld, ["qsub", *words]), job_script(request, self._options))
+        words = qsub_options(request, own._options)
+        printed = self._ask(batch.without(request.withheld, ["qsub", *words]), job_script(request, own._options))
         return JobHandle(parse_job_id(printed), request.token, now)
 
     def _submitted(self, handles: Sequence[JobHandle]) -> dict[JobHandle, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -96,6 +97,12 @@ def _limited(whose: str, kind: str, what: str, each: str | None) -> str:
     return f"its {'account' if each == 'PerAccount' else 'user'} has as {much}{used} as the {owner} allows"
 
 
+SETUP = "setup"
+"""The option with shell lines to run before a job's program."""
+Options = tuple[tuple[str, str], ...]
+"""Options of a batch system by name, such as ``(("partition", "gpu"),)``; one that is "" has no value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What one job, or one task, needs.
@@ -114,6 +121,8 @@ class Resources:
         Where there is no number of nodes: the cores may be on any nodes, so many of them together, a task's; `cores` is
         a multiple of it. None where nothing is said of that: one task is then on one node, and what becomes of a job is
         left to the batch system.
+    options
+        What the batch system is asked besides, for this job alone. A task runs only in a job with the same.
 
     Raises
     ------
@@ -126,6 +135,7 @@ class Resources:
     memory: int | None = None
     gpus: int = 0
     unit: int | None = None
+    options: Options = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         for name, value, least in (
@@ -440,6 +450,9 @@ class Capabilities:
         The setting by which they would not; "" where there is none.
     parks
         Whether waiting jobs can be parked (`JobChanges.parked`).
+    apart
+        What the site is for jobs with options of their own (`Resources.options`); None where those mean nothing, and
+        are left out. Raises `InvalidInput` for an option that it does not know.
     wide_first
         Whether a wider job starts before a narrower one, however long that has waited.
     whole_nodes
@@ -465,6 +478,13 @@ class Capabilities:
     wide_first: bool = False
     whole_nodes: bool = False
     details: dict[str, str] = field(default_factory=dict)
+    apart: Callable[[Options], Capabilities] | None = field(
+        default=None, repr=False, compare=False, metadata={"logged": False}
+    )
+
+    def for_jobs(self, options: Options) -> Capabilities:
+        """The site as it is for jobs with these options."""
+        return self if self.apart is None or not options else self.apart(options)
 
     def charged(self, resources: Resources) -> int:
         """Cores that a job is charged for, as far as is known before it starts.

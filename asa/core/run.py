@@ -809,6 +809,8 @@ class Held:
     def room(self, task: Resources, ahead: float) -> int:
         """How many more such tasks it takes, with `ahead` times its capacity allowed to queue up inside it."""
         factor = 1.0 + ahead
+        if task.options != self.request.resources.options:
+            return 0
         if not (cores := self._usable(task)):
             return 0
         room = int((cores * factor - self.cores_busy) // task.cores)

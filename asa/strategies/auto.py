@@ -170,18 +170,19 @@ def stretches(view: WorkflowView) -> list[list[StageView]]:
 
 def weigh(group: Group, view: WorkflowView, ready: float) -> Gain | None:
     """What one allocation brings for stages the first of which is expected to be ready at `ready` [s since the epoch];
-    None where it cannot be: no such wall time is allowed, not all want as many GPUs, or none is large enough.
+    None where it cannot be: no such wall time is allowed, not all want as many GPUs and the same options of the batch
+    system, or none is large enough.
 
     Jobs are taken to be in the queue from now on, and to wait as was predicted, or not at all where nothing was; the
     merged one as long as the widest of them. So a job for each begins when the stage before it has ended, at the
     soonest.
     """
     specs = [stage.spec for stage in group]
+    if len({(spec.resources.gpus, spec.resources.options) for spec in specs}) > 1:
+        return None
     whole = largest([spec.resources for spec in specs], view.cores_per_node)
     widest = max(group, key=lambda stage: stage.spec.resources.cores)
     if whole.cores > widest.spec.resources.cores or sum(spec.walltime_s for spec in specs) > view.longest_s:
-        return None
-    if len({spec.resources.gpus for spec in specs}) > 1:
         return None
     end, apart = ready, 0.0
     for stage in group:

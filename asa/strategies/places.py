@@ -231,8 +231,9 @@ def _ages(item: AllocationView, view: WorkflowView, reason: str) -> bool:
 def chains(stages: Sequence[StageView]) -> list[list[StageView]]:
     """Stages as chains; every stage is in one.
 
-    A stage follows the one of its predecessors that is expected to end last if none waits. Of several that follow the
-    same one, the widest does (of equal ones the longest), and the others begin chains of their own.
+    A stage follows the one of its predecessors that is expected to end last if none waits, unless the batch system is
+    asked for them with different options. Of several that follow the same one, the widest does (of equal ones the
+    longest), and the others begin chains of their own.
 
     Parameters
     ----------
@@ -251,12 +252,15 @@ def chains(stages: Sequence[StageView]) -> list[list[StageView]]:
     [['split', 'wide', 'join'], ['narrow']]
     """
     ends: dict[str, float] = {}
+    options = {stage.spec.name: stage.spec.resources.options for stage in stages}
     follower: dict[str, StageView] = {}  # stage -> who follows it
     for stage in stages:
         before = stage.spec.predecessors
         ends[stage.spec.name] = max((ends[name] for name in before), default=0.0) + stage.spec.run_time_s
         if before:
             last = max(before, key=lambda name: ends[name])
+            if options[last] != stage.spec.resources.options:
+                continue
             follower[last] = max((item for item in (follower.get(last), stage) if item is not None), key=_size)
     followers = {stage.spec.name for stage in follower.values()}
     found = []

@@ -153,7 +153,7 @@ def assemble(
         When another driver is at it.
     """
 
-    secrets = graph.secrets(os.environ)
+    variables = graph.variables(os.environ)
 
     def parts(site: Capabilities) -> Parts[Plan]:
         plan = make_plan(settings, site)
@@ -164,7 +164,7 @@ def assemble(
             chosen_strategy(settings, site),
             plan.shared,
             lambda learned: graph.specs(site, learned.run_time(settings.name)),
-            lambda log: Payloads(graph, directory.functions, directory.values, log.value, secrets),
+            lambda log: Payloads(graph, directory.functions, directory.values, log.value, variables),
         )
 
     return assemble_parts(directory, settings, parts, timing)
@@ -364,10 +364,12 @@ def _executor(directory: RunDirectory, settings: Settings, graph: Graph, backend
     if settings.pool_name and not isinstance(executor, Sharing):
         problem = f"runs share nodes through agents, and executor {_spec(chosen)!r} has none"
         raise settings.unshareable(problem, "leave executor= out, or say executor='mesos'")
-    if names := graph.withheld:
-        why = executor.exposes() if isinstance(executor, KeepsSecrets) else "it cannot keep them: say executor='local'"
-        if why:
-            raise InvalidInput(f"executor {_spec(chosen)!r} is to give {', '.join(names)} to tasks as secrets: {why}")
+    exposed = executor.exposes() if isinstance(executor, KeepsSecrets) else "it cannot: say executor='local'"
+    if exposed and (names := graph.withheld):
+        raise InvalidInput(f"executor {_spec(chosen)!r} is to give {', '.join(names)} to tasks as secrets: {exposed}")
+    with_env = [name for name, node in graph.nodes.items() if node.stage.needs.env]
+    if exposed and with_env:
+        raise InvalidInput(f"executor {_spec(chosen)!r} is to give tasks of {with_env[0]!r} their env=: {exposed}")
     with_gpus = [name for name, node in graph.nodes.items() if node.stage.needs.resources.gpus]
     if with_gpus and isinstance(executor, SharesProcesses) and (why := executor.mingles()):
         raise InvalidInput(f"executor {_spec(chosen)!r} is to give each task of {with_gpus[0]!r} its own GPUs: {why}")
@@ -545,7 +547,8 @@ def preview(graph: Graph, settings: Settings, state: Path) -> list[PreviewedJob]
     InvalidInput
         When a name is unknown, a stage does not fit the site, or a secret is missing.
     """
-    hidden = [value for secrets in graph.secrets(os.environ).values() for _, value in secrets.variables if value]
+    graph.variables(os.environ)
+    hidden = [value for name in graph.withheld if (value := os.environ[name])]
     backend: Backend = BACKENDS.create(settings.backend)
     try:
         site, clock = backend.capabilities(), SystemClock()

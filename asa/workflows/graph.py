@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from asa.core.errors import GraphError, InvalidInput
-from asa.core.job import Capabilities, QueueRegime, Resources
+from asa.core.errors import AsaError, GraphError, InvalidInput
+from asa.core.job import SETUP, Capabilities, QueueRegime, Resources
 from asa.core.stage import StageSpec
 from asa.core.task import Secrets
 from asa.core.units import brief
@@ -49,8 +49,8 @@ class Graph:
         return tuple(
             StageSpec(
                 name=name,
-                resources=_resources(node.stage.needs, site),
-                task=_task(node.stage.needs, site),
+                resources=_resources(node.stage.needs, site.for_jobs(node.stage.needs.options)),
+                task=_task(node.stage.needs, site.for_jobs(node.stage.needs.options)),
                 walltime_s=node.stage.needs.walltime_s,
                 run_time_s=min(run_time(name, node.stage.needs.walltime_s), node.stage.needs.walltime_s),
                 predecessors=self.predecessors[name],
@@ -65,8 +65,8 @@ class Graph:
         """Names of all secrets, which no job is to have in its environment."""
         return tuple(sorted({name for node in self.nodes.values() for name in node.stage.needs.secrets}))
 
-    def secrets(self, environ: Mapping[str, str]) -> dict[str, Secrets]:
-        """Stage -> its secrets, where it has some.
+    def variables(self, environ: Mapping[str, str]) -> dict[str, Secrets]:
+        """Stage -> variables for its tasks alone, where it has some: its secrets, and those that it was declared with.
 
         Raises
         ------
@@ -82,8 +82,8 @@ class Graph:
                         f"stage {name!r} needs the secret {variable}, and there is no such variable in this "
                         f"environment: set it where the run is started, as in 'read -rs {variable}; export {variable}'"
                     )
-            if names:
-                found[name] = Secrets(tuple((variable, environ[variable]) for variable in names))
+            if own := {**dict(node.stage.needs.env), **{variable: environ[variable] for variable in names}}:
+                found[name] = Secrets(tuple(own.items()))
         return found
 
     def check(self, site: Capabilities) -> None:
@@ -92,11 +92,16 @@ class Graph:
         Raises
         ------
         GraphError
-            When a stage is larger or longer than the site allows.
+            When a stage is larger or longer than the site allows, or has an option that the site does not know.
         """
-        by = f"; {site.bounds}" if site.bounds else ""
+        default = site
         for name, node in self.nodes.items():
             needs = node.stage.needs
+            try:
+                site = default.for_jobs(needs.options)
+            except AsaError as error:
+                raise GraphError(f"stage {name!r}: {error}") from error
+            by = f"; {site.bounds}" if site.bounds else ""
             if site.largest is not None and not needs.resources.fits(site.largest):
                 pretend = f"pretend with 'local:cores={needs.resources.cores}'"
                 raise GraphError(
@@ -125,8 +130,12 @@ class Graph:
         for name, node in self.nodes.items():
             needs, width = node.stage.needs, self.width(name)
             tasks = "tasks known at run time" if width is None else f"{width} task{'s' * (width != 1)}"
+            if node.mapped and width != 1 and not needs.launcher:
+                tasks += f", {needs.resources.cores // needs.task.cores} at a time"
             after = f"  after {', '.join(self.predecessors[name])}" if self.predecessors[name] else ""
-            rows.append(f"{name}: {tasks}, {_asked(needs, site)}, {_ranks(node.stage)}{brief(needs.walltime_s)}{after}")
+            asked, ranks = _asked(needs, site.for_jobs(needs.options)), _ranks(node.stage)
+            where = "".join(f", {option} {value}".rstrip() for option, value in needs.options if option != SETUP)
+            rows.append(f"{name}: {tasks}, {asked}, {ranks}{brief(needs.walltime_s)}{where}{after}")
         return "\n".join(rows)
 
     def to_dot(self) -> str:
@@ -142,7 +151,7 @@ class Graph:
 
 def _resources(needs: Needs, site: Capabilities) -> Resources:
     """What a stage's job asks for there: a machine without a queue is one node; GPUs have their cores beside them."""
-    whole = needs.resources
+    whole = replace(needs.resources, options=needs.options if site.apart is not None else ())
     if whole.nodes is not None or site.regime is QueueRegime.IMMEDIATE:
         return whole
     if needs.spread == PACK or whole.gpus:
@@ -160,7 +169,7 @@ def _asked(needs: Needs, site: Capabilities) -> str:
 def _task(needs: Needs, site: Capabilities) -> Resources:
     """What one task holds: with a launcher the stage's all, on as many nodes, unless the site is a single machine."""
     if not needs.launcher:
-        return needs.task
+        return replace(needs.task, options=needs.options if site.apart is not None else ())
     whole = _resources(needs, site)
     return replace(whole, nodes=None) if site.regime is QueueRegime.IMMEDIATE else whole
 

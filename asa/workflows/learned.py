@@ -71,7 +71,7 @@ class Contexts:
             own_queued=len(queued),
             own_cores=sum(held.cores for held in own if held.started is not None),
         )
-        if (queue := self._watch.seen()) is None:
+        if resources.options or (queue := self._watch.seen()) is None:  # what is seen is not the queue it would be in
             return context
         expected = self._planned_s(queue, resources.cores, walltime_s)
         work = sum(held.request.resources.cores * held.request.walltime_s for held in queued)
@@ -315,7 +315,9 @@ class LearnedWaits:
         post([known])
 
     def _geometry(self, resources: Resources, walltime_s: float) -> Geometry:
-        return geometry_of(self._site.site, self._site.partition, resources.cores, walltime_s)
+        asked = dict(resources.options)
+        queue = "+".join([asked.get("partition", self._site.partition), *filter(None, [asked.get("qos")])])
+        return geometry_of(self._site.site, queue, resources.cores, walltime_s)
 
     @cached_property
     def _store(self) -> _Notes:

@@ -20,7 +20,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from asa.core import units
 from asa.core.errors import CommandFailed, InvalidInput, UnknownName
-from asa.core.job import Resources
+from asa.core.job import SETUP, Options, Resources
 from asa.core.launch import Launch, Program
 from asa.core.launch import launcher as words_of
 from asa.core.task import ending, substitute
@@ -47,6 +47,8 @@ class Needs:
     run_time: RunTime | None = None
     spread: str = ANY
     secrets: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    options: Options = ()
 
 
 class Node:
@@ -182,6 +184,14 @@ def make_needs(
     run_time: float | str | timedelta | Callable[..., float] | None = None,
     spread: str | None = None,
     secrets: Sequence[str] | None = None,
+    cpus: int | None = None,
+    env: Mapping[str, str] | None = None,
+    partition: str | None = None,
+    account: str | None = None,
+    qos: str | None = None,
+    constraint: str | None = None,
+    setup: str | Sequence[str] | None = None,
+    batch_options: Mapping[str, Any] | None = None,
     **unknown: Any,
 ) -> Needs:
     """Needs of a stage from the keywords of `stage`; what is not given is taken from `base`."""
@@ -190,6 +200,9 @@ def make_needs(
         names = [item.name for item in known if item.kind is item.KEYWORD_ONLY and item.name != "base"]
         raise UnknownName(f"option of stage {name!r}:", option, names)
     with _naming(name):
+        if cpus is not None and task_cores is not None:
+            raise InvalidInput("cpus= and task_cores= are two words for the same: give one of them")
+        task_cores = cpus if task_cores is None else task_cores
         counts = {"cores": cores, "nodes": nodes, "task_cores": task_cores, "tasks_per_node": tasks_per_node}
         for what, count in counts.items():
             if count is not None and (type(count) is not int or count < 1):
@@ -221,6 +234,8 @@ def make_needs(
             run_time = units.duration(run_time, what="run_time")
         words = base.launcher if launcher is None else words_of(launcher)
         hidden = base.secrets if secrets is None else _secrets(secrets)
+        named = {"partition": partition, "account": account, "qos": qos, "constraint": constraint, SETUP: setup}
+        asked = dict(base.options) | _batch_options(named, batch_options or {})
         return Needs(
             resources=Resources(cores, nodes, size, gpus),
             task=_one_task(cores // task_cores, task_cores, size, gpus),
@@ -230,6 +245,8 @@ def make_needs(
             run_time=run_time,
             spread=base.spread if spread is None else spread,
             secrets=hidden,
+            env=base.env if env is None else _variables(env),
+            options=tuple(sorted(asked.items())),
         )
 
 
@@ -249,6 +266,35 @@ def _secrets(names: Any) -> tuple[str, ...]:
         if _NO_SECRET.fullmatch(name):
             raise InvalidInput(f"secrets: {name} is needed by more than the tasks: choose another name")
     return tuple(dict.fromkeys(names))
+
+
+def _variables(env: Any) -> tuple[tuple[str, str], ...]:
+    """Variables by name, checked."""
+    example = "{'OMP_NUM_THREADS': '4'}"
+    if not isinstance(env, Mapping):
+        raise InvalidInput(f"env must be a dict, such as {example}, not {env!r}")
+    for name, value in env.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(value, str) or "\0" in value:
+            raise InvalidInput(f"env must have names and texts, such as {example}, not {name!r}: {value!r}")
+    return tuple(sorted(env.items()))
+
+
+def _batch_options(named: Mapping[str, Any], others: Any) -> dict[str, str]:
+    """Options of the batch system by name, each as text; one without a value is ""."""
+    if not isinstance(others, Mapping) or not all(isinstance(name, str) for name in others):
+        raise InvalidInput(f"batch_options must be a dict, such as {{'nice': 10}}, not {others!r}")
+    found: dict[str, str] = {}
+    for name, value in {**{name: value for name, value in named.items() if value is not None}, **others}.items():
+        if name in others and named.get(name) is not None:
+            raise InvalidInput(f"{name} is given twice: as {name}= and in batch_options")
+        if name == SETUP and not isinstance(value, str):
+            value = "\n".join(value)
+        if value is True:
+            value = ""
+        elif isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+            raise InvalidInput(f"{name} must be a text or a number, not {value!r}")
+        found[name] = str(value)
+    return found
 
 
 def _check_units(cores: int, nodes: int | None, task_cores: int) -> None:
@@ -306,6 +352,14 @@ def stage(
     run_time: float | str | timedelta | Callable[..., float] | None = None,
     spread: str | None = None,
     secrets: Sequence[str] | None = None,
+    cpus: int | None = None,
+    env: Mapping[str, str] | None = None,
+    partition: str | None = None,
+    account: str | None = None,
+    qos: str | None = None,
+    constraint: str | None = None,
+    setup: str | Sequence[str] | None = None,
+    batch_options: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 def stage(function: Callable[..., Any] | None = None, /, *, name: str | None = None, **needs: Any) -> Any:
     """Make a stage of a plain function: ``@asa.stage`` or ``@asa.stage(cores=16, walltime="30m")``.
@@ -319,8 +373,9 @@ def stage(function: Callable[..., Any] | None = None, /, *, name: str | None = N
     nodes, tasks_per_node
         Instead of `cores`: a shape, so many tasks at once on each of so many nodes. sbatch gets ``--nodes`` and
         ``--ntasks-per-node``.
-    task_cores
-        Cores of each task; default 1.
+    task_cores, cpus
+        Cores of each task, which `cpus` is another word for; default 1. So `cores` says how much the stage holds, and
+        `cpus` how much each of its tasks has: ``cores=16, cpus=4`` runs four tasks at a time.
     spread
         Where `cores` may lie. ``"any"``, the default: wherever there are some, in uneven parts if need be, the cores of
         one task together; sbatch gets ``--ntasks=CORES/TASK_CORES --cpus-per-task=TASK_CORES``. ``"pack"``: on as few
@@ -329,6 +384,16 @@ def stage(function: Callable[..., Any] | None = None, /, *, name: str | None = N
     secrets
         Names of variables in the driver's environment that only tasks of this stage are to have in theirs, such as
         ``["LICENSE"]``. They travel encrypted, and are in no job's environment, file, command line or log.
+    env
+        Variables that tasks of this stage have in their environment besides, such as ``{"OMP_NUM_THREADS": "4"}``.
+    partition, account, qos, constraint
+        Where its jobs go, as sbatch has it: ``partition="gpu"``. What is not said is as `backend` says. Tasks run only
+        in jobs of stages for which the same is said. PBS takes `partition` for a queue; where there is no batch system,
+        as on `local`, and in simulated queues, they mean nothing.
+    setup
+        Shell lines that its jobs run before anything else, after those of `backend`: ``["module load cuda"]``.
+    batch_options
+        Any other option of sbatch for its jobs: ``{"gres": "gpu:a100:1", "exclusive": True}``.
     memory
         Memory of the allocation, in bytes or like ``"4G"``; shared evenly by the tasks that run at once.
     gpus

@@ -120,6 +120,16 @@ def test_an_option_that_asa_gives_itself_cannot_be_passed_through(backend: type[
         backend(extra=extra)
 
 
+@pytest.mark.parametrize("name", ["flux", "pbs"])
+def test_jobs_have_a_queue_of_their_own(name: str) -> None:
+    backend, _ = made(name)
+    own = Resources(options=(("partition", "debug"), ("setup", "module load cuda")))
+    (line,) = backend.preview([JobRequest("a", own, 60.0, ("true",))])
+    assert {"flux": "--queue=debug", "pbs": "-q debug"}[name] in line
+    with pytest.raises(InvalidInput, match="'qos' for the jobs of one stage: partition, account, setup expected"):
+        backend.capabilities().for_jobs((("qos", "high"),))
+
+
 def test_a_job_that_never_fits_is_refused(system: System) -> None:
     backend, _ = system
     outcomes = backend.submit([asked(cores=8), asked("asa-2", array="a"), asked("asa-3", walltime_s=7200.0)])

@@ -71,6 +71,25 @@ def fingerprint(folder: str, patience_s: float = 100.0) -> str:
     return hashlib.sha256(os.environ["LICENSE"].encode()).hexdigest()
 
 
+def where(index: int) -> tuple[str, ...]:
+    """The partition of the job that it runs in, and what its setup and its stage have put into its environment."""
+    partition, *others = (os.environ.get(name, "") for name in ("SLURM_JOB_PARTITION", "FROM_SETUP", "OF_STAGE"))
+    return partition, *others
+
+
+def two_partitions(first: str = "main", second: str = "share") -> asa.Node:
+    """A stage in one partition, and one after it in another, which prepares its jobs."""
+    before = asa.stage(cores=2, walltime="5m", name="cpu", partition=first, env={"OF_STAGE": "cpu"})(where)
+    after = asa.stage(walltime="6m", name="gpu", partition=second, setup="export FROM_SETUP=yes")(where)
+    both = asa.stage(walltime="5m", name="all", partition=second, setup="export FROM_SETUP=yes")(_both)
+    done = before.map(range(2))
+    return both(done, after(0).after(done))
+
+
+def _both(*found: Any) -> list[Any]:
+    return list(found)
+
+
 def licensed(launcher: str = "") -> asa.Node:
     """A task that needs a secret; with a launcher, a rank on each of two nodes."""
     ranks: dict[str, Any] = {"launcher": launcher, "nodes": 2, "tasks_per_node": 1} if launcher else {}

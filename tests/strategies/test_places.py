@@ -106,6 +106,12 @@ def test_all_stages_are_elements_of_one_array() -> None:
     assert Throttled().ask([c], view(a, b, c)) == [], "and nothing would keep it from starting"
 
 
+def test_an_array_ends_where_another_partition_begins() -> None:
+    gpu = (("partition", "gpu"),)
+    stages = [stage("a"), stage("b", "a"), stage("c", "b", options=gpu), stage("d", "c", options=gpu)]
+    assert [[item.spec.name for item in chain] for chain in chains(stages)] == [["a", "b"], ["c", "d"]]
+
+
 def test_branches_are_arrays_of_their_own_and_the_other_s_begins_when_it_may() -> None:
     """In one array, the one branch would wait for the other's nodes."""
     a, wide = stage("a", state=StageState.READY), stage("wide", "a", cores=8)

@@ -50,6 +50,15 @@ def test_size_and_wall_time_of_the_big_job(stages: WorkflowView, size: Resources
     assert BigJob().decide(stages) == [Ask(tuple(item.spec.name for item in stages.stages), size, walltime_s)]
 
 
+def test_a_big_job_for_each_partition() -> None:
+    gpu = (("partition", "gpu"),)
+    stages = view(stage("a", cores=4), stage("b", "a", options=gpu), stage("c", "b", cores=8))
+    asked = [Ask(("a", "c"), Resources(8), 1200.0), Ask(("b",), Resources(1, options=gpu), 600.0)]
+    assert BigJob().decide(stages) == asked
+    held = stage("b", "a", options=gpu, allocations=(allocation("x", "b"),))
+    assert BigJob().decide(view(stage("a", cores=4), held, stage("c", "b", cores=8))) == asked[:1]
+
+
 def test_a_done_stage_is_not_asked_for_again() -> None:
     stages = view(
         stage("a", state=StageState.DONE, cores=64, unlaunched=False),

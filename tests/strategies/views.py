@@ -21,7 +21,7 @@ def allocation(key: str, *stages: str, started: float | None = None, **more: Any
 
 def stage(name: str, *after: str, cores: int = 1, nodes: int | None = None, **more: Any) -> StageView:
     """A waiting stage with tasks left, of 600 s."""
-    needs = {key: more.pop(key) for key in ("memory", "gpus") if key in more}
+    needs = {key: more.pop(key) for key in ("memory", "gpus", "options") if key in more}
     walltime_s = more.pop("walltime_s", 600.0)
     run_time_s = more.pop("run_time_s", walltime_s)
     spec = StageSpec(name, Resources(cores, nodes, **needs), Resources(), walltime_s, run_time_s, after)

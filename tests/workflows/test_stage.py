@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import pickle
 import re
 import sys
@@ -17,8 +18,9 @@ import pytest
 
 import asa
 from asa.core.errors import CommandFailed, GraphError, InvalidInput, UnknownName
-from asa.core.job import Capabilities, QueueRegime, Resources
+from asa.core.job import Capabilities, JobRequest, Options, QueueRegime, Resources
 from asa.core.launch import Launch, Program
+from asa.core.run import Held
 from asa.workflows.graph import make_graph
 from asa.workflows.payload import Payloads
 from asa.workflows.stage import (
@@ -758,7 +760,7 @@ def test_as_text_and_as_a_drawing() -> None:
     graph = make_graph(other(one.map(other(0)), one.map([1])))
     assert str(graph) == (
         "other: 1 task, 1 core (charged 1), 2 h\n"
-        "one: tasks known at run time, 4 cores on any nodes (charged 4), 30 min  after other\n"
+        "one: tasks known at run time, 4 at a time, 4 cores on any nodes (charged 4), 30 min  after other\n"
         "one-2: 1 task, 4 cores on any nodes (charged 4), 30 min\n"
         "other-2: 1 task, 1 core (charged 1), 2 h  after one, one-2"
     )
@@ -768,3 +770,73 @@ def test_as_text_and_as_a_drawing() -> None:
     assert '"other" [label="other\\n1 core"];' in dot
     assert '"other" -> "one";' in dot
     assert dot.count("->") == 3
+
+
+# Options of the batch system, and variables.
+
+
+def solve(x: int) -> int:
+    return x
+
+
+def test_options_of_a_stage_are_those_of_its_jobs_and_tasks() -> None:
+    sites: list[Options] = []
+
+    def apart(options: Options) -> Capabilities:
+        sites.append(options)
+        return Capabilities("hpc", cores_per_node=4, apart=apart)
+
+    cluster = Capabilities("hpc", cores_per_node=28, apart=apart)
+    declared = asa.stage(cores=8, spread="pack", partition="gpu", setup=["a", "b"], batch_options={"nice": 10})
+    node = declared(solve)(1)
+    expected = (("nice", "10"), ("partition", "gpu"), ("setup", "a\nb"))
+    resources, task = task_on(cluster, node)
+    assert (resources.options, resources.nodes, task.options) == (expected, 2, expected)
+    assert set(sites) == {expected}
+    assert task_on(LAPTOP, node)[0].options == task_on(CLUSTER, node)[0].options == ()
+    other = declared(solve).options(partition="long", batch_options={"exclusive": True})
+    assert dict(other.needs.options) == dict(expected) | {"partition": "long", "exclusive": ""}
+    assert "partition gpu" in str(make_graph(node))
+
+
+def test_tasks_keep_to_jobs_with_their_options() -> None:
+    gpu = (("partition", "gpu"),)
+    size = Resources(4, options=gpu)
+    held = Held(JobRequest("a", size, 60.0, ()), ("a",), (), 0.0, None, nodes={"n": 4})
+    assert held.room(Resources(options=gpu), 0.0) == 4
+    assert held.room(Resources(), 0.0) == held.room(Resources(options=(("partition", "main"),)), 0.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("needs", "message"),
+    [
+        ({"partition": ""}, "partition must be a text or a number, not ''"),
+        ({"qos": ["a"]}, "qos must be a text"),
+        ({"partition": "a", "batch_options": {"partition": "b"}}, "partition is given twice"),
+        ({"batch_options": ["nice"]}, "batch_options must be a dict"),
+        ({"batch_options": {"exclusive": False}}, "exclusive must be a text"),
+        ({"cpus": 2, "task_cores": 2}, "two words for the same"),
+        ({"cores": 3, "cpus": 2}, "no multiple of task_cores=2"),
+        ({"env": ["A=1"]}, "env must be a dict"),
+        ({"env": {"A": 1}}, "env must have names and texts"),
+        ({"env": {"A B": "1"}}, "env must have names and texts"),
+    ],
+)
+def test_options_that_cannot_be_meant(needs: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=f"stage 'solve': .*{re.escape(message)}"):
+        asa.stage(**needs)(solve)
+
+
+def test_a_stage_has_variables_of_its_own(tmp_path: Path) -> None:
+    def seen() -> tuple[str | None, str | None]:
+        return os.environ.get("OF_STAGE"), os.environ.get("OF_ALL")
+
+    both = asa.stage(list_of)(asa.stage(env={"OF_STAGE": "x"})(seen)(), asa.stage(seen)())
+    run = asa.run(both, backend="local:cores=1", state=tmp_path)
+    assert run.result() == [("x", None), (None, None)]
+    with pytest.raises(InvalidInput, match="the threads of a node have one environment"):
+        asa.run(both, backend="local", executor="local:workers=threads", state=tmp_path)
+
+
+def list_of(*items: Any) -> list[Any]:
+    return list(items)

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ from asa.backends.slurm.words import Flag, JobRecord, NodeGroup, SiteRefusal, Sl
 from asa.core.clock import SystemClock
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.job import (
+    SETUP,
     Capabilities,
     Dependency,
     DependencyKind,
@@ -31,6 +33,7 @@ from asa.core.job import (
     JobRequest,
     JobState,
     JobStatus,
+    Options,
     QueueRegime,
     Reason,
     Refused,
@@ -54,6 +57,15 @@ class _Site(NamedTuple):
     limits: Sequence[limits.Limit]
     partitions: Sequence[Mapping[str, str]]
     chosen: Sequence[Mapping[str, str]]
+
+
+class _Cluster(NamedTuple):
+    """What is asked once of the whole cluster."""
+
+    version: tuple[int, ...]
+    configuration: Mapping[str, str]
+    partitions: Sequence[Mapping[str, str]]
+    nodes: Sequence[NodeGroup]
 
 
 class Slurm:
@@ -139,6 +151,7 @@ class Slurm:
     ) -> None:
         _check_names(flags)
         self._partition, self._poll_s = partition, poll_s
+        self._apart: dict[Options, Slurm] = {}
         self._options = SlurmOptions(
             flags={"partition": partition, "account": account} | flags,
             setup=(setup,) if isinstance(setup, str) else tuple(setup),
@@ -161,7 +174,24 @@ class Slurm:
 
     def job_script(self, request: JobRequest) -> str:
         """The script that is submitted for a request."""
-        return words.job_script(request, self._options)
+        return words.job_script(request, self._for(request.resources.options)._options)
+
+    def _for(self, options: Options) -> Slurm:
+        """This, for jobs with options of their own: their partition, limits and options of sbatch."""
+        if not options:
+            return self
+        if (made := self._apart.get(options)) is None:
+            own: dict[str, Flag] = {name.replace("-", "_"): value or True for name, value in options}
+            setup = str(own.pop(SETUP, "")).splitlines()
+            _check_names(own.keys() - {"partition", "account"})
+            made = copy(self)
+            made.__dict__.pop("_site", None)
+            made._partition = str(own.get("partition") or own.get("p") or self._partition or "") or None
+            flags = {name.replace("_", "-"): value for name, value in own.items()}
+            kept = {name: value for name, value in self._options.flags.items() if name not in flags}
+            made._options = replace(self._options, flags=kept | flags, setup=(*self._options.setup, *setup))
+            self._apart[options] = made
+        return made
 
     @property
     def questions(self) -> int:
@@ -173,7 +203,7 @@ class Slurm:
         return self._site.capabilities
 
     @cached_property
-    def _site(self) -> _Site:
+    def _cluster(self) -> _Cluster:
         version = self._slurm.version()
         if version < OLDEST:
             found, least = commands.version_text(version), commands.version_text(OLDEST)
@@ -183,13 +213,19 @@ class Slurm:
         except SiteRefusal:  # not for ordinary users: the strictest is assumed
             configuration = {}
         partitions = self._slurm.partitions()
+        nodes = self._slurm.nodes(",".join(item["PartitionName"] for item in partitions))
+        return _Cluster(version, configuration, partitions, nodes)
+
+    @cached_property
+    def _site(self) -> _Site:
+        version, configuration, partitions, nodes = self._cluster
         partition = self._partition or default_partition(partitions)
         chosen = chosen_partitions(partitions, partition)
         there, said = self._limits(configuration, chosen)
         site = site_capabilities(
             configuration,
             chosen,
-            self._slurm.nodes(",".join(item["PartitionName"] for item in partitions)),
+            nodes,
             version=version,
             partition=partition,
             poll_s=self._poll_s,
@@ -205,6 +241,7 @@ class Slurm:
             arrays=able and not site.unordered,
             parks=bool(node_names(chosen)),
             wide_first=wide_first(configuration),
+            apart=lambda options: self._for(options).capabilities(),
             whole_nodes=site.whole_nodes or self._options.flags.get("exclusive") is True,
             details={"reached through": self._slurm.name(), "limits": said} | dict(site.details),
         )
@@ -251,7 +288,8 @@ class Slurm:
         predecessors = self._queued([item.on for request in requests for item in request.dependencies])
         full: Sequence[Submitted] = ()
         for group in _groups(requests):
-            submit = self._submit_array if group[0].array else self._submit_single
+            of_group = self._for(group[0].resources.options)
+            submit = of_group._submit_array if group[0].array else of_group._submit_single
             if not full or len(group) < len(full):
                 found = submit(group, predecessors)
                 full = found if isinstance(found[0], Refused) and found[0].later else full
@@ -264,15 +302,15 @@ class Slurm:
         """The commands that submit these; nothing is run, and ``ID`` stands for an id that is not known yet."""
         found: list[str] = []
         for group in _groups(requests):
-            in_array = bool(group[0].array)
-            if (reason := self._no_array(group) if in_array else self._misfit(group[0])) is not None:
+            in_array, slurm = bool(group[0].array), self._for(group[0].resources.options)
+            if (reason := slurm._no_array(group) if in_array else slurm._misfit(group[0])) is not None:
                 found.append(f"# refused: {reason}")
             if in_array:
-                options, _ = array.submission(group, self._options, self._clock.now())
+                options, _ = array.submission(group, slurm._options, self._clock.now())
             else:
-                options = words.sbatch_options(group[0], self._options)
+                options = words.sbatch_options(group[0], slurm._options)
             lines = [batch.without(group[0].withheld, self._slurm.submission(options))]
-            edits = array.edits(group, self._options) if in_array else ()
+            edits = array.edits(group, slurm._options) if in_array else ()
             lines += [["scontrol", "update", f"JobId=ID_{at}", *settings] for at, settings in edits]
             found += map(shlex.join, lines)
         return found
@@ -440,7 +478,8 @@ class Slurm:
                 raise
 
     def _partition_nodes(self) -> str:
-        nodes = node_names(self._site.chosen)
+        chosen = [item for slurm in (self, *self._apart.values()) for item in slurm._site.chosen]
+        nodes = node_names([item for at, item in enumerate(chosen) if item not in chosen[:at]])
         if not nodes:
             partition = self._site.capabilities.partition
             raise BackendError(

@@ -28,6 +28,7 @@ from asa.core.job import (
     JobHandle,
     JobRequest,
     JobState,
+    Options,
     QueueRegime,
     Refused,
     Resources,
@@ -100,6 +101,24 @@ def test_a_preview_is_what_would_be_submitted_and_submits_nothing(slurm: Slurm, 
     wrong = [elements[0], replace(elements[1], workdir="/elsewhere")]
     assert slurm.preview(wrong)[0] == "# refused: the elements of job array 'x' must start in the same directory"
     assert fake.scripts == []
+
+
+def test_jobs_have_options_of_their_own(fake: FakeSlurm) -> None:
+    slurm = Slurm(partition="core", setup="module load gcc", nice=3, transport=fake, clock=ManualClock(NOW))
+    options = (("exclusive", ""), ("nice", "10"), ("partition", "gpu"), ("setup", "module load cuda\nulimit -c 0"))
+    submit(slurm, request("a"), request("b", resources=Resources(2, options=options)))
+    plain, own = (script.splitlines() for script in fake.scripts)
+    assert {"#SBATCH --partition=core", "#SBATCH --nice=3", "module load gcc"} <= set(plain)
+    assert {"#SBATCH --partition=gpu", "#SBATCH --nice=10", "#SBATCH --exclusive"} <= set(own)
+    assert "#SBATCH --partition=core" not in own and "#SBATCH --nice=3" not in own
+    assert own.index("module load gcc") + 1 == own.index("module load cuda") == own.index("ulimit -c 0") - 1
+    assert slurm.job_script(request("b", resources=Resources(2, options=options))) == fake.scripts[1]
+
+
+@pytest.mark.parametrize("options", [(("job-name", "x"),), (("polls", "1"),), (("wrap", "true"),)])
+def test_options_of_single_jobs_are_checked_as_those_of_all(slurm: Slurm, options: Options) -> None:
+    with pytest.raises(InvalidInput, match=options[0][0]):
+        slurm.capabilities().for_jobs(options)
 
 
 @pytest.mark.parametrize(
