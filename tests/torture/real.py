@@ -515,7 +515,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if where == "both" and (reason := host.obstacle()) is not None:
         print(f"SKIPPED: TRIALS ON SLURM: {reason}")
         where = "local"
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # else a cluster would be left
     struck, failed, seed, resumes = Counter[str](), list[int](), options.seed, 0
     with ExitStack() as stack:
         base = Path(tempfile.mkdtemp(prefix="asa-real-"))
@@ -553,4 +552,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # else a cluster would be left
     sys.exit(main())
