@@ -139,7 +139,7 @@ def draw(seed: int, where: str = "both") -> Trial:
         strategies=drawn.strategies,
         executors=tuple(rng.choices(["mesos", "local", "dask"], [5, 4, 1])[0] for _ in workflows),
         begins=tuple(rng.choice([0.0, rng.uniform(0.0, 10.0)]) for _ in workflows),
-        grace_s=rng.choice([5, 30, 60]),
+        grace_s=rng.choice([5, 15, 40]),
         faults=tuple(sorted(struck, key=lambda fault: fault.at)),
     )
 
@@ -201,7 +201,12 @@ class TrialState:
 
     def start(self, run: DrivenRun) -> None:
         """A driver: the first, or one that resumes."""
-        name, trial = self.name(run), self.trial
+        out, trial = self.folder / f"run{run.number}.out", self.trial
+        # A driver that died before it had anything in its log has left nothing to resume: and says so.
+        began = not (
+            out.exists() and "run the workflow again" in out.read_text(errors="replace").rpartition("\n== ")[2]
+        )
+        name = self.name(run) if began else None
         words: list[str] = ["resume", name, "--quiet"] if name else [
             "run", f"{__file__}:workflow", "--name", f"run{run.number}", "--quiet",
             "--set", f"seed={trial.seed}", "--set", f"run={run.number}", "--set", f"folder={self.traces}",
@@ -209,11 +214,10 @@ class TrialState:
             "--strategy", trial.strategies[run.number], "--executor", trial.executors[run.number],
             "--orphan-grace", f"{trial.grace_s}s",
         ]  # fmt: skip
-        with (self.folder / f"run{run.number}.out").open("ab") as out:
-            out.write(f"\n== {time.time():.3f} asa {' '.join(words)}\n".encode())
-            out.flush()
+        with out.open("ab", buffering=0) as printed:
+            printed.write(f"\n== {time.time():.3f} asa {' '.join(words)}\n".encode())
             run.driver = subprocess.Popen(
-                [str(ASA), *words], cwd=self.folder, env=self.environment(run), stdout=out, stderr=out,
+                [str(ASA), *words], cwd=self.folder, env=self.environment(run), stdout=printed, stderr=printed,
                 start_new_session=True,
             )  # fmt: skip
         run.drivers += 1
