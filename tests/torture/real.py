@@ -383,7 +383,7 @@ def go_through(trial: Trial, where: str, folder: Path, cluster: Cluster | None) 
 def _kept(state: Path) -> None:
     """What is on a disk of its own, on that of all."""
     aside = state.with_name("state.kept")
-    shutil.copytree(state, aside, symlinks=True)
+    subprocess.run(["cp", "--archive", state, aside], check=True)
     subprocess.run(["umount", "--lazy", state], check=True)
     state.rmdir()
     aside.rename(state)
