@@ -499,7 +499,7 @@ def _exposed(now: TrialState) -> Iterator[str]:
     """Where the secret of some stages can be read."""
     places = [now.folder]
     if now.cluster is not None:
-        places += [Path(now.cluster.config.base, name) for name in ("log", "spool", "state")]
+        places += [Path(now.cluster.config.base, name) for name in ("log", "spool", "state", "tmp")]
     for path in (path for place in places for path in place.rglob("*")):
         with suppress(OSError):  # a folder, or it has just been removed
             if path.is_file() and SECRET.encode() in path.read_bytes():
