@@ -6,7 +6,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo docs test test-slow test-torture test-fresh-clock types compiled test-slurm test-slurm-24 test-slurm-26 suite-slurm \
+.PHONY: help demo docs test test-slow test-torture torture-real test-fresh-clock types compiled test-slurm test-slurm-24 test-slurm-26 suite-slurm \
     test-apptainer suite-apptainer test-browser test-cgroup2 coverage \
     bench-cosched bench-cosched-full venv packages clean
 
@@ -16,6 +16,7 @@ help:
 	@echo "make test        check types and style, and run all tests but those of the next two lines: some five minutes"
 	@echo "make test-slow   run the tests with real agents, programs and everything that takes long"
 	@echo "make test-torture  thousands of runs of the whole system under seeded faults, in virtual time: five minutes"
+	@echo "make torture-real  the same faults on real processes and a real Slurm, as root: TORTURE_REAL_TIME=1h"
 	@echo "make test-fresh-clock  run the tests of make test as root on a monotonic clock that starts at 0: some five minutes"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
 	@echo "make test-slurm-24 test-slurm-26  the same on Slurm 24.11 and 26.05, in trees of Debian's trixie and testing (root)"
@@ -63,6 +64,12 @@ test-slow: .venv/.test packages
 # many as there is time for, so that what fails is the change's fault. Others: asa torture --seed N --time 8h
 test-torture: .venv/.test
 	$(BIN)/asa torture --schedules 2500 --time 5m --shrink
+
+# The same faults in real time: no part of CI, and no run is like another. One trial again: TORTURE_REAL="--seed 7 --trials 1"
+TORTURE_REAL_TIME ?= 1h
+TORTURE_REAL ?= --time $(TORTURE_REAL_TIME)
+torture-real: .venv/.test packages
+	$(BIN)/python -m tests.torture.real $(TORTURE_REAL)
 
 # The tests of `make test` on a monotonic clock that starts at 0, as on a machine that has just booted.
 test-fresh-clock: .venv/.test packages

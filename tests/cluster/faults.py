@@ -1,5 +1,6 @@
 """Things that go wrong on a cluster, done on purpose; each has happened, or raises, within a bounded time."""
 
+import signal
 import time
 from pathlib import Path
 
@@ -78,6 +79,21 @@ def drain(cluster: Cluster, name: str, reason: str = "test") -> None:
     """Let a node take no further jobs; those on it go on."""
     _check(cluster, name)
     cluster.run("scontrol", "update", f"NodeName={name}", "State=DRAIN", f"Reason={reason}")
+
+
+def heal(cluster: Cluster) -> None:
+    """Have the controller and all nodes as they were, whatever was done to them, and wait until they can take jobs."""
+    notes = daemons.noted(cluster.config)
+    notes["slurmctld"].signal(signal.SIGCONT)
+    if not notes["slurmctld"].running:
+        restart_controller(cluster)
+    for node in cluster.nodes:
+        if not _runs(cluster, node):
+            daemons.start_slurmd(cluster.config, node)
+    for name, state in cluster.node_states().items():
+        if any(word in state for word in ("DOWN", "DRAIN", "FAIL")):
+            cluster.run("scontrol", "update", f"NodeName={name}", "State=RESUME", check=False)
+    cluster.await_nodes(timeout=90)
 
 
 def _check(cluster: Cluster, name: str) -> None:

@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tests.cluster.config import LOOPBACK, ClusterConfig, Ports, cgroup_conf, gres_conf, slurm_conf
+from tests.cluster.config import LOOPBACK, ClusterConfig, Ports, cgroup_conf, gres_conf, slurm_conf, task_prolog
 
 _NULL = os.makedev(1, 3)  # Slurm names no device to a job that is none
 _DESCRIPTION = "cluster.json"
-_DIRECTORIES = ("etc", "log", "munge", "run", "spool", "state", "mariadb", "gpus")
+_DIRECTORIES = ("etc", "log", "munge", "run", "spool", "state", "mariadb", "gpus", "tmp")
 
 
 def make(config: ClusterConfig) -> None:
@@ -39,7 +39,7 @@ def make(config: ClusterConfig) -> None:
     for name in _DIRECTORIES:
         directory = base / name
         directory.mkdir(mode=0o700)
-        directory.chmod(0o711 if shared and name in ("etc", "munge", "spool") else 0o700)
+        directory.chmod(0o711 if shared and name in ("etc", "munge", "spool", "tmp") else 0o700)
     (base / _DESCRIPTION).write_text(json.dumps(dataclasses.asdict(config), default=str, indent=1) + "\n")
     texts = {"cgroup.conf": cgroup_conf(config), "slurm.conf": slurm_conf(config), "gres.conf": gres_conf(config)}
     if config.named:
@@ -48,6 +48,12 @@ def make(config: ClusterConfig) -> None:
     for name, text in texts.items():
         (base / "etc" / name).write_text(text)
         (base / "etc" / name).chmod(0o644)
+    prolog = base / "etc" / "task-prolog"
+    prolog.write_text(task_prolog(config))
+    prolog.chmod(0o755)
+    for node in config.nodes:
+        (base / "tmp" / node).mkdir()
+        (base / "tmp" / node).chmod(0o1777)
     for device in (Path(device) for node in config.nodes for device in config.devices(node)):
         device.parent.mkdir(exist_ok=True)
         os.mknod(device, 0o666 | stat.S_IFCHR, _NULL)

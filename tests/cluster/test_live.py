@@ -67,6 +67,13 @@ def test_a_job_runs_on_two_nodes(slurm_cluster, tmp_path):
     assert ran_on <= set(slurm_cluster.nodes)
 
 
+def test_nodes_have_no_folder_for_temporary_files_in_common(slurm_cluster, tmp_path):
+    output = tmp_path / "folders"
+    job = submit(slurm_cluster, 'srun sh -c \'test -w "$TMPDIR" && echo "$TMPDIR"\'', "--nodes=2", f"--output={output}")
+    assert await_state(slurm_cluster, job, ENDED)["JobState"] == "COMPLETED"
+    assert len(set(output.read_text().split())) == 2
+
+
 def test_clients_find_the_partitions(slurm_cluster):
     partitions = slurm_cluster.run("sinfo", "--noheader", "--format=%P %D %c").splitlines()
     shape = f"{len(slurm_cluster.nodes)} {slurm_cluster.config.cores_per_node}"

@@ -108,7 +108,8 @@ def test_a_secret_is_nowhere_but_in_its_task(
         assert wait_until(lambda: len(list(shell.folder.glob("task-*"))) == ranks, 60)
         (submitted,) = shell.events(Submitted)
         job = submitted.handle.job_id
-        agents = [*Path(tempfile.gettempdir()).glob(f"asa-agent-{os.geteuid()}-*")]
+        temporary = [Path(tempfile.gettempdir()), *slurm.glob("tmp/*")]
+        agents = [found for folder in temporary for found in folder.glob(f"asa-agent-{os.geteuid()}-*")]
         places = [shell.folder, slurm, *agents]
         in_job = [" ".join(process.cmdline()) for process in processes_with(plain, "environ")]
         program = "mesos.agent" if executor == "mesos" else "executors.supervisor"

@@ -24,7 +24,7 @@ from tests.integration.mpi_flows import traces
 from tests.integration.shell import PATIENCE_S, Outcome, Shell
 
 pytest_plugins = ("tests.cluster.fixtures", "tests.executors.mpi")
-pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(600)]
 
 FLOWS = Path(__file__).with_name("mpi_flows.py")
 # All nodes are this machine, whose shared memory the ranks of one of them must not look for on another.
@@ -199,7 +199,7 @@ def test_it_shares_a_larger_allocation_with_others(shell: Shell) -> None:
 
 
 def test_the_wall_time_ends_its_ranks(overdue: Shell) -> None:
-    ended = overdue.await_events(JobEnded, timeout=180)[0]
+    ended = overdue.await_events(JobEnded, timeout=400)[0]
     assert ended.state is JobState.TIMEOUT
     ranks = [starts[0][1] for starts in traces(overdue.folder).values()]  # of that job: the task may run again by now
     assert len(ranks) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from asa.testing.simulation import KEPT_ALIVE_S, START_S, SimulatedProcess, Simu
 from coscheduler.torture import case as cases
 from coscheduler.torture.case import FAULTS, Case, Fault, StageShape, draw, evaluate, run, shrink
 from executors import hub
+from tests.torture import real
 
 STEPS = (
     StageShape(True, 4, (), 2, 1, 600.0),
@@ -276,3 +278,21 @@ def test_bytes_arrive_in_order_or_the_connection_breaks(trouble: str) -> None:
     assert ended[1] == ("end" if whole or trouble == "killed" else "TimeoutError")
     assert float(ended[0]) <= 3.5 + 4 * KEPT_ALIVE_S + math.ceil(len(sent) / 700)
     simulation.close()
+
+
+# ---------------------------------------------------------------- in real time
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_trial_on_real_processes(
+    wrong: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if wrong:
+        monkeypatch.setattr(real, "evaluate", lambda steps: [*evaluate(steps)[:-1], [-1]])
+    assert real.main(["--seed", "45", "--trials", "1", "--where", "local"]) == wrong
+    said = capsys.readouterr().out
+    assert "driver stopped" in said
+    assert ("has a wrong result" in said) is wrong
+    assert len(list(tmp_path.glob("*/seed-45"))) == wrong, "what failed is kept"
