@@ -7,9 +7,6 @@ import json
 import logging
 import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
@@ -20,7 +17,8 @@ from typing import Any, NamedTuple
 from asa.core.errors import StateError
 from asa.log import proc
 from executors.cgroup.group import Group, GroupUsage, Quotas, unbounded
-from executors.mesos.agent.shim import LOG, ForkedShim, birth_of, process_file, process_of, status_file
+from executors.host import HOST, Host
+from executors.mesos.agent.shim import LOG, ForkedShim, StartedShim, process_file, process_of, status_file
 from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec
 from executors.mesos.agent.storage import FETCH_MOST, make_sandbox
 from executors.processes import kill_sessions
@@ -132,7 +130,9 @@ class Launcher:
         *,
         ended: Callable[[str, int], None],
         lost: Callable[[list[str]], None],
+        node: Host = HOST,
     ) -> None:
+        self._node = node
         self._given = {
             "run": str(run),
             "lock": str(lock),
@@ -145,7 +145,7 @@ class Launcher:
         self._ended, self._lost = ended, lost
         self._waiting: dict[str, asyncio.Future[tuple[int, int]]] = {}
         self._running: set[str] = set()
-        self._shim: subprocess.Popen[bytes] | ForkedShim | None = None
+        self._shim: StartedShim | ForkedShim | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._closed = False
@@ -159,27 +159,13 @@ class Launcher:
             When it cannot be started.
         """
         shim, self._forked = self._forked, None
-        if shim is not None:
-            self._shim, ours = shim, shim.socket
-        else:
-            ours = self._started()
-        assert self._shim
-        reader, self._writer = await asyncio.open_connection(sock=ours, limit=_LINE_MOST)
+        try:
+            self._shim = shim or self._node.start_shim(self._log)
+        except OSError as error:
+            raise StateError(f"cannot start the process that starts containers: {error}") from error
+        reader, self._writer = await asyncio.open_connection(sock=self._shim.socket, limit=_LINE_MOST)
         self._writer.write(json.dumps(self._given).encode() + b"\n")
         self._reading = asyncio.create_task(self._read(reader, self._shim))
-
-    def _started(self) -> socket.socket:
-        ours, theirs = socket.socketpair()
-        argv = (sys.executable, "-P", "-m", "executors.mesos.agent.shim")
-        try:
-            with open(self._log, "ab") as log, theirs:
-                self._shim = subprocess.Popen(
-                    argv, stdin=theirs.fileno(), stdout=log, stderr=log, cwd="/", start_new_session=True
-                )
-        except OSError as error:
-            ours.close()
-            raise StateError(f"cannot start the process that starts containers: {error}") from error
-        return ours
 
     async def launch(self, container: ContainerSpec, group: Group) -> tuple[int, int]:
         """Start a container, whose output goes to files in its sandbox: its first process and its start time.
@@ -219,8 +205,7 @@ class Launcher:
             with suppress(asyncio.CancelledError):
                 await self._reading
         if self._shim and not self._running:
-            with suppress(subprocess.TimeoutExpired):
-                await asyncio.to_thread(self._shim.wait, _ENDING_S)
+            await asyncio.to_thread(self._shim.wait, _ENDING_S)
 
     def abandon(self) -> None:
         """As if we had died: containers go on."""
@@ -228,7 +213,7 @@ class Launcher:
         if self._writer:
             self._writer.transport.abort()
 
-    async def _read(self, reader: asyncio.StreamReader, shim: subprocess.Popen[bytes] | ForkedShim) -> None:
+    async def _read(self, reader: asyncio.StreamReader, shim: StartedShim | ForkedShim) -> None:
         with suppress(OSError, ValueError):
             async for line in reader:
                 self._received(json.loads(line))
@@ -327,10 +312,11 @@ class NodeContainers:
         started: Callable[[str, int, int], object],
         exited: Callable[[str, int | None, str], object],
         fetch_most: int = FETCH_MOST,
+        node: Host = HOST,
     ) -> None:
-        self._fetch_most = fetch_most
+        self._fetch_most, self._node = fetch_most, node
         self._quotas, self._run, self._started, self._exited = quotas, run, started, exited
-        self._launcher = Launcher(run, lock, orphans, ended=self._ended, lost=self._lost)
+        self._launcher = Launcher(run, lock, orphans, ended=self._ended, lost=self._lost, node=node)
         self._all: dict[str, _LiveContainer] = {}
         self._jobs: set[asyncio.Task[None]] = set()
 
@@ -347,10 +333,11 @@ class NodeContainers:
         over = []
         for container, pid, birth in earlier:
             running = self._all[container] = _LiveContainer(container, pid=pid, birth=birth)
-            first = 0 if birth_of(pid) not in (birth, None) else pid  # the number may be another process's by now
+            found = self._node.birth_of(pid)
+            first = 0 if found not in (birth, None) else pid  # the number may be another process's by now
             with suppress(StateError, OSError):
                 running.group = await asyncio.to_thread(self._quotas.recover, container, first)
-            if birth_of(pid) == birth:
+            if found == birth:
                 self._do(self._watch(running))
             else:
                 over.append(self._watch(running))
@@ -441,7 +428,7 @@ class NodeContainers:
                     return
                 for pid in await asyncio.to_thread(self._pids, running):
                     with suppress(OSError):
-                        os.kill(pid, signal.SIGTERM)
+                        self._node.signal_process(pid, signal.SIGTERM)
             with suppress(TimeoutError):
                 await asyncio.wait_for(running.over.wait(), grace_s)
         async with running.turn:
@@ -487,7 +474,7 @@ class NodeContainers:
 
     async def _watch(self, running: _LiveContainer) -> None:
         """Until a process that is not our shim's child has ended; its own shim, if that lives, writes its status."""
-        while birth_of(running.pid) == running.birth:
+        while self._node.birth_of(running.pid) == running.birth:
             await asyncio.sleep(_LOOK_S)
         deadline = asyncio.get_running_loop().time() + _STATUS_S
         while (status := self._status(running.id)) is None and asyncio.get_running_loop().time() < deadline:
@@ -512,15 +499,15 @@ class NodeContainers:
         for path in self._run.glob("*.process"):
             if path.stem in self._all:
                 continue
-            if (pid := process_of(path)) is not None:
-                kill_sessions({pid})
+            if (pid := process_of(path, self._node.birth_of)) is not None:
+                self._node.kill_sessions({pid})
             self.remove(path.stem)
         self._quotas.sweep(frozenset(self._all))
 
     def _pids(self, running: _LiveContainer) -> list[int]:
         if running.group is not None:
             return running.group.pids()
-        return [running.pid] if birth_of(running.pid) == running.birth else []
+        return [running.pid] if self._node.birth_of(running.pid) == running.birth else []
 
     def _out_of_memory(self, running: _LiveContainer) -> bool:
         with suppress(StateError, OSError, ValueError):
@@ -531,8 +518,8 @@ class NodeContainers:
         with suppress(StateError, OSError):
             if running.group is not None:
                 running.group.kill()
-        if running.pid and birth_of(running.pid) == running.birth:
-            kill_sessions({running.pid})
+        if running.pid and self._node.birth_of(running.pid) == running.birth:
+            self._node.kill_sessions({running.pid})
 
     def _clear(self, running: _LiveContainer) -> None:
         self._kill(running)
