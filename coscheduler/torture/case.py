@@ -135,6 +135,7 @@ def draw(seed: int) -> Case:
 
 
 def log_uniform(rng: random.Random, least: int, most: int) -> int:
+    """A whole number between these, each order of magnitude as likely as the next."""
     return round(math.exp(rng.uniform(math.log(least), math.log(most))))
 
 

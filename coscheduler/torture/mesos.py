@@ -1,4 +1,4 @@
-"""A pool in one process: a master, agents on some nodes, and frameworks that run tasks through offers; and what is drawn.
+"""A pool in one process: a master, agents on some nodes, frameworks that run tasks; what is drawn, and what must hold.
 
 What runs there is the product: the services of master and agent with their journals, HTTP server, RecordIO, state
 machines, container bookkeeping and shim, the agents' link, and the scheduler driver. Simulated are machines, the
@@ -352,6 +352,7 @@ class PoolSite:
     def problem(self, text: str) -> None:
         if text not in self.problems:
             self.problems.append(text)
+            self.note(f"PROBLEM: {text}")
 
     def note(self, text: str) -> None:
         self.history.append(f"{self.simulation.now - START_S:.6f} {text}")
@@ -640,7 +641,7 @@ class Customer:
         if self.process is process and not self.done:
             away_s, self.away_s = self.away_s, None
             if away_s is None:
-                away_s = self.site.simulation.random.choice([0.1, 5.0, 60.0])
+                away_s = self.site.simulation.random.choice([0.1, 5.0, self.shape.failover_s / 2])
             self.site.simulation.soon(away_s, self._again)
 
     def _again(self) -> None:
@@ -694,7 +695,8 @@ class CustomerLife:
         task, state = value_of(status, "task_id"), field_of(status, "state", str)
         agent = value_of(status, "agent_id", "")
         customer, now = self._customer, self._simulation.now
-        self._site.note(f"{customer.name} is told {task} {state} {field_of(status, 'reason', str, '')}")
+        why = f"{field_of(status, 'reason', str, '')} {field_of(status, 'message', str, '')[:100]}"
+        self._site.note(f"{customer.name} is told {task} {state} {why}")
         self._check(task, state)
         found = customer.tasks.get(task)
         if found is None:

@@ -148,6 +148,7 @@ class Launcher:
         self._shim: StartedShim | ForkedShim | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
         self._closed = False
 
     async def open(self) -> None:
@@ -175,8 +176,9 @@ class Launcher:
         StateError
             When it cannot be started; the text says why.
         """
-        if self._writer is None:
-            await self.open()
+        async with self._opening:  # of several containers, one has a new shim started
+            if self._writer is None:
+                await self.open()
         assert self._writer
         argv = group.wrap(container.argv)
         order = {
@@ -330,19 +332,20 @@ class NodeContainers:
             returns.
         """
         await self._launcher.open()
-        over = []
+        known: list[tuple[_LiveContainer, bool]] = []
         for container, pid, birth in earlier:
             running = self._all[container] = _LiveContainer(container, pid=pid, birth=birth)
             found = self._node.birth_of(pid)
             first = 0 if found not in (birth, None) else pid  # the number may be another process's by now
             with suppress(StateError, OSError):
                 running.group = await asyncio.to_thread(self._quotas.recover, container, first)
-            if found == birth:
-                self._do(self._watch(running))
-            else:
-                over.append(self._watch(running))
-        await asyncio.gather(*over)
+            known.append((running, found == birth))
+        # First of all: with the first end of a container, all that is known of one that was just starting is forgotten.
         await asyncio.to_thread(self._sweep)
+        for running, lives in known:
+            if lives:
+                self._do(self._watch(running))
+        await asyncio.gather(*(self._watch(running) for running, lives in known if not lives))
 
     def start(self, container: ContainerSpec) -> None:
         """Start a container; `started` is called, or `exited`."""
@@ -518,8 +521,11 @@ class NodeContainers:
         with suppress(StateError, OSError):
             if running.group is not None:
                 running.group.kill()
-        if running.pid and self._node.birth_of(running.pid) == running.birth:
-            self._node.kill_sessions({running.pid})
+        first = running.pid if running.pid and self._node.birth_of(running.pid) == running.birth else None
+        if not running.pid:  # its shim was killed before it had said that it has started it
+            first = process_of(process_file(self._run, running.id), self._node.birth_of)
+        if first is not None:
+            self._node.kill_sessions({first})
 
     def _clear(self, running: _LiveContainer) -> None:
         self._kill(running)
