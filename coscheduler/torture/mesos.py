@@ -53,6 +53,9 @@ GIVEN_UP_S = 200.0
 ASKED_S = 60.0
 """How long a framework waits for news of a task that was launched, before it asks [s]."""
 
+AVOIDED_S = 20.0
+"""How long a framework launches nothing on an agent that could not start a task [s]."""
+
 _SURELY_OVER = frozenset({"TASK_FINISHED", "TASK_FAILED", "TASK_KILLED", "TASK_ERROR", "TASK_DROPPED"})
 """What is reported of a task once; nothing else follows."""
 _ENDED = TERMINAL | {"TASK_UNKNOWN"}
@@ -608,7 +611,7 @@ class Customer:
         self.tasks: dict[str, tuple[Work, Attempt]] = {}
         self.process: SimulatedProcess | None = None
         self.lives = 0
-        self.refused: Counter[str] = Counter()
+        self.avoided: dict[str, float] = {}
         self.away_s: float | None = None
 
     @property
@@ -713,7 +716,10 @@ class CustomerLife:
             if current is not None and current is not attempt:
                 driver.killTask(identity(current.task), identity(current.agent))
         elif state == "TASK_FAILED" and before != state:
-            work.failures += 1
+            if field_of(status, "reason", str, "") == "REASON_CONTAINER_LAUNCH_FAILED":
+                customer.avoided[attempt.agent] = now + AVOIDED_S
+            else:
+                work.failures += 1
         elif state not in _ENDED and state != "TASK_UNREACHABLE" and (attempt.given_up or work.done):
             driver.killTask(identity(task), identity(agent or attempt.agent))
         if work.waits:
@@ -739,9 +745,8 @@ class CustomerLife:
             self._use(offer)
 
     def callRefused(self, driver: SchedulerDriver, call: Message, status: int, reason: str) -> None:
-        self._customer.refused[f"{call['type']} {status}"] += 1
         self._site.note(f"{self._customer.name}: {call['type']} is answered with {status} {reason}")
-        if status not in (503,):
+        if status != 503:  # its journal cannot be written
             self._site.problem(f"{call['type']} is answered with {status}: {reason}")
 
     def error(self, driver: SchedulerDriver, message: str) -> None:
@@ -758,7 +763,7 @@ class CustomerLife:
         """What is reported is true, and nothing else follows what is surely over."""
         reported = self._site.reported[task]
         if not reported or reported[-1] != state:
-            if reported and reported[-1] in _SURELY_OVER:
+            if state not in _ENDED and any(before in _SURELY_OVER for before in reported):
                 self._site.problem(f"{task} is reported as {state} after {reported[-1]}")
             reported.append(state)
         if state == "TASK_FINISHED" and not self._site.completed[task]:
@@ -776,6 +781,8 @@ class CustomerLife:
         customer, driver = self._customer, self.driver
         left = int(parse(offer["resources"]).scalar("cpus"))
         agent, infos = value_of(offer, "agent_id"), []
+        if customer.avoided.get(agent, -math.inf) > self._simulation.now:
+            left = 0
         for work in customer.works:
             if work.waits and work.shape.cpus <= left:
                 left -= work.shape.cpus
@@ -830,13 +837,13 @@ def draw(seed: int) -> PoolCase:
             tuple(
                 WorkShape(
                     rng.choice([1, 1, 2, min(4, max(cpus))]),
-                    round(rng.choice([rng.uniform(0.0, 1.0), rng.uniform(1.0, 60.0), rng.uniform(10.0, 300.0)]), 3),
+                    round(rng.choice([rng.uniform(0.0, 1.0), rng.uniform(1.0, 60.0), rng.uniform(10.0, 200.0)]), 3),
                     rng.choice([0, 0, 0, 0, 1, 2]),
                 )
                 for _ in range(log_uniform(rng, 1, 30))
             ),
-            rng.choice([30.0, 120.0, 3600.0]),
-            rng.choice([0.0, 1.0, 5.0, 60.0]),
+            rng.choice([30.0, 120.0, 600.0]),
+            rng.choice([0.0, 1.0, 5.0, 5.0, 60.0]),
         )
         for _ in range(rng.choice([1, 1, 2, 3]))
     )
@@ -852,8 +859,8 @@ def draw(seed: int) -> PoolCase:
         seed=seed,
         cpus=cpus,
         customers=customers,
-        reregister_s=rng.choice([60.0, 600.0]),
-        orphan_grace_s=rng.choice([5.0, 60.0, 900.0]),
+        reregister_s=rng.choice([60.0, 300.0]),
+        orphan_grace_s=rng.choice([5.0, 60.0, 300.0]),
         offer_timeout_s=rng.choice([None, None, 5.0]),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
     )
