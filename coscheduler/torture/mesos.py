@@ -36,6 +36,17 @@ from executors.mesos.agent.state import AgentOptions
 from executors.mesos.agent.storage import WorkDirectory
 from executors.mesos.codec import Message
 from executors.mesos.driver import SchedulerDriver
+from executors.mesos.framework import (
+    RUN,
+    Borrower,
+    Framework,
+    FrameworkOutcome,
+    Lease,
+    Offered,
+    TaskGang,
+    TaskNeed,
+    TaskProgram,
+)
 from executors.mesos.journal import Entry, Journal
 from executors.mesos.master.server import MasterService
 from executors.mesos.master.state import MasterOptions, MasterState
@@ -43,18 +54,19 @@ from executors.mesos.messages import TERMINAL, identity, value_of
 from executors.mesos.messages import field as field_of
 from executors.mesos.pool_directory import PoolDirectory
 from executors.mesos.resources import parse, scalars
+from executors.mesos.scheduler import FrameworkScheduler
 
 HEAD = "head"
 """The machine of the master; frameworks are on `LOGIN`."""
 PROGRAM = "/work"
-"""What tasks run: its words are the task's id, how long it takes [s], and its exit code."""
+"""What tasks run: its words are how long it takes [s], its exit code, and how many cores it takes."""
 GIVEN_UP_S = 200.0
 """How long a framework waits for a task on an agent that is out of reach [s]."""
 ASKED_S = 60.0
 """How long a framework waits for news of a task that was launched, before it asks [s]."""
 
 AVOIDED_S = 20.0
-"""How long a framework launches nothing on an agent that could not start a task [s]."""
+"""How long a framework launches nothing on an agent that could not start a task, or tries no gang that failed [s]."""
 
 _SURELY_OVER = frozenset({"TASK_FINISHED", "TASK_FAILED", "TASK_KILLED", "TASK_ERROR", "TASK_DROPPED"})
 """What is reported of a task once; nothing else follows."""
@@ -175,7 +187,7 @@ class SimulatedShim(Shim):
         return peer is not None and peer in ready, self.bell in ready
 
     def node_start(self, order: dict[str, Any]) -> int:
-        return self.site.start_container(self, order["argv"])
+        return self.site.start_container(self, order["environment"]["MESOS_EXECUTOR_ID"], order["argv"])
 
     def node_birth(self, pid: int) -> int | None:
         found = self.site.containers.get(pid)
@@ -341,7 +353,10 @@ class PoolSite:
         self.master_service: MasterService | None = None
         self.master_loop: SimulatedLoop | None = None
         self.nodes = [Node(f"n{number}", cpus, directory / f"work{number}") for number, cpus in enumerate(case.cpus)]
-        self.customers = [Customer(self, number, shape) for number, shape in enumerate(case.customers)]
+        self.customers = [
+            (GangCustomer if shape.gangs or shape.borrows else Customer)(self, number, shape)
+            for number, shape in enumerate(case.customers)
+        ]
 
     def add(self, process: SimulatedProcess) -> None:
         """A process has been started."""
@@ -426,7 +441,8 @@ class PoolSite:
         work.hold()
         host.process.at_death.append(work.release)
         host.process.at_death.append(partial(self._agent_ended, node, host.process))
-        options = AgentOptions(node.name, 0, scalars(cpus=node.cpus, mem=1024.0), "", "")
+        run = {"name": RUN, "type": "TEXT", "text": {"value": f"r{self.nodes.index(node) % 2}"}}
+        options = AgentOptions(node.name, 0, scalars(cpus=node.cpus, mem=1024.0), "", "", attributes=[run])
         service = node.service = AgentService(
             self.pool, options, SimulatedQuotas(self), work=work, tls=False,
             patience_s=600.0, orphan_grace_s=self.case.orphan_grace_s, node=host,
@@ -466,10 +482,10 @@ class PoolSite:
 
     # ------------------------------------------------------- containers
 
-    def start_container(self, shim: SimulatedShim, argv: Sequence[str]) -> int:
+    def start_container(self, shim: SimulatedShim, task: str, argv: Sequence[str]) -> int:
         if list(argv[:1]) != [PROGRAM]:
             raise FileNotFoundError(2, "No such file or directory", argv[0])
-        _, task, seconds, code, cpus = argv
+        _, seconds, code, cpus = argv
         machine = shim.process.machine
         container = Container(next(self.pids), next(self._births), machine, task, float(cpus), shim)
         self.containers[container.pid] = container
@@ -557,12 +573,32 @@ class WorkShape:
 
 
 @dataclass(frozen=True)
+class GangShape:
+    """What is to start together: so many members, of so many cores, for so many seconds."""
+
+    members: int
+    cpus: int
+    seconds: float
+    apart: bool
+
+
+@dataclass(frozen=True)
 class CustomerShape:
-    """A framework: its work, its failover time [s], and how long it refuses what it does not need [s]."""
+    """A framework: its work, its failover time [s], and how long it refuses what it does not need [s].
+
+    Or a framework of ours, with gangs, and with pieces of work of one core each that it runs on agents of other runs.
+    """
 
     works: tuple[WorkShape, ...]
     failover_s: float
     refuse_s: float
+    gangs: tuple[GangShape, ...] = ()
+    borrows: int = 0
+
+
+def program(seconds: float, cpus: float, *, fails: bool) -> list[str]:
+    """The words of a task's command."""
+    return [PROGRAM, f"{seconds:g}", "1" if fails else "0", f"{cpus:g}"]
 
 
 @dataclass(eq=False)
@@ -632,6 +668,33 @@ class Customer:
         process.at_death.append(partial(self._ended, process))
         self.site.simulation.start(process, partial(self._live, host), "main")
 
+    def info(self) -> Message:
+        """Its FrameworkInfo."""
+        found: Message = {
+            "user": "", "name": self.name, "roles": ["asa"], "failover_timeout": self.shape.failover_s,
+            "checkpoint": True, "capabilities": [{"type": "MULTI_ROLE"}, {"type": "PARTITION_AWARE"}],
+        }  # fmt: skip
+        return found | ({"id": identity(self.framework_id)} if self.framework_id else {})
+
+    def told(self, status: Message) -> None:
+        """What is reported is true, and nothing that goes on follows what is surely over."""
+        task, state = value_of(status, "task_id"), field_of(status, "state", str)
+        why = f"{field_of(status, 'reason', str, '')} {field_of(status, 'message', str, '')[:100]}"
+        self.site.note(f"{self.name} is told {task} {state} {why}")
+        reported = self.site.reported[task]
+        if state not in _ENDED and any(before in _SURELY_OVER for before in reported):
+            self.site.problem(f"{task} is reported as {state} after {reported[-1]}")
+        if not reported or reported[-1] != state:
+            reported.append(state)
+        if state == "TASK_FINISHED" and not self.site.completed[task]:
+            self.site.problem(f"{task} is reported as finished, and is not")
+
+    def refused(self, call: Message, status: int, reason: str) -> None:
+        """A call was not taken."""
+        self.site.note(f"{self.name}: {call['type']} is answered with {status} {reason}")
+        if status != 503:  # its journal cannot be written
+            self.site.problem(f"{call['type']} is answered with {status}: {reason}")
+
     def _live(self, host: PoolHost) -> None:
         life = CustomerLife(self, host)
         life.driver.start()
@@ -659,13 +722,7 @@ class CustomerLife:
         self._customer, self._site = customer, customer.site
         self._simulation, self._random = customer.site.simulation, customer.site.simulation.random
         self._held: list[Message] = []
-        info: Message = {
-            "user": "", "name": customer.name, "roles": ["asa"], "failover_timeout": customer.shape.failover_s,
-            "checkpoint": True, "capabilities": [{"type": "MULTI_ROLE"}, {"type": "PARTITION_AWARE"}],
-        }  # fmt: skip
-        if customer.framework_id:
-            info["id"] = identity(customer.framework_id)
-        self.driver = SchedulerDriver(self, info, customer.site.pool, host=host)
+        self.driver = SchedulerDriver(self, customer.info(), customer.site.pool, host=host)
 
     # ------------------------------------------------------- callbacks
 
@@ -698,9 +755,7 @@ class CustomerLife:
         task, state = value_of(status, "task_id"), field_of(status, "state", str)
         agent = value_of(status, "agent_id", "")
         customer, now = self._customer, self._simulation.now
-        why = f"{field_of(status, 'reason', str, '')} {field_of(status, 'message', str, '')[:100]}"
-        self._site.note(f"{customer.name} is told {task} {state} {why}")
-        self._check(task, state)
+        customer.told(status)
         found = customer.tasks.get(task)
         if found is None:
             self._site.problem(f"{customer.name} is told of {task}, which it has not launched")
@@ -731,9 +786,9 @@ class CustomerLife:
         silent: list[Attempt] = []
         for work in self._customer.works:
             for attempt in work.attempts:
-                if attempt.ended:
+                if attempt.ended or attempt.given_up:
                     continue
-                if attempt.state == "TASK_UNREACHABLE" and now > attempt.since + GIVEN_UP_S and not attempt.given_up:
+                if attempt.state == "TASK_UNREACHABLE" and now > attempt.since + GIVEN_UP_S:
                     attempt.given_up = True
                     driver.reviveOffers()
                 if attempt.state in ("", "TASK_UNREACHABLE") and now > attempt.asked + ASKED_S:
@@ -745,9 +800,7 @@ class CustomerLife:
             self._use(offer)
 
     def callRefused(self, driver: SchedulerDriver, call: Message, status: int, reason: str) -> None:
-        self._site.note(f"{self._customer.name}: {call['type']} is answered with {status} {reason}")
-        if status != 503:  # its journal cannot be written
-            self._site.problem(f"{call['type']} is answered with {status}: {reason}")
+        self._customer.refused(call, status, reason)
 
     def error(self, driver: SchedulerDriver, message: str) -> None:
         self._site.note(f"{self._customer.name} has given up: {message}")
@@ -758,16 +811,6 @@ class CustomerLife:
                     attempt.given_up = True
 
     # ------------------------------------------------------- inside
-
-    def _check(self, task: str, state: str) -> None:
-        """What is reported is true, and nothing else follows what is surely over."""
-        reported = self._site.reported[task]
-        if not reported or reported[-1] != state:
-            if state not in _ENDED and any(before in _SURELY_OVER for before in reported):
-                self._site.problem(f"{task} is reported as {state} after {reported[-1]}")
-            reported.append(state)
-        if state == "TASK_FINISHED" and not self._site.completed[task]:
-            self._site.problem(f"{task} is reported as finished, and is not")
 
     def _reconcile(self, attempts: Sequence[Attempt]) -> None:
         if attempts:
@@ -804,12 +847,121 @@ class CustomerLife:
         customer.tasks[task] = work, attempt
         self._site.note(f"{customer.name} launches {task} on {agent}")
         shape = work.shape
-        words = [PROGRAM, task, f"{shape.seconds:g}", "1" if work.failures < shape.failures else "0", f"{shape.cpus}"]
+        words = program(shape.seconds, shape.cpus, fails=work.failures < shape.failures)
         return {
             "name": task, "task_id": identity(task), "agent_id": identity(agent),
             "resources": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": shape.cpus}}],
             "command": {"shell": False, "value": PROGRAM, "arguments": words},
         }  # fmt: skip
+
+
+class GangCustomer(Customer):
+    """A framework of ours: gangs, and work that it does with cores that agents of other runs leave."""
+
+    def __init__(self, site: PoolSite, number: int, shape: CustomerShape) -> None:
+        super().__init__(site, number, shape)
+        self.tries = dict.fromkeys(range(len(shape.gangs)), 0)
+        """How often each gang was begun that is not done yet."""
+        self.units = shape.borrows
+        """How much borrowed work is left."""
+        self.leases: dict[str, int] = {}
+        self.again: list[int] = []
+
+    @property
+    def done(self) -> bool:
+        return not self.tries and self.units <= 0
+
+    def _live(self, host: PoolHost) -> None:
+        name = f"{self.name}-{self.lives}"
+        self.leases.clear()
+        borrower = Borrower("r1", name, self._lease)
+        scheduler = ToldScheduler(self, Framework(name, borrower=borrower), host)
+        driver = SchedulerDriver(scheduler, self.info(), self.site.pool, host=host)
+        driver.start()
+        self.again = list(self.tries)
+        borrowed = False
+        while not self.done and not driver.aborted:
+            again, self.again = self.again, []
+            for number in again:
+                gang = self._gang(number)
+                scheduler.want(lambda framework, now, gang=gang: framework.gang(gang, now))
+            if (self.units > 0) is not borrowed or (self.units > 0 and not self.leases):
+                borrowed = self.units > 0
+                wanted = self.units
+                scheduler.want(lambda framework, now, wanted=wanted: framework.borrow(TaskNeed(1.0), wanted, now))
+            left = self.units
+            self.site.simulation.wait(
+                lambda left=left: bool(self.again) or self.done or driver.aborted or self.units != left,
+                self.site.simulation.now + 30.0,
+            )
+        driver.stop()
+        driver.join()
+        scheduler.close()
+        self.site.simulation.kill(host.process)
+
+    def _gang(self, number: int) -> TaskGang:
+        shape = self.shape.gangs[number]
+        self.tries[number] += 1
+        words = TaskProgram(tuple(program(shape.seconds, shape.cpus, fails=False)))
+        key = f"{self.name}.g{number}.{self.lives}.{self.tries[number]}"
+        return TaskGang(key, (words,) * shape.members, TaskNeed(shape.cpus), apart=shape.apart)
+
+    def _lease(self, lease: Lease, offer: Offered) -> TaskProgram:
+        self.leases[lease.key] = int(lease.need.cpus)
+        return TaskProgram(tuple(program(5.0, lease.need.cpus, fails=False)))
+
+    def on_outcomes(self, outcomes: Sequence[FrameworkOutcome]) -> None:
+        """What became of gangs and leases."""
+        for key, state, reason, _ in outcomes:
+            self.site.note(f"{self.name}: {key} {state} {reason[:100]}")
+            if key in self.leases and state in ("finished", "failed"):
+                cores = self.leases.pop(key)
+                self.units -= cores if state == "finished" else 0
+            elif key.startswith(f"{self.name}.g") and state in ("started", "finished", "failed"):
+                number = int(key.split(".")[1][1:])
+                if state == "failed":
+                    self.site.simulation.soon(AVOIDED_S, partial(self._retry, number, self.lives))
+                elif number in self.tries:
+                    self._check(
+                        key, self.shape.gangs[number], self.site.starts if state == "started" else self.site.completed
+                    )
+                    if state == "finished":
+                        del self.tries[number]
+
+    def _retry(self, number: int, life: int) -> None:
+        if life == self.lives:
+            self.again.append(number)
+
+    def _check(self, key: str, shape: GangShape, found: Counter[str]) -> None:
+        ranks = {task.rpartition(".")[2] for task, times in found.items() if times and task.startswith(f"{key}.")}
+        if ranks != {str(rank) for rank in range(shape.members)}:
+            self.site.problem(f"of gang {key} only members {sorted(ranks)} have run")
+
+
+class ToldScheduler(FrameworkScheduler):
+    """As it is, and looks at what it is told."""
+
+    def __init__(self, customer: GangCustomer, framework: Framework, host: PoolHost) -> None:
+        super().__init__(framework, customer.on_outcomes, host=host)
+        self._customer = customer
+
+    def registered(self, driver: Any, framework_id: Message, master_info: Message) -> None:
+        self._customer.framework_id = framework_id["value"]
+        super().registered(driver, framework_id, master_info)
+
+    def statusUpdate(self, driver: Any, status: Message) -> None:
+        self._customer.told(status)
+        super().statusUpdate(driver, status)
+        self._customer.site.simulation.turn()
+
+    def callRefused(self, driver: Any, call: Message, status: int, reason: str) -> None:
+        self._customer.refused(call, status, reason)
+
+    def error(self, driver: Any, text: str) -> None:
+        self._customer.site.note(f"{self._customer.name} has given up: {text}")
+        if "removed" in text:
+            self._customer.framework_id = ""
+        super().error(driver, text)
 
 
 # ---------------------------------------------------------------- what is drawn
@@ -833,7 +985,9 @@ def draw(seed: int) -> PoolCase:
     rng = random.Random(seed)
     cpus = tuple(rng.choice([2, 4, 8]) for _ in range(rng.randint(1, 6)))
     customers = tuple(
-        CustomerShape(
+        _gangs(rng, cpus)
+        if rng.random() < 0.3
+        else CustomerShape(
             tuple(
                 WorkShape(
                     rng.choice([1, 1, 2, min(4, max(cpus))]),
@@ -848,6 +1002,7 @@ def draw(seed: int) -> PoolCase:
         for _ in range(rng.choice([1, 1, 2, 3]))
     )
     work_s = sum(work.cpus * work.seconds for customer in customers for work in customer.works)
+    work_s += sum(gang.members * gang.cpus * gang.seconds for customer in customers for gang in customer.gangs)
     length = 60.0 + 1.5 * work_s / sum(cpus)
     among = HARMLESS if rng.random() < 0.3 else sorted(FAULTS)
     kinds = rng.sample(among, rng.randint(1, len(among)))
@@ -863,6 +1018,19 @@ def draw(seed: int) -> PoolCase:
         orphan_grace_s=rng.choice([5.0, 60.0, 300.0]),
         offer_timeout_s=rng.choice([None, None, 5.0]),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+    )
+
+
+def _gangs(rng: random.Random, cpus: Sequence[int]) -> CustomerShape:
+    """A framework with gangs for which there is room, if all nodes are there."""
+    gangs = []
+    for _ in range(log_uniform(rng, 1, 8)):
+        size, apart = rng.choice([1, 1, 2]), rng.random() < 0.3
+        room = len(cpus) if apart else sum(count // size for count in cpus)
+        gangs.append(GangShape(rng.randint(1, min(room, 6)), size, round(rng.uniform(0.5, 60.0), 3), apart))
+    lent = sum(cpus[::2])  # agents of run r0
+    return CustomerShape(
+        (), rng.choice([30.0, 120.0, 600.0]), 0.0, tuple(gangs), rng.choice([0, min(lent, 2), lent * 3])
     )
 
 
@@ -1097,6 +1265,7 @@ def patience_s(case: PoolCase) -> float:
     """How long after the last fault all work must be done [s]."""
     works = [work for customer in case.customers for work in customer.works]
     work_s = sum(work.seconds * (work.failures + 1) for work in works)
+    work_s += sum(3.0 * gang.seconds + 100.0 for customer in case.customers for gang in customer.gangs)
     return 4000.0 + 2.0 * work_s + 2.0 * max(customer.failover_s for customer in case.customers)
 
 
@@ -1108,6 +1277,8 @@ def _standing(site: PoolSite) -> str:
             for work in customer.works
         )
         parts.append(f"{customer.name} (life {customer.lives}): {dict(states)}")
+        if isinstance(customer, GangCustomer):
+            parts.append(f"gangs {customer.tries}, borrowed work {customer.units}")
     return "; ".join(parts)
 
 
@@ -1138,6 +1309,9 @@ def smaller(case: PoolCase) -> Iterator[PoolCase]:
         for first in range(0, len(case.faults), size):
             yield replace(case, faults=case.faults[:first] + case.faults[first + size :])
     for number, customer in enumerate(case.customers):
+        for fewer in (replace(customer, gangs=customer.gangs[:-1]), replace(customer, borrows=0)):
+            if fewer != customer and (fewer.gangs or fewer.borrows):
+                yield replace(case, customers=(*case.customers[:number], fewer, *case.customers[number + 1 :]))
         for length in sorted({1, len(customer.works) // 2, len(customer.works) - 1} - {0, len(customer.works)}):
             less = replace(customer, works=customer.works[:length])
             yield replace(case, customers=(*case.customers[:number], less, *case.customers[number + 1 :]))

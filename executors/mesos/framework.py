@@ -554,7 +554,8 @@ class Framework:
         attempt = self._gangs.get(self._gang_of.get(task, ""))
         member = attempt.members.get(task) if attempt else None
         if attempt is None or member is None:  # of an attempt that was given up while its agent was out of reach
-            return [] if state in _OVER else [Kill(task, agent)]
+            # The master answers a KILL there by saying so once more; when the agent is back, it says that, too.
+            return [] if state in _OVER or state == "TASK_UNREACHABLE" else [Kill(task, agent)]
         if member.ended(_OVER):
             return []
         member.state = state

@@ -487,6 +487,7 @@ def _end_all(core: Core, lost: Iterable[TaskRecord], state: str) -> None:
         if framework is None or task not in (framework.tasks.get(task.id), framework.unreachable.get(task.id)):
             continue
         if task.state in TERMINAL and tasks.told_state(task) in TERMINAL:
+            tasks.repeat(core, framework, task)
             tasks.forget(core, framework, task)
         else:
             state = task.state if task.state in TERMINAL else state  # its last update can never come
@@ -508,6 +509,8 @@ def _set_aside(core: Core, task: TaskRecord) -> bool:
         text = "Agent is unreachable"
         status = tasks.made(core, task, word, "REASON_AGENT_REMOVED", text, unreachable_time=since)
         tasks.tell(core, framework, task, status)
+    else:
+        tasks.repeat(core, framework, task)
     keep_task(core, task)
     return True
 

@@ -189,6 +189,11 @@ def tell(core: Core, framework: FrameworkRecord, task: TaskRecord, status: Messa
     core.send(framework.stream, message("UPDATE", status=status))
 
 
+def repeat(core: Core, framework: FrameworkRecord, task: TaskRecord) -> None:
+    """Tell once more the end of a task that was not acknowledged: its agent, which would, is not there."""
+    tell(core, framework, task, {name: item for name, item in task.statuses[-1].items() if name != "uuid"})
+
+
 def forget(core: Core, framework: FrameworkRecord, task: TaskRecord) -> None:
     """The task is over and its framework knows."""
     for known in (framework.tasks, framework.unreachable):
@@ -281,8 +286,10 @@ def answer(core: Core, framework: FrameworkRecord, task_id: str, agent_id: str |
         return
     away = framework.unreachable.get(task_id)
     if away is not None:
-        word = worded(framework, "TASK_UNREACHABLE")
-        _answer(core, framework, task_id, away.agent, word, text="Task is unreachable", task=away)
+        over = told_state(away) in TERMINAL
+        word = told_state(away) if over else worded(framework, "TASK_UNREACHABLE")
+        text = "Latest task state" if over else "Task is unreachable"
+        _answer(core, framework, task_id, away.agent, word, text=text, task=away)
         return
     if agent_id in core.state.recovered or (agent_id is None and core.state.recovered):
         return
