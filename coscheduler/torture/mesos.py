@@ -951,6 +951,8 @@ class ToldScheduler(FrameworkScheduler):
 
     def statusUpdate(self, driver: Any, status: Message) -> None:
         self._customer.told(status)
+        if status["state"] == "TASK_UNREACHABLE":  # what was done there is done elsewhere
+            self._customer.leases.pop(value_of(status, "task_id"), None)
         super().statusUpdate(driver, status)
         self._customer.site.simulation.turn()
 

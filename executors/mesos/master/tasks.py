@@ -238,7 +238,9 @@ def made(core: Core, task: TaskRecord, state: str, reason: str, text: str, **mor
 
 def told_state(task: TaskRecord) -> str:
     """The state that its framework was sent last: what its agent has not sent yet must not be overtaken."""
-    return str(task.statuses[-1]["state"]) if task.statuses else task.state
+    if task.statuses:
+        return str(task.statuses[-1]["state"])
+    return "TASK_STAGING" if task.state in TERMINAL else task.state
 
 
 def note(task: TaskRecord, status: Message) -> None:
