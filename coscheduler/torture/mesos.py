@@ -688,6 +688,8 @@ class Customer:
             reported.append(state)
         if state == "TASK_FINISHED" and not self.site.completed[task]:
             self.site.problem(f"{task} is reported as finished, and is not")
+        if state in _SURELY_OVER and any(found.task == task for found in self.site.containers.values()):
+            self.site.problem(f"{task} is reported as {state}, and runs")
 
     def refused(self, call: Message, status: int, reason: str) -> None:
         """A call was not taken."""
