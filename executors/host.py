@@ -1,4 +1,4 @@
-"""What drivers, supervisors, their worker pools, masters and agents ask of the machine they run on, all in one place.
+"""What drivers, supervisors and their worker pools ask of the machine they run on, all in one place.
 
 `Host` is a real one. Tests of the whole system put a simulated one in its place, with a clock, a network and processes
 of its own; everything that uses a `Host` is the same in both.
@@ -7,16 +7,13 @@ of its own; everything that uses a `Host` is the same in both.
 from __future__ import annotations
 
 import os
-import random
 import selectors
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from executors import wire
@@ -24,8 +21,6 @@ from executors import wire
 if TYPE_CHECKING:
     from asa.core.clock import Joinable
     from asa.core.ports import RunContext
-    from executors.mesos.agent.shim import StartedShim
-    from executors.mesos.journal import Journal
     from executors.processes import SessionGuard
     from executors.wire import Channel, ChannelListener, Welcome
     from executors.worker import SlotBoard
@@ -79,18 +74,6 @@ class Host:
         """Until it is set, or `timeout` [s] are over; whether it is."""
         return event.wait(timeout)
 
-    def uniform(self, least: float, most: float) -> float:
-        """A number between these, by chance."""
-        return random.uniform(least, most)
-
-    def random_bytes(self, count: int) -> bytes:
-        """Bytes that cannot be predicted."""
-        return os.urandom(count)
-
-    def new_id(self) -> str:
-        """An id that nothing else has."""
-        return str(uuid.UUID(bytes=self.random_bytes(16), version=4))
-
     def start(self, call: Callable[[], None], name: str) -> Joinable:
         """Run it in a thread, which ends with the process."""
         from asa.core.clock import start_thread  # a supervisor, which has no threads, joins sooner without it
@@ -103,12 +86,6 @@ class Host:
     def bell(self) -> Bell:
         return Bell()
 
-    def journal(self, path: Path, holds: str, *, outlasts: bool = True) -> Journal:
-        """What a master or an agent must not forget, in this file; raises as `executors.mesos.journal.Journal` does."""
-        from executors.mesos.journal import Journal
-
-        return Journal(path, holds, outlasts=outlasts)
-
     # ------------------------------------------------------- connections
 
     def listen(self, context: RunContext) -> ChannelListener:
@@ -119,41 +96,7 @@ class Host:
         """A channel to a run's driver; raises as `executors.wire.connect` does."""
         return wire.connect(directory)
 
-    def listening_socket(self, address: str, port: int) -> socket.socket:
-        """Where HTTP clients connect; raises as `asa.web.server.listening_socket` does."""
-        from asa.web.server import listening_socket
-
-        return listening_socket(address, port)
-
-    def dial(self, address: str, port: int, timeout: float) -> socket.socket:
-        """A connection to an HTTP server, made within `timeout` [s]; raises `OSError`."""
-        found = socket.create_connection((address, port), timeout)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return found
-
-    def is_ours(self, connection: socket.socket) -> bool:
-        """Whether the process at the other end of a loopback connection belongs to our own user; raises `OSError`."""
-        from executors.mesos import peer
-
-        return peer.is_ours(*peer.ends(connection))
-
     # ------------------------------------------------------- processes
-
-    def start_shim(self, log: Path) -> StartedShim:
-        """The parent of an agent's containers, which says there what it has to say; raises `OSError`."""
-        from executors.mesos.agent.shim import StartedShim
-
-        return StartedShim(log)
-
-    def birth_of(self, pid: int) -> int | None:
-        """When a process was started, in the kernel's own count since boot; None when it has ended."""
-        from executors.mesos.agent.shim import birth_of
-
-        return birth_of(pid)
-
-    def signal_process(self, pid: int, number: int) -> None:
-        """Send a signal to any process; raises `OSError`."""
-        os.kill(pid, number)
 
     def signals(self, numbers: Iterable[int]) -> AbstractContextManager[socket.socket]:
         """A socket on which the numbers of these signals arrive, a byte each; for one main thread at a time."""

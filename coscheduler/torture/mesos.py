@@ -30,6 +30,7 @@ from asa.testing.simulation import START_S, SimulatedBell, SimulatedProcess, Sim
 from coscheduler.torture.case import Fault, ScheduleOutcome, in_directory, log_uniform, shrink_by
 from coscheduler.torture.site import LOGIN, SimulatedHost
 from executors.cgroup.group import Group, GroupUsage
+from executors.mesos.agent.containers import AgentHost
 from executors.mesos.agent.service import AgentService
 from executors.mesos.agent.shim import Shim
 from executors.mesos.agent.state import AgentOptions
@@ -63,7 +64,7 @@ PROGRAM = "/work"
 GIVEN_UP_S = 200.0
 """How long a framework waits for a task on an agent that is out of reach [s]."""
 ASKED_S = 60.0
-"""How long a framework waits for news of a task that was launched, before it asks [s]."""
+"""How long a framework waits for news of a task that may have been lost with a stream, before it asks once more [s]."""
 
 AVOIDED_S = 20.0
 """How long a framework launches nothing on an agent that could not start a task, or tries no gang that failed [s]."""
@@ -77,7 +78,7 @@ _log = logging.getLogger(__name__)
 # ---------------------------------------------------------------- machines
 
 
-class PoolHost(SimulatedHost):
+class SimulatedPoolHost(SimulatedHost, AgentHost):
     """What a process of the pool sees of its machine."""
 
     _site: PoolSite  # type: ignore[assignment]
@@ -112,7 +113,7 @@ class PoolHost(SimulatedHost):
         return True
 
     def start_shim(self, log: Path) -> Any:
-        return StartedShim(self._site, self.process)
+        return SimulatedShimProcess(self._site, self.process)
 
     def birth_of(self, pid: int) -> int | None:
         found = self._site.containers.get(pid)
@@ -202,21 +203,21 @@ class SimulatedShim(Shim):
                 self.site.end(found, signal.SIGKILL)
 
 
-class StartedShim:
+class SimulatedShimProcess:
     """A shim's process, and the agent's end of its socket."""
 
     def __init__(self, site: PoolSite, agent: SimulatedProcess) -> None:
         self._site = site
         self.process = SimulatedProcess(f"shim of {agent.name}", agent.machine)
         self.socket, theirs = site.simulation.network.connect(agent, self.process)
-        host = PoolHost(site, self.process)
+        host = SimulatedPoolHost(site, self.process)
         self._thread = site.simulation.start(self.process, partial(self._begin, host, theirs), "main")
 
     def wait(self, timeout: float | None = None) -> None:
         """Until it has ended."""
         self._site.simulation.wait(lambda: self.process.dead, self._site.simulation.now + (timeout or math.inf))
 
-    def _begin(self, host: PoolHost, peer: Any) -> None:
+    def _begin(self, host: SimulatedPoolHost, peer: Any) -> None:
         """As `executors.mesos.agent.shim.begin`."""
         import json
 
@@ -295,7 +296,7 @@ class SimulatedGroup:
 
 
 @dataclass(eq=False)
-class Node:
+class PoolNode:
     """A node with its agent; another machine takes its place once it is lost."""
 
     name: str
@@ -352,7 +353,9 @@ class PoolSite:
         self.masters = 0
         self.master_service: MasterService | None = None
         self.master_loop: SimulatedLoop | None = None
-        self.nodes = [Node(f"n{number}", cpus, directory / f"work{number}") for number, cpus in enumerate(case.cpus)]
+        self.nodes = [
+            PoolNode(f"n{number}", cpus, directory / f"work{number}") for number, cpus in enumerate(case.cpus)
+        ]
         self.customers = [
             (GangCustomer if shape.gangs or shape.borrows else Customer)(self, number, shape)
             for number, shape in enumerate(case.customers)
@@ -387,11 +390,11 @@ class PoolSite:
             return
         self.masters += 1
         process = self.master = SimulatedProcess(f"master {self.masters}", HEAD)
-        host = PoolHost(self, process)
+        host = SimulatedPoolHost(self, process)
         process.at_death.append(self._master_ended)
         self.simulation.start(process, partial(self._run_master, host), "main")
 
-    def _run_master(self, host: PoolHost) -> None:
+    def _run_master(self, host: SimulatedPoolHost) -> None:
         options = MasterOptions(agent_reregister_s=self.case.reregister_s, offer_timeout_s=self.case.offer_timeout_s)
         service = self.master_service = MasterService(self.pool, options, tls=False, node=host)
         loop = self.master_loop = MasterLoop(self, host.process)
@@ -413,6 +416,8 @@ class PoolSite:
     def check_master(self, state: MasterState) -> None:
         """Resources that are taken and offered are there, on every agent."""
         for agent in state.agents.values():
+            if agent.stream is None and agent.offers:
+                self.problem(f"agent {agent.id} is not connected, and is offered")
             used = offered = 0
             for task in agent.tasks.values():
                 used += 0 if task.state in TERMINAL else int(1000 * task.resources.scalar("cpus"))
@@ -425,7 +430,7 @@ class PoolSite:
 
     # ------------------------------------------------------- agents
 
-    def start_agent(self, node: Node) -> None:
+    def start_agent(self, node: PoolNode) -> None:
         if self.closing or node.alive:
             return
         if not node.machine:
@@ -433,10 +438,10 @@ class PoolSite:
             node.machine = f"{node.name}.{node.machines}"
         node.agents += 1
         process = node.process = SimulatedProcess(f"agent {node.agents} on {node.machine}", node.machine)
-        host = PoolHost(self, process)
+        host = SimulatedPoolHost(self, process)
         self.simulation.start(process, partial(self._run_agent, node, host), "main")
 
-    def _run_agent(self, node: Node, host: PoolHost) -> None:
+    def _run_agent(self, node: PoolNode, host: SimulatedPoolHost) -> None:
         work = WorkDirectory(node.work)
         work.hold()
         host.process.at_death.append(work.release)
@@ -458,13 +463,13 @@ class PoolSite:
                 _move_away(node.work / "agent.db")
         self.simulation.kill(host.process)
 
-    def _agent_ended(self, node: Node, process: SimulatedProcess) -> None:
+    def _agent_ended(self, node: PoolNode, process: SimulatedProcess) -> None:
         self.note(f"{process.name} is gone")
         if not self.closing and node.process is process:
             away_s = self.simulation.random.choice([0.5, 5.0, 60.0, self.simulation.random.uniform(0.0, 400.0)])
             self.simulation.soon(away_s, partial(self.start_agent, node))
 
-    def lose(self, node: Node) -> None:
+    def lose(self, node: PoolNode) -> None:
         """A machine is gone with all that ran there, and another one takes its place."""
         machine = node.machine
         if not machine:
@@ -602,7 +607,7 @@ def program(seconds: float, cpus: float, *, fails: bool) -> list[str]:
 
 
 @dataclass(eq=False)
-class Attempt:
+class LaunchedTask:
     """A task that was launched, or is about to be."""
 
     task: str
@@ -611,6 +616,8 @@ class Attempt:
     state: str = ""
     since: float = 0.0
     given_up: bool = False
+    unsure: bool = False
+    """Whether the stream broke since its launch, and nothing was heard of it after that."""
 
     @property
     def ended(self) -> bool:
@@ -618,16 +625,16 @@ class Attempt:
 
 
 @dataclass(eq=False)
-class Work:
+class WorkPiece:
     """A piece of work, and what was tried."""
 
     shape: WorkShape
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[LaunchedTask] = field(default_factory=list)
     done: bool = False
     failures: int = 0
 
     @property
-    def current(self) -> Attempt | None:
+    def current(self) -> LaunchedTask | None:
         """The attempt that counts, if there is one."""
         last = self.attempts[-1] if self.attempts else None
         return None if last is None or last.ended or last.given_up else last
@@ -642,9 +649,9 @@ class Customer:
 
     def __init__(self, site: PoolSite, number: int, shape: CustomerShape) -> None:
         self.site, self.name, self.shape = site, f"f{number}", shape
-        self.works = [Work(work) for work in shape.works]
+        self.works = [WorkPiece(work) for work in shape.works]
         self.framework_id = ""
-        self.tasks: dict[str, tuple[Work, Attempt]] = {}
+        self.tasks: dict[str, tuple[WorkPiece, LaunchedTask]] = {}
         self.process: SimulatedProcess | None = None
         self.lives = 0
         self.avoided: dict[str, float] = {}
@@ -664,7 +671,7 @@ class Customer:
             return
         self.lives += 1
         process = self.process = SimulatedProcess(f"{self.name} life {self.lives}", LOGIN)
-        host = PoolHost(self.site, process)
+        host = SimulatedPoolHost(self.site, process)
         process.at_death.append(partial(self._ended, process))
         self.site.simulation.start(process, partial(self._live, host), "main")
 
@@ -697,7 +704,7 @@ class Customer:
         if status != 503:  # its journal cannot be written
             self.site.problem(f"{call['type']} is answered with {status}: {reason}")
 
-    def _live(self, host: PoolHost) -> None:
+    def _live(self, host: SimulatedPoolHost) -> None:
         life = CustomerLife(self, host)
         life.driver.start()
         self.site.simulation.wait(lambda: self.done or life.driver.aborted)
@@ -720,7 +727,7 @@ class Customer:
 class CustomerLife:
     """One process of a framework: the callbacks of a scheduler driver."""
 
-    def __init__(self, customer: Customer, host: PoolHost) -> None:
+    def __init__(self, customer: Customer, host: SimulatedPoolHost) -> None:
         self._customer, self._site = customer, customer.site
         self._simulation, self._random = customer.site.simulation, customer.site.simulation.random
         self._held: list[Message] = []
@@ -736,6 +743,8 @@ class CustomerLife:
     def reregistered(self, driver: SchedulerDriver, master_info: Message) -> None:
         self._held.clear()
         asked = [attempt for work in self._customer.works for attempt in work.attempts if not attempt.ended]
+        for attempt in asked:
+            attempt.unsure = True
         self._reconcile(asked)
         self._simulation.turn()
         driver.reconcileTasks([])
@@ -766,7 +775,7 @@ class CustomerLife:
         before, current = attempt.state, work.current
         if before not in _SURELY_OVER:
             attempt.state = state
-            attempt.asked = now
+            attempt.asked, attempt.unsure = now, False
             attempt.since = now if state != before else attempt.since
         if state == "TASK_FINISHED":
             work.done = True
@@ -785,7 +794,7 @@ class CustomerLife:
 
     def processHeartBeat(self, driver: SchedulerDriver) -> None:
         now = self._simulation.now
-        silent: list[Attempt] = []
+        silent: list[LaunchedTask] = []
         for work in self._customer.works:
             for attempt in work.attempts:
                 if attempt.ended or attempt.given_up:
@@ -793,7 +802,7 @@ class CustomerLife:
                 if attempt.state == "TASK_UNREACHABLE" and now > attempt.since + GIVEN_UP_S:
                     attempt.given_up = True
                     driver.reviveOffers()
-                if attempt.state in ("", "TASK_UNREACHABLE") and now > attempt.asked + ASKED_S:
+                if (attempt.unsure or attempt.state == "TASK_UNREACHABLE") and now > attempt.asked + ASKED_S:
                     silent.append(attempt)
         if silent:
             self._reconcile(silent)
@@ -814,7 +823,7 @@ class CustomerLife:
 
     # ------------------------------------------------------- inside
 
-    def _reconcile(self, attempts: Sequence[Attempt]) -> None:
+    def _reconcile(self, attempts: Sequence[LaunchedTask]) -> None:
         if attempts:
             for attempt in attempts:
                 attempt.asked = self._simulation.now
@@ -840,11 +849,11 @@ class CustomerLife:
             if not any(work.waits for work in customer.works):
                 driver.suppressOffers()
 
-    def _launched(self, work: Work, agent: str) -> Message:
+    def _launched(self, work: WorkPiece, agent: str) -> Message:
         customer = self._customer
         number = customer.works.index(work)
         task = f"{customer.name}.{number}.{len(work.attempts)}"
-        attempt = Attempt(task, agent, self._simulation.now)
+        attempt = LaunchedTask(task, agent, self._simulation.now)
         work.attempts.append(attempt)
         customer.tasks[task] = work, attempt
         self._site.note(f"{customer.name} launches {task} on {agent}")
@@ -873,7 +882,7 @@ class GangCustomer(Customer):
     def done(self) -> bool:
         return not self.tries and self.units <= 0
 
-    def _live(self, host: PoolHost) -> None:
+    def _live(self, host: SimulatedPoolHost) -> None:
         name = f"{self.name}-{self.lives}"
         self.leases.clear()
         borrower = Borrower("r1", name, self._lease)
@@ -943,7 +952,7 @@ class GangCustomer(Customer):
 class ToldScheduler(FrameworkScheduler):
     """As it is, and looks at what it is told."""
 
-    def __init__(self, customer: GangCustomer, framework: Framework, host: PoolHost) -> None:
+    def __init__(self, customer: GangCustomer, framework: Framework, host: SimulatedPoolHost) -> None:
         super().__init__(framework, customer.on_outcomes, host=host)
         self._customer = customer
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from asa.web.protocol import BodyData, EndOfMessage, Event, Headers, ResponseHead, ResponseReader
-from executors.host import HOST, Host
 from executors.mesos.codec import LARGEST
 from executors.mesos.endpoint import CONNECT_S, Endpoint
+from executors.mesos.host import POOL_HOST, PoolHost
 
 _CHUNK = 1 << 18
 
@@ -35,7 +35,7 @@ class ClientConnection:
         When no address answers, or its certificate is not the one that was expected.
     """
 
-    def __init__(self, endpoint: Endpoint, timeout: float = CONNECT_S, host: Host = HOST) -> None:
+    def __init__(self, endpoint: Endpoint, timeout: float = CONNECT_S, host: PoolHost = POOL_HOST) -> None:
         self._socket, self._host = _dial(endpoint, timeout, host)
         self._authorization = endpoint.authorization
         self._reader = ResponseReader()
@@ -107,7 +107,7 @@ class ClientConnection:
                 raise ConnectionAbortedError("the server has sent something else than HTTP responses")
 
 
-def _dial(endpoint: Endpoint, timeout: float, machine: Host) -> tuple[socket.socket, str]:
+def _dial(endpoint: Endpoint, timeout: float, machine: PoolHost) -> tuple[socket.socket, str]:
     """A connected socket that does not block, and the Host header for it."""
     problem = OSError("no host to connect to")
     for host in endpoint.hosts:

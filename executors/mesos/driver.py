@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 
 from asa.core.clock import Joinable
 from asa.core.errors import AsaError
-from executors.host import HOST, Bell, Host
+from executors.host import Bell
 from executors.mesos.agent_protocol import STREAM_HEADER
 from executors.mesos.client import ClientConnection, HTTPAnswer
 from executors.mesos.codec import BadMessage, Message, Records, encode
 from executors.mesos.endpoint import Endpoint, Finder, basic, bearer, of_pool, of_url
+from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import SCHEDULER_PATH, field, identity
 from executors.mesos.pool_directory import PoolDirectory
 
@@ -145,7 +146,7 @@ class SchedulerDriver:
         principal: str | None = None,
         secret: str | None = None,
         token: str | None = None,
-        host: Host = HOST,
+        host: PoolHost = POOL_HOST,
     ) -> None:
         self._scheduler, self._failover, self._implicit = scheduler, failover, implicit_acknowledgements
         self._framework: Message = {"failover_timeout": _FAILOVER_S} | dict(framework)
@@ -357,7 +358,7 @@ def _roles(framework: Message) -> list[str]:
 class Subscription:
     """One subscription: its two connections, and the calls on their way. Other threads ring the `bell`."""
 
-    def __init__(self, endpoint: Endpoint, handler: _DriverHandler, bell: Bell, host: Host) -> None:
+    def __init__(self, endpoint: Endpoint, handler: _DriverHandler, bell: Bell, host: PoolHost) -> None:
         self.endpoint, self.subscribed = endpoint, False
         self.muted = False
         """Whether events are handed over no more."""
@@ -536,7 +537,7 @@ def _has_stream(answer: HTTPAnswer) -> bool:
 class SchedulerClient:
     """Keeps a subscription alive on a thread of its own; `find` looks for the master, at each connection anew."""
 
-    def __init__(self, find: Finder, handler: _DriverHandler, host: Host = HOST) -> None:
+    def __init__(self, find: Finder, handler: _DriverHandler, host: PoolHost = POOL_HOST) -> None:
         self._find, self._handler, self._host = find, handler, host
         self._bell: Bell | None = None
         self._lock = threading.Lock()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from executors.host import HOST, Host
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.framework import (
     NEVER_S,
@@ -21,6 +20,7 @@ from executors.mesos.framework import (
     Revive,
     Suppress,
 )
+from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import identity
 
 
@@ -47,7 +47,7 @@ class FrameworkScheduler:
         framework: Framework,
         tell: Callable[[Sequence[FrameworkOutcome]], None],
         seen: Callable[[Message], bool] = lambda offer: True,
-        host: Host = HOST,
+        host: PoolHost = POOL_HOST,
     ) -> None:
         self._framework, self._tell, self._seen, self._host = framework, tell, seen, host
         self._lock = threading.RLock()

@@ -13,7 +13,7 @@ from asa.cli.main import main
 from coscheduler.torture import mesos
 from coscheduler.torture.case import Fault
 from coscheduler.torture.mesos import FAULTS, CustomerShape, GangShape, PoolCase, WorkShape, draw, run, shrink
-from executors.mesos.agent.containers import NodeContainers
+from executors.mesos.agent import containers
 
 WORKS = (WorkShape(2, 8.0, 0), WorkShape(1, 0.2, 1), WorkShape(1, 40.0, 0), WorkShape(4, 3.0, 0), WorkShape(1, 25.0, 0))
 USER = CustomerShape(WORKS, 120.0, 5.0)
@@ -54,7 +54,7 @@ def test_each_kind_of_fault_strikes_and_is_survived(kind: str) -> None:
 
 
 def test_a_dropped_safeguard_is_seen_and_the_case_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NodeContainers, "_sweep", lambda _containers: None)
+    monkeypatch.setattr(containers, "process_of", lambda *_arguments: None)
     case = with_faults(*at("agent dies", 1.0), *at("disk slow", 5.0), *at("clock jumps", 2.0, 20.0))
 
     def fails(other: PoolCase) -> bool:

@@ -17,16 +17,35 @@ from typing import Any, NamedTuple
 from asa.core.errors import StateError
 from asa.log import proc
 from executors.cgroup.group import Group, GroupUsage, Quotas, unbounded
-from executors.host import HOST, Host
-from executors.mesos.agent.shim import LOG, ForkedShim, StartedShim, process_file, process_of, status_file
+from executors.mesos.agent.shim import LOG, ForkedShim, StartedShim, birth_of, process_file, process_of, status_file
 from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec
 from executors.mesos.agent.storage import FETCH_MOST, make_sandbox
+from executors.mesos.host import PoolHost
 from executors.processes import kill_sessions
 
 _log = logging.getLogger(__name__)
 
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class AgentHost(PoolHost):
+    """What an agent asks of its node, beyond what masters ask, too."""
+
+    def start_shim(self, log: Path) -> StartedShim:
+        """The parent of its containers, which says there what it has to say; raises `OSError`."""
+        return StartedShim(log)
+
+    def birth_of(self, pid: int) -> int | None:
+        """When a process was started, in the kernel's own count since boot; None when it has ended."""
+        return birth_of(pid)
+
+    def signal_process(self, pid: int, number: int) -> None:
+        """Send a signal to any process; raises `OSError`."""
+        os.kill(pid, number)
+
+
+AGENT_HOST = AgentHost()
 
 
 class Unlimited:
@@ -130,7 +149,7 @@ class Launcher:
         *,
         ended: Callable[[str, int], None],
         lost: Callable[[list[str]], None],
-        node: Host = HOST,
+        node: AgentHost = AGENT_HOST,
     ) -> None:
         self._node = node
         self._given = {
@@ -314,7 +333,7 @@ class NodeContainers:
         started: Callable[[str, int, int], object],
         exited: Callable[[str, int | None, str], object],
         fetch_most: int = FETCH_MOST,
-        node: Host = HOST,
+        node: AgentHost = AGENT_HOST,
     ) -> None:
         self._fetch_most, self._node = fetch_most, node
         self._quotas, self._run, self._started, self._exited = quotas, run, started, exited

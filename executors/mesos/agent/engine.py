@@ -11,8 +11,7 @@ from pathlib import Path
 from asa.core.errors import StateError
 from asa.web.server import Durable, ResponseStream
 from executors.cgroup.group import GroupUsage, Quotas
-from executors.host import HOST, Host
-from executors.mesos.agent.containers import NodeContainers, OrphanPolicy
+from executors.mesos.agent.containers import AGENT_HOST, AgentHost, NodeContainers, OrphanPolicy
 from executors.mesos.agent.link import MasterLink
 from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.state import (
@@ -59,7 +58,7 @@ class AgentEngine:
         patience_s: float,
         fetch_most: int = FETCH_MOST,
         over: Path | None = None,
-        node: Host = HOST,
+        node: AgentHost = AGENT_HOST,
     ) -> None:
         self._machine = machine
         self._commit: GroupCommit[Own] = GroupCommit(journal, self._deliver, strict=False)

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from asa.core.errors import StateError
 from asa.web.protocol import BodyData, Event, Headers, MalformedMessage, ResponseHead, ResponseReader
-from executors.host import HOST, Host
 from executors.mesos.agent_protocol import PATH, PING_S, PINGS, STREAM_HEADER
 from executors.mesos.codec import BadMessage, Message, Records, encode
+from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import field
 from executors.mesos.pool_directory import AGENT, MASTER_NAME, PoolDirectory
 
@@ -262,7 +262,7 @@ class MasterLink:
         received: Callable[[Message], object],
         patience_s: float,
         over: Path | None = None,
-        node: Host = HOST,
+        node: PoolHost = POOL_HOST,
     ) -> None:
         self._node = node
         self._directory, self._patience_s, self._over = directory, patience_s, over

@@ -41,9 +41,8 @@ from asa.web.server import (
     check_method,
 )
 from executors.cgroup.group import Quotas
-from executors.host import HOST, Host
 from executors.mesos.agent.api import needs_write
-from executors.mesos.agent.containers import OrphanPolicy
+from executors.mesos.agent.containers import AGENT_HOST, AgentHost, OrphanPolicy
 from executors.mesos.agent.engine import AgentEngine
 from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.shim import ForkedShim
@@ -72,7 +71,7 @@ _WHO = "the agent"
 class LoopbackListener(Listener):
     """Listens for our own user's processes on this machine; others find the connection broken."""
 
-    def __init__(self, admit: Callable[[Request], Admission], who: str, node: Host) -> None:
+    def __init__(self, admit: Callable[[Request], Admission], who: str, node: AgentHost) -> None:
         super().__init__(admit, who)
         self._node = node
 
@@ -99,7 +98,12 @@ class AgentServer:
     """
 
     def __init__(
-        self, engine: AgentEngine, options: AgentOptions, access: TokenAccess, names: frozenset[str], node: Host = HOST
+        self,
+        engine: AgentEngine,
+        options: AgentOptions,
+        access: TokenAccess,
+        names: frozenset[str],
+        node: AgentHost = AGENT_HOST,
     ) -> None:
         self._engine, self._options, self._node = engine, options, node
         self._access, self._names = access, names
@@ -255,7 +259,7 @@ class AgentService:
         released: Path | None = None,
         fetch_most: int = FETCH_MOST,
         shim: ForkedShim | None = None,
-        node: Host = HOST,
+        node: AgentHost = AGENT_HOST,
     ) -> None:
         self._node = node
         self._directory, self._options, self._quotas = directory, options, quotas

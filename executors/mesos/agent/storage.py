@@ -23,10 +23,10 @@ from asa.core.errors import StateError
 from asa.security.files import cannot, check_private, private_directory, write_private
 from asa.web.errors import HTTPError
 from asa.web.hosts import LOOPBACK
-from executors.host import HOST, Host
 from executors.mesos.agent.shim import process_of
 from executors.mesos.agent.state import SandboxFile
 from executors.mesos.codec import Message
+from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import nanoseconds
 
 _LOCK_PATIENCE_S = 3.0
@@ -88,7 +88,7 @@ class WorkDirectory:
         """Remove all of it, as far as that is possible."""
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def loopback(self, node: Host = HOST) -> socket.socket:
+    def loopback(self, node: PoolHost = POOL_HOST) -> socket.socket:
         """Where executors connect to: the port of before, if there was one, since those that run know no other."""
         path = self.path / "endpoint"
         with suppress(StateError, OSError, ValueError):

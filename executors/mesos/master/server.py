@@ -44,13 +44,13 @@ from asa.web.server import (
     error_response,
     raise_file_limit,
 )
-from executors.host import HOST, Host
 from executors.mesos.agent_protocol import PATH as AGENT_PATH
 from executors.mesos.agent_protocol import STREAM_HEADER
 from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import frame, kind_of
 from executors.mesos.commit import GroupCommit, Parcel
 from executors.mesos.effects import Effect, KeepRow, Send
+from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.http_api import (
     Principal,
     TokenAccess,
@@ -84,7 +84,7 @@ class MasterServer:
         access: TokenAccess,
         names: frozenset[str],
         heartbeat_s: float,
-        node: Host = HOST,
+        node: PoolHost = POOL_HOST,
     ) -> None:
         self._machine, self._access, self._names, self._node = machine, access, names, node
         self.streams: dict[str, ResponseStream] = {}
@@ -316,7 +316,7 @@ class MasterService:
         host: str | None = None,
         port: int = 0,
         idle_s: float = math.inf,
-        node: Host = HOST,
+        node: PoolHost = POOL_HOST,
     ) -> None:
         self._node = node
         self._directory, self._options, self._tls, self._authenticate = directory, options, tls, authenticate
@@ -453,7 +453,7 @@ class MasterService:
         return server, context, machine
 
 
-def _recovered(journal: Journal, options: MasterOptions, node: Host) -> Master:
+def _recovered(journal: Journal, options: MasterOptions, node: PoolHost) -> Master:
     """The machine as the journal knows it."""
     rows = journal.rows()
     identities = [keep.row["value"] for keep in rows if keep.table == _IDENTITY and keep.row]
