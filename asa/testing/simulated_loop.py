@@ -154,12 +154,16 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             for task in asyncio.all_tasks(self):
                 task.cancel()
             for _ in range(_DRAINS):
+                if not asyncio.all_tasks(self):
+                    break
                 with suppress(BaseException):
                     self.call_soon(self.stop)
                     self.run_forever()
             self.close()
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *arguments: Any) -> Any:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *arguments: Any
+    ) -> Any:
         """In a thread of this process."""
         future = self.create_future()
 

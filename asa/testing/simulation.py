@@ -308,6 +308,7 @@ class File:
             selector.touched = True
 
 
+_Broken = type[OSError]
 LATENCY_S = 2e-4, 5e-3
 """How long bytes are under way between machines [s], from and to."""
 KEPT_ALIVE_S = 60.0
@@ -501,7 +502,7 @@ class SimulatedStream(File):
 
     # what the network does
 
-    def expire(self, why: type[OSError] = TimeoutError) -> None:
+    def expire(self, why: _Broken = TimeoutError) -> None:
         """The connection is broken; by default, since the other end has not answered for too long."""
         if not self.closed and self._ended is None:
             self._ended = why

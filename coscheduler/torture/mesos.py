@@ -296,7 +296,7 @@ class SimulatedGroup:
 
 
 @dataclass(eq=False)
-class PoolNode:
+class AgentNode:
     """A node with its agent; another machine takes its place once it is lost."""
 
     name: str
@@ -354,7 +354,7 @@ class PoolSite:
         self.master_service: MasterService | None = None
         self.master_loop: SimulatedLoop | None = None
         self.nodes = [
-            PoolNode(f"n{number}", cpus, directory / f"work{number}") for number, cpus in enumerate(case.cpus)
+            AgentNode(f"n{number}", cpus, directory / f"work{number}") for number, cpus in enumerate(case.cpus)
         ]
         self.customers = [
             (GangCustomer if shape.gangs or shape.borrows else Customer)(self, number, shape)
@@ -430,7 +430,7 @@ class PoolSite:
 
     # ------------------------------------------------------- agents
 
-    def start_agent(self, node: PoolNode) -> None:
+    def start_agent(self, node: AgentNode) -> None:
         if self.closing or node.alive:
             return
         if not node.machine:
@@ -441,7 +441,7 @@ class PoolSite:
         host = SimulatedPoolHost(self, process)
         self.simulation.start(process, partial(self._run_agent, node, host), "main")
 
-    def _run_agent(self, node: PoolNode, host: SimulatedPoolHost) -> None:
+    def _run_agent(self, node: AgentNode, host: SimulatedPoolHost) -> None:
         work = WorkDirectory(node.work)
         work.hold()
         host.process.at_death.append(work.release)
@@ -463,13 +463,13 @@ class PoolSite:
                 _move_away(node.work / "agent.db")
         self.simulation.kill(host.process)
 
-    def _agent_ended(self, node: PoolNode, process: SimulatedProcess) -> None:
+    def _agent_ended(self, node: AgentNode, process: SimulatedProcess) -> None:
         self.note(f"{process.name} is gone")
         if not self.closing and node.process is process:
             away_s = self.simulation.random.choice([0.5, 5.0, 60.0, self.simulation.random.uniform(0.0, 400.0)])
             self.simulation.soon(away_s, partial(self.start_agent, node))
 
-    def lose(self, node: PoolNode) -> None:
+    def lose(self, node: AgentNode) -> None:
         """A machine is gone with all that ran there, and another one takes its place."""
         machine = node.machine
         if not machine:
@@ -894,21 +894,27 @@ class GangCustomer(Customer):
         while not self.done and not driver.aborted:
             again, self.again = self.again, []
             for number in again:
-                gang = self._gang(number)
-                scheduler.want(lambda framework, now, gang=gang: framework.gang(gang, now))
+                self._begin(scheduler, self._gang(number))
             if (self.units > 0) is not borrowed or (self.units > 0 and not self.leases):
                 borrowed = self.units > 0
-                wanted = self.units
-                scheduler.want(lambda framework, now, wanted=wanted: framework.borrow(TaskNeed(1.0), wanted, now))
-            left = self.units
-            self.site.simulation.wait(
-                lambda left=left: bool(self.again) or self.done or driver.aborted or self.units != left,
-                self.site.simulation.now + 30.0,
-            )
+                self._borrow(scheduler, self.units)
+            self._wait(driver, self.units)
         driver.stop()
         driver.join()
         scheduler.close()
         self.site.simulation.kill(host.process)
+
+    def _begin(self, scheduler: FrameworkScheduler, gang: TaskGang) -> None:
+        scheduler.want(lambda framework, now: framework.gang(gang, now))
+
+    def _borrow(self, scheduler: FrameworkScheduler, count: int) -> None:
+        scheduler.want(lambda framework, now: framework.borrow(TaskNeed(1.0), count, now))
+
+    def _wait(self, driver: SchedulerDriver, left: int) -> None:
+        simulation = self.site.simulation
+        simulation.wait(
+            lambda: bool(self.again) or self.done or driver.aborted or self.units != left, simulation.now + 30.0
+        )
 
     def _gang(self, number: int) -> TaskGang:
         shape = self.shape.gangs[number]
