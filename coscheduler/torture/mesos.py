@@ -329,6 +329,8 @@ class PoolSite:
         How often each task was started, and ended well.
     problems
         What must not happen, and did.
+    traps
+        What is to happen right after the next launch, update or start of a container.
     """
 
     def __init__(self, simulation: Simulation, directory: Path, case: PoolCase) -> None:
@@ -345,6 +347,7 @@ class PoolSite:
         self.reported: dict[str, list[str]] = defaultdict(list)
         self.history: list[str] = []
         self.problems: list[str] = []
+        self.traps: list[tuple[str, Callable[[SimulatedProcess], None]]] = []
         self.closing = False
         self._processes: list[SimulatedProcess] = []
         self._loops: list[SimulatedLoop] = []
@@ -378,6 +381,13 @@ class PoolSite:
     def note(self, text: str) -> None:
         self.history.append(f"{self.simulation.now - START_S:.6f} {text}")
         _log.debug("%s", self.history[-1])
+
+    def spring(self, event: str, process: SimulatedProcess) -> None:
+        """This has just been done by that process."""
+        sprung = [act for kind, act in self.traps if kind == event]
+        self.traps = [trap for trap in self.traps if trap[0] != event]
+        for act in sprung:
+            self.simulation.soon(self.simulation.random.uniform(0.0, 0.01), partial(act, process))
 
     @property
     def over(self) -> bool:
@@ -503,6 +513,8 @@ class PoolSite:
         total = next(node.cpus for node in self.nodes if machine.startswith(f"{node.name}."))
         if sum(found.cpus for found in self.containers.values() if found.machine == machine) > total:
             self.problem(f"{machine} has {total} cores, and containers of more")
+        if (agent := next((node.process for node in self.nodes if node.machine == machine), None)) is not None:
+            self.spring("start", agent)
         self.simulation.soon(float(seconds), partial(self._over, container, int(code)))
         return container.pid
 
@@ -731,6 +743,7 @@ class CustomerLife:
         self._customer, self._site = customer, customer.site
         self._simulation, self._random = customer.site.simulation, customer.site.simulation.random
         self._held: list[Message] = []
+        self._process = host.process
         self.driver = SchedulerDriver(self, customer.info(), customer.site.pool, host=host)
 
     # ------------------------------------------------------- callbacks
@@ -791,6 +804,7 @@ class CustomerLife:
         if work.waits:
             driver.reviveOffers()
         self._simulation.turn()
+        self._site.spring("update", self._process)
 
     def processHeartBeat(self, driver: SchedulerDriver) -> None:
         now = self._simulation.now
@@ -838,12 +852,14 @@ class CustomerLife:
         if customer.avoided.get(agent, -math.inf) > self._simulation.now:
             left = 0
         for work in customer.works:
-            if work.waits and work.shape.cpus <= left:
+            greedy = self._random.random() < 0.01  # a mistake of the framework's, which is answered
+            if work.waits and (work.shape.cpus <= left or (greedy and left > 0)):
                 left -= work.shape.cpus
                 infos.append(self._launched(work, agent))
         self._simulation.turn()
         if infos:
             driver.launchTasks([offer["id"]], infos, {"refuse_seconds": 0.0})
+            self._site.spring("launch", self._process)
         else:
             driver.declineOffer([offer["id"]], {"refuse_seconds": customer.shape.refuse_s})
             if not any(work.waits for work in customer.works):
@@ -960,7 +976,7 @@ class ToldScheduler(FrameworkScheduler):
 
     def __init__(self, customer: GangCustomer, framework: Framework, host: SimulatedPoolHost) -> None:
         super().__init__(framework, customer.on_outcomes, host=host)
-        self._customer = customer
+        self._customer, self._process = customer, host.process
 
     def registered(self, driver: Any, framework_id: Message, master_info: Message) -> None:
         self._customer.framework_id = framework_id["value"]
@@ -972,6 +988,10 @@ class ToldScheduler(FrameworkScheduler):
             self._customer.leases.pop(value_of(status, "task_id"), None)
         super().statusUpdate(driver, status)
         self._customer.site.simulation.turn()
+
+    def resourceOffers(self, driver: Any, offers: Sequence[Message]) -> None:
+        super().resourceOffers(driver, offers)
+        self._customer.site.spring("launch", self._process)
 
     def callRefused(self, driver: Any, call: Message, status: int, reason: str) -> None:
         self._customer.refused(call, status, reason)
@@ -1165,7 +1185,35 @@ def _damage(database: Path, fault: Fault) -> None:
         database.chmod(0o600)
 
 
+def _trap(event: str, act: Callable[[PoolSite, SimulatedProcess], None]) -> Callable[[PoolSite, Fault], None]:
+    """Something goes wrong within a hundredth of a second of the next such event."""
+
+    def lay(site: PoolSite, fault: Fault) -> None:
+        site.traps.append((event, partial(act, site)))
+
+    return lay
+
+
+def _reset(site: PoolSite, process: SimulatedProcess) -> None:
+    site.simulation.network.reset(process)
+
+
+def _kill(site: PoolSite, process: SimulatedProcess) -> None:
+    site.simulation.kill(process)
+
+
+def _kill_master(site: PoolSite, _process: SimulatedProcess) -> None:
+    if site.master is not None:
+        site.simulation.kill(site.master)
+
+
 FAULTS: Mapping[str, Callable[[PoolSite, Fault], None]] = {
+    "stream lost with an ACCEPT": _trap("launch", _reset),
+    "stream lost with an update": _trap("update", _reset),
+    "master dies at an ACCEPT": _trap("launch", _kill_master),
+    "master dies at an update": _trap("update", _kill_master),
+    "framework dies at an ACCEPT": _trap("launch", _kill),
+    "agent dies at a start": _trap("start", _kill),
     "master dies": _master_dies,
     "agent dies": _agent_dies,
     "framework dies": _framework_dies,
@@ -1186,7 +1234,19 @@ FAULTS: Mapping[str, Callable[[PoolSite, Fault], None]] = {
 }
 """What can go wrong."""
 
-HARMLESS = ("clock jumps", "connections reset", "disk slow", "framework dies", "master dies", "SIGTERM not heeded")
+HARMLESS = (
+    "stream lost with an ACCEPT",
+    "stream lost with an update",
+    "master dies at an ACCEPT",
+    "master dies at an update",
+    "framework dies at an ACCEPT",
+    "clock jumps",
+    "connections reset",
+    "disk slow",
+    "framework dies",
+    "master dies",
+    "SIGTERM not heeded",
+)
 """Faults that cost no work: nothing is started twice, and what was done is reported."""
 
 
@@ -1334,8 +1394,18 @@ def smaller(case: PoolCase) -> Iterator[PoolCase]:
         for length in sorted({1, len(customer.works) // 2, len(customer.works) - 1} - {0, len(customer.works)}):
             less = replace(customer, works=customer.works[:length])
             yield replace(case, customers=(*case.customers[:number], less, *case.customers[number + 1 :]))
-    if len(case.cpus) > 1:
-        yield replace(case, cpus=case.cpus[:-1])
+    for cpus in (case.cpus[:-1], case.cpus[1:]):
+        if cpus and all(_has_room(cpus, customer) for customer in case.customers):
+            yield replace(case, cpus=cpus)
+
+
+def _has_room(cpus: Sequence[int], customer: CustomerShape) -> bool:
+    """Whether these nodes, all of them, are enough for each piece of its work by itself."""
+    for gang in customer.gangs:
+        rooms = [count // gang.cpus for count in cpus]
+        if sum(map(bool, rooms) if gang.apart else rooms) < gang.members:
+            return False
+    return all(work.cpus <= max(cpus) for work in customer.works)
 
 
 def shrink(case: PoolCase, fails: Callable[[PoolCase], bool], tries: int = 300) -> PoolCase:
