@@ -463,7 +463,7 @@ class SimulatedStream(File):
         self._deliver(bytes(data[:size]))
         return size
 
-    def recv(self, size: int) -> bytes:
+    def recv(self, size: int, _flags: int = 0) -> bytes:
         if self._inbox:
             if len(self._inbox) > 1 and self._simulation.random.random() < 0.1:
                 size = min(size, self._simulation.random.randint(1, len(self._inbox)))

@@ -223,23 +223,26 @@ class Shim:
 
     def _receive(self) -> None:
         assert self._peer
+        gone = False
         try:
-            data = self._peer.recv(_PIECE)
+            while data := self._peer.recv(_PIECE, socket.MSG_DONTWAIT):
+                self._held += data
+            gone = True
+        except BlockingIOError:
+            pass
         except OSError:
-            data = b""
-        if not data:
-            self._peer.close()
-            self._peer = None
-            return
-        self._held += data
+            gone = True
         *lines, rest = self._held.split(b"\n")
         self._held = bytearray(rest)
         for line in lines:
             record = json.loads(line)
             if "end" in record:
                 self._orphaned = False
-            else:
+            elif not gone:  # else the next agent has taken it for failed, perhaps
                 self._start(record)
+        if gone:
+            self._peer.close()
+            self._peer = None
 
     def _start(self, order: dict[str, Any]) -> None:
         try:
