@@ -102,7 +102,7 @@ def test_what_was_found_stays_mended(name: str) -> None:
 
 def test_a_dropped_safeguard_is_seen_and_the_case_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "process_of", lambda *_arguments: None)
-    case = with_faults(*at("agent dies", 1.0), *at("disk slow", 5.0), *at("clock jumps", 2.0, 20.0))
+    case = with_faults(*at("agent dies", 5.0, which=2), *at("disk slow", 5.0), *at("clock jumps", 2.0, 20.0))
 
     def fails(other: PoolCase) -> bool:
         return bool(run(other).violations)

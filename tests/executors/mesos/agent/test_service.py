@@ -348,7 +348,10 @@ class Fragile(Journal):
 
 @pytest.fixture
 def fragile(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Fragile]]:
-    monkeypatch.setattr(host, "Journal", Fragile)
+    def journal(path: Path, holds: str, *, outlasts: bool) -> Journal:  # the agent's, and not the master's
+        return (Fragile if path.name == "agent.db" else Journal)(path, holds, outlasts=outlasts)
+
+    monkeypatch.setattr(host, "Journal", journal)
     monkeypatch.setattr(commit, "RETRY_S", 0.02)
     yield Fragile
     Fragile.full = False
