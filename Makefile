@@ -60,10 +60,12 @@ test: .venv/.test packages
 test-slow: .venv/.test packages
 	$(call pytest,slow and not slurm and not browser,4,loadfile,$(call marked,slow))
 
-# Drivers, hubs, supervisors and logs on simulated machines, while everything goes wrong: the same schedules each time, as
-# many as there is time for, so that what fails is the change's fault. Others: asa torture --seed N --time 8h
+# Drivers, hubs, supervisors and logs on simulated machines, then master, agents and frameworks of a pool, while everything
+# goes wrong: the same schedules each time, as many as there is time for, so that what fails is the change's fault.
+# Others: asa torture --seed N --time 8h, asa torture --site mesos --seed N --time 8h
 test-torture: .venv/.test
-	$(BIN)/asa torture --schedules 2500 --time 5m --shrink
+	$(BIN)/asa torture --schedules 2500 --time 4m --shrink
+	$(BIN)/asa torture --site mesos --schedules 400 --time 1m --shrink
 
 # The same faults in real time: no part of CI, and no run is like another. One trial again: TORTURE_REAL="--seed 7 --trials 1"
 TORTURE_REAL_TIME ?= 1h

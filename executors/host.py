@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import selectors
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -68,6 +69,10 @@ class Host:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def wait(self, event: threading.Event, timeout: float | None = None) -> bool:
+        """Until it is set, or `timeout` [s] are over; whether it is."""
+        return event.wait(timeout)
 
     def start(self, call: Callable[[], None], name: str) -> Joinable:
         """Run it in a thread, which ends with the process."""

@@ -10,11 +10,14 @@ cut, and are lost with their machine. `SimulatedSelector` is what waits for them
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import itertools
 import math
 import random
 import selectors
+import socket
+import sys
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from typing import Any
@@ -64,7 +67,11 @@ class SimulatedThread:
     def pause(self) -> None:
         """Let the simulation go on until it is this one's turn again. For the thread itself."""
         assert self._stack.parent is not None
+        loop, hooks = asyncio._get_running_loop(), sys.get_asyncgen_hooks()  # what asyncio knows by the real thread
+        asyncio._set_running_loop(None)
         self._stack.parent.switch()
+        asyncio._set_running_loop(loop)
+        sys.set_asyncgen_hooks(*hooks)
 
     def _run(self) -> None:
         try:
@@ -152,9 +159,7 @@ class Simulation:
             When the process is dead.
         """
         thread = self._thread_now()
-        thread.process.turns += 1
-        if thread.process.turns == thread.process.dies_at:
-            self.kill(thread.process)
+        self.pass_by(thread.process)
         thread.ready, thread.until = ready, until
         thread.pause()
         if self._ending:
@@ -165,10 +170,21 @@ class Simulation:
         """Let virtual time pass [s]."""
         self.wait(_never, self.now + seconds)
 
+    def pass_by(self, process: SimulatedProcess) -> None:
+        """Count a turn in which nobody else goes first; it may be the one at which the process is killed."""
+        process.turns += 1
+        if process.turns == process.dies_at:
+            self.kill(process)
+
     def turn(self) -> None:
         """Let others go first, perhaps: where real threads could be interrupted."""
         if self._running is not None:
             self.wait(_always)
+
+    @property
+    def ending(self) -> bool:
+        """Whether `close` was called."""
+        return self._ending
 
     def _thread_now(self) -> SimulatedThread:
         if self._ending:
@@ -307,6 +323,7 @@ class File:
             selector.touched = True
 
 
+_Broken = type[OSError]
 LATENCY_S = 2e-4, 5e-3
 """How long bytes are under way between machines [s], from and to."""
 KEPT_ALIVE_S = 60.0
@@ -377,6 +394,14 @@ class SimulatedNetwork:
                     end.stalled = True
                     self.simulation.soon(KEPT_ALIVE_S, end.expire)
 
+    def reset(self, process: SimulatedProcess) -> None:
+        """All connections of a process to other machines break at once, with what is under way."""
+        for stream in list(self._streams.get(process, ())):
+            if stream.process.machine != stream.peer.process.machine:
+                for end in (stream, stream.peer):
+                    end.stalled = True
+                    end.expire(ConnectionResetError)
+
     def died(self, process: SimulatedProcess) -> None:
         """The machine closes what a process had open; if it is lost itself, peers find out when they ask."""
         for stream in self._streams.pop(process, []):
@@ -415,8 +440,30 @@ class SimulatedStream(File):
     def fileno(self) -> int:
         return self._number
 
+    family, type, proto = socket.AF_UNIX, socket.SOCK_STREAM, 0
+
     def setblocking(self, _blocking: bool) -> None:
         """It never blocks."""
+
+    def getsockname(self) -> tuple[str, int]:
+        return "127.0.0.1", self._number
+
+    def getpeername(self) -> tuple[str, int]:
+        return "127.0.0.1", self.peer._number
+
+    def recv_into(self, buffer: memoryview) -> int:
+        piece = self.recv(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def sendall(self, data: bytes) -> None:
+        """For what fits into the window: lines between processes of one machine."""
+        while data:
+            data = data[self.send(data) :]
+
+    def shutdown(self, _how: int) -> None:
+        """Nothing more is sent."""
+        self._deliver(None)
 
     def send(self, data: bytes | memoryview) -> int:
         if self.closed or self._ended is not None:
@@ -431,10 +478,10 @@ class SimulatedStream(File):
         self._deliver(bytes(data[:size]))
         return size
 
-    def recv(self, size: int) -> bytes:
+    def recv(self, size: int, _flags: int = 0) -> bytes:
         if self._inbox:
             if len(self._inbox) > 1 and self._simulation.random.random() < 0.1:
-                size = self._simulation.random.randint(1, len(self._inbox))
+                size = min(size, self._simulation.random.randint(1, len(self._inbox)))
             piece = bytes(self._inbox[:size])
             del self._inbox[:size]
             return piece
@@ -470,10 +517,10 @@ class SimulatedStream(File):
 
     # what the network does
 
-    def expire(self) -> None:
-        """The other end has not answered for too long."""
+    def expire(self, why: _Broken = TimeoutError) -> None:
+        """The connection is broken; by default, since the other end has not answered for too long."""
         if not self.closed and self._ended is None:
-            self._ended = TimeoutError
+            self._ended = why
             self.changed()
 
     def _deliver(self, data: bytes | None) -> None:
@@ -534,6 +581,10 @@ class SimulatedBell(File):
         return self._rung
 
 
+def _number_of(file: Any) -> int:
+    return file if isinstance(file, int) else int(file.fileno())
+
+
 class SimulatedSelector(selectors.BaseSelector):
     """Waits for simulated files; which of those that are ready comes first is drawn."""
 
@@ -544,7 +595,7 @@ class SimulatedSelector(selectors.BaseSelector):
         """Whether a file may have become ready."""
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        number = fileobj.fileno()
+        number = _number_of(fileobj)
         if number in self._keys:
             raise KeyError(f"{fileobj!r} is registered")
         key = self._keys[number] = selectors.SelectorKey(fileobj, number, events, data)
@@ -553,7 +604,7 @@ class SimulatedSelector(selectors.BaseSelector):
         return key
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        key = self._keys.pop(fileobj.fileno())
+        key = self._keys.pop(_number_of(fileobj))
         self._files[key.fd].unwatched_by(self)
         return key
 
@@ -573,7 +624,7 @@ class SimulatedSelector(selectors.BaseSelector):
         return found
 
     def get_key(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys[fileobj.fileno()]
+        return self._keys[_number_of(fileobj)]
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
         return {key.fileobj: key for key in self._keys.values()}

@@ -209,12 +209,16 @@ class ResponseStream:
         Called once: when all is written and the response has ended, or the connection is gone.
     beating
         Whether it gets heartbeats.
+    id
+        By which its peer names it; a new one if "".
     """
 
     __slots__ = ("_bytes", "_carrier", "_held", "_over", "_records", "beating", "begun", "ended", "id", "slot")
 
-    def __init__(self, carrier: Connection, over: Callable[[ResponseStream], object], *, beating: bool) -> None:
-        self.id = str(uuid.uuid4())
+    def __init__(
+        self, carrier: Connection, over: Callable[[ResponseStream], object], *, beating: bool, id: str = ""
+    ) -> None:
+        self.id = id or str(uuid.uuid4())
         self.beating = beating
         self.begun = False
         """Whether its turn on the connection has come."""

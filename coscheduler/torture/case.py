@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import asa
 from asa.allocations.budget import VARIABLE as BUDGET
@@ -111,7 +111,7 @@ def draw(seed: int) -> Case:
     """The schedule of this seed: 2 to 200 stages in all, half of the time 8 or fewer, and 1 to 20 faults."""
     rng = random.Random(seed)
     runs = rng.choice([1, 1, 1, 2, 3])
-    stages = _log_uniform(rng, *rng.choices([(2, 8), (8, 30), (30, 200)], [0.5, 0.4, 0.1])[0])
+    stages = log_uniform(rng, *rng.choices([(2, 8), (8, 30), (30, 200)], [0.5, 0.4, 0.1])[0])
     workflows = tuple(_workflow(rng, max(2, stages // runs)) for _ in range(runs))
     cores = rng.choice([4, 8, 16])
     waits = tuple(rng.choice([0.0, rng.uniform(0.0, 60.0), rng.uniform(0.0, 600.0)]) for _ in range(rng.randint(1, 4)))
@@ -120,7 +120,7 @@ def draw(seed: int) -> Case:
     kinds = rng.sample(among, rng.randint(1, len(among)))
     faults = tuple(
         Fault(rng.choice(kinds), round(rng.uniform(0.0, length), 3), rng.randrange(1000), round(rng.random(), 4))
-        for _ in range(_log_uniform(rng, 1, 20))
+        for _ in range(log_uniform(rng, 1, 20))
     )
     return Case(
         seed=seed,
@@ -135,7 +135,8 @@ def draw(seed: int) -> Case:
     )
 
 
-def _log_uniform(rng: random.Random, least: int, most: int) -> int:
+def log_uniform(rng: random.Random, least: int, most: int) -> int:
+    """A whole number between these, each order of magnitude as likely as the next."""
     return round(math.exp(rng.uniform(math.log(least), math.log(most))))
 
 
@@ -469,10 +470,16 @@ def run(case: Case, keep: Path | None = None, *, fingerprint: bool = False) -> S
     fingerprint
         Whether to compute that, too, which takes a while.
     """
+    with _environment():
+        return in_directory(partial(_run, case, fingerprint=fingerprint), keep)
+
+
+def in_directory(schedule: Callable[[Path], ScheduleOutcome], keep: Path | None) -> ScheduleOutcome:
+    """Go through it in this directory; by default in one in memory, if there is room, which is removed afterwards."""
     memory = Path("/dev/shm")
     where = memory if os.access(memory, os.W_OK | os.X_OK) else None
-    with _environment(), tempfile.TemporaryDirectory(dir=where) as temporary:
-        return _run(case, keep or Path(temporary), fingerprint)
+    with tempfile.TemporaryDirectory(dir=where) as temporary:
+        return schedule(keep or Path(temporary))
 
 
 @contextmanager
@@ -495,7 +502,7 @@ def _environment() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _run(case: Case, directory: Path, fingerprint: bool) -> ScheduleOutcome:
+def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
     simulation, found = Simulation(case.seed), ScheduleOutcome()
 
     def run_time(stage: str, number: int) -> float:
@@ -741,6 +748,16 @@ def smaller(case: Case) -> Iterator[Case]:
 
 def shrink(case: Case, fails: Callable[[Case], bool], tries: int = 300) -> Case:
     """A smaller case that fails, too, found in so many tries."""
+    return shrink_by(smaller, case, fails, tries)
+
+
+Drawn = TypeVar("Drawn")
+
+
+def shrink_by(
+    smaller: Callable[[Drawn], Iterator[Drawn]], case: Drawn, fails: Callable[[Drawn], bool], tries: int
+) -> Drawn:
+    """As `shrink`, for what `smaller` makes smaller."""
     while True:
         for other in smaller(case):
             if tries <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import time
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
+from typing import Any
 
 from asa.core.command import CommandResult, duration, positive
 from asa.core.units import brief
@@ -27,6 +29,7 @@ class Torture:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
+        add("--site", choices=_SITES, default="runs", help="what is run: " + _SITES_HELP)
         add("--seed", type=int, default=0, metavar="N", help="of the first schedule; later ones follow (0)")
         add("--schedules", type=positive, metavar="N", help="how many (100 unless --time says how long)")
         add("--time", type=duration, metavar="T", help="begin no schedule after so long, such as 5m or 8h")
@@ -42,7 +45,7 @@ class Torture:
         done, resumes, virtual_s = 0, 0, 0.0
         struck: Counter[str] = Counter()
         failed: dict[int, list[str]] = {}
-        for results in _all_results(options.seed, most, processes, until):
+        for results in _all_results(options.site, options.seed, most, processes, until):
             for seed, violations, kinds, restarts, lasted_s in results:
                 done, resumes, virtual_s = done + 1, resumes + restarts, virtual_s + lasted_s
                 struck.update(kinds)
@@ -68,16 +71,19 @@ class Torture:
         }
         if failed and options.shrink:
             with _pool(1) as pool:
-                case, violations = pool.submit(_shrunk, min(failed)).result()
+                case, violations = pool.submit(_shrunk, options.site, min(failed)).result()
             lines += [f"smaller than seed {min(failed)}, and fails, too:", f"  {violations[0]}", f"  {case}"]
             data["smaller"] = case
         return CommandResult(data, "\n".join(lines), 1 if failed else 0)
 
 
+_SITES = {"runs": "coscheduler.torture.case", "mesos": "coscheduler.torture.mesos"}
+_SITES_HELP = "workflows on a cluster (runs, the default), or a pool's master, agents and frameworks (mesos)"
+
 Result = tuple[int, list[str], dict[str, int], int, float]
 
 
-def _all_results(first: int, most: int, processes: int, until: float | None) -> Iterator[list[Result]]:
+def _all_results(site: str, first: int, most: int, processes: int, until: float | None) -> Iterator[list[Result]]:
     """Of schedules from this seed on, in the order in which they end."""
     with _pool(processes) as pool:
         seed, end = first, first + most
@@ -85,7 +91,7 @@ def _all_results(first: int, most: int, processes: int, until: float | None) -> 
         while True:
             while len(running) < processes and seed < end and (until is None or time.monotonic() < until):
                 size = min(_CHUNK, end - seed)
-                running.add(pool.submit(_results, range(seed, seed + size), until))
+                running.add(pool.submit(_results, site, range(seed, seed + size), until))
                 seed += size
             if not running:
                 return
@@ -104,20 +110,23 @@ def _hush() -> None:
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # what simulated programs print, all the time
 
 
-def _results(seeds: Sequence[int], until: float | None) -> list[Result]:
-    from coscheduler.torture.case import draw, run
+def _schedules(site: str) -> Any:
+    """The module that draws schedules of this kind and runs them."""
+    return importlib.import_module(_SITES[site])
 
+
+def _results(site: str, seeds: Sequence[int], until: float | None) -> list[Result]:
+    schedules = _schedules(site)
     found: list[Result] = []
     for seed in seeds:
         if until is not None and time.monotonic() >= until:
             break
-        outcome = run(draw(seed))
+        outcome = schedules.run(schedules.draw(seed))
         found.append((seed, outcome.violations, dict(outcome.struck), outcome.resumes, outcome.seconds))
     return found
 
 
-def _shrunk(seed: int) -> tuple[str, list[str]]:
-    from coscheduler.torture.case import draw, run, shrink
-
-    case = shrink(draw(seed), lambda other: bool(run(other).violations))
-    return repr(case), run(case).violations
+def _shrunk(site: str, seed: int) -> tuple[str, list[str]]:
+    schedules = _schedules(site)
+    case = schedules.shrink(schedules.draw(seed), lambda other: bool(schedules.run(other).violations))
+    return repr(case), schedules.run(case).violations

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from asa.web.protocol import BodyData, EndOfMessage, Event, Headers, ResponseHead, ResponseReader
 from executors.mesos.codec import LARGEST
 from executors.mesos.endpoint import CONNECT_S, Endpoint
+from executors.mesos.host import POOL_HOST, PoolHost
 
 _CHUNK = 1 << 18
 
@@ -34,8 +35,8 @@ class ClientConnection:
         When no address answers, or its certificate is not the one that was expected.
     """
 
-    def __init__(self, endpoint: Endpoint, timeout: float = CONNECT_S) -> None:
-        self._socket, self._host = _dial(endpoint, timeout)
+    def __init__(self, endpoint: Endpoint, timeout: float = CONNECT_S, host: PoolHost = POOL_HOST) -> None:
+        self._socket, self._host = _dial(endpoint, timeout, host)
         self._authorization = endpoint.authorization
         self._reader = ResponseReader()
         self._out = bytearray()
@@ -106,17 +107,16 @@ class ClientConnection:
                 raise ConnectionAbortedError("the server has sent something else than HTTP responses")
 
 
-def _dial(endpoint: Endpoint, timeout: float) -> tuple[socket.socket, str]:
+def _dial(endpoint: Endpoint, timeout: float, machine: PoolHost) -> tuple[socket.socket, str]:
     """A connected socket that does not block, and the Host header for it."""
     problem = OSError("no host to connect to")
     for host in endpoint.hosts:
         try:
-            stream = socket.create_connection((host, endpoint.port), timeout)
+            stream = machine.dial(host, endpoint.port, timeout)
         except OSError as error:
             problem = error
             continue
         try:
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if endpoint.context is not None:
                 stream = endpoint.context.wrap_socket(stream, server_hostname=endpoint.name)
             stream.setblocking(False)

@@ -13,16 +13,18 @@ _log = logging.getLogger(__name__)
 
 
 class Clockwork:
-    """Wakes a machine, with one timer, at the time that `due` returns [s since the epoch].
+    """Wakes a machine, with one timer, at the time that `due` returns [s since the epoch]; `wall` is the computer's.
 
     Should `wake` raise, it is called again a second later.
     """
 
-    def __init__(self, due: Callable[[], float], wake: Callable[[], object]) -> None:
+    def __init__(
+        self, due: Callable[[], float], wake: Callable[[], object], wall: Callable[[], float] = time.time
+    ) -> None:
         self._due, self._wake = due, wake
         self._loop = asyncio.get_running_loop()
         # The computer's clock may be set while the machine runs; people and programs count on time that goes on evenly.
-        self._epoch = time.time() - time.monotonic()
+        self._epoch = wall() - self._loop.time()
         self._asking: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rings = 0.0
@@ -30,7 +32,7 @@ class Clockwork:
 
     def now(self) -> float:
         """Seconds since the epoch, never backwards [s]."""
-        return self._epoch + time.monotonic()
+        return self._epoch + self._loop.time()
 
     def arm(self) -> None:
         """The machine has done something: ask it once, soon, when it wants to be woken."""

@@ -15,22 +15,21 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import random
 import selectors
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from contextvars import copy_context
 from typing import Any, NamedTuple
 
+from asa.core.clock import Joinable
 from asa.core.errors import AsaError
+from executors.host import Bell
 from executors.mesos.agent_protocol import STREAM_HEADER
 from executors.mesos.client import ClientConnection, HTTPAnswer
 from executors.mesos.codec import BadMessage, Message, Records, encode
 from executors.mesos.endpoint import Endpoint, Finder, basic, bearer, of_pool, of_url
+from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import SCHEDULER_PATH, field, identity
 from executors.mesos.pool_directory import PoolDirectory
 
@@ -127,6 +126,8 @@ class SchedulerDriver:
         For a master that is not ours: Basic authentication, over plain HTTP if that is what the URL says.
     token
         The same, as ``Bearer``; a pool's own is found in its directory.
+    host
+        The machine that it runs on.
 
     Notes
     -----
@@ -145,6 +146,7 @@ class SchedulerDriver:
         principal: str | None = None,
         secret: str | None = None,
         token: str | None = None,
+        host: PoolHost = POOL_HOST,
     ) -> None:
         self._scheduler, self._failover, self._implicit = scheduler, failover, implicit_acknowledgements
         self._framework: Message = {"failover_timeout": _FAILOVER_S} | dict(framework)
@@ -159,7 +161,7 @@ class SchedulerDriver:
             def find() -> Any:
                 return endpoint
 
-        self._client = SchedulerClient(find, _DriverHandler(self))
+        self._client = SchedulerClient(find, _DriverHandler(self), host)
 
     # ------------------------------------------------------- what it is
 
@@ -354,24 +356,24 @@ def _roles(framework: Message) -> list[str]:
 
 
 class Subscription:
-    """One subscription: its two connections, and the calls on their way. Other threads write to `wakeup`."""
+    """One subscription: its two connections, and the calls on their way. Other threads ring the `bell`."""
 
-    def __init__(self, endpoint: Endpoint, handler: _DriverHandler, wakeup: int) -> None:
+    def __init__(self, endpoint: Endpoint, handler: _DriverHandler, bell: Bell, host: PoolHost) -> None:
         self.endpoint, self.subscribed = endpoint, False
         self.muted = False
         """Whether events are handed over no more."""
         self.calls = deque[bytes]()
         """Calls that are not sent yet; others may add to it."""
-        self._handler, self._wakeup = handler, wakeup
+        self._handler, self._bell, self._host = handler, bell, host
         self._flying = deque[tuple[bytes, float]]()
         self._records = Records()
         self._identity: dict[str, str] = {}
         self._patience = _UNANSWERED_S
         self._watched = False
-        self._selector = selectors.DefaultSelector()
+        self._selector = host.selector()
         self._stream: ClientConnection | None = None
         self._caller: ClientConnection | None = None
-        self._received_at = time.monotonic()
+        self._received_at = self._host.monotonic()
 
     @property
     def busy(self) -> bool:
@@ -380,11 +382,11 @@ class Subscription:
 
     def begin(self) -> None:
         """Connect and subscribe; raises `OSError`."""
-        self._selector.register(self._wakeup, selectors.EVENT_READ)
-        self._stream = ClientConnection(self.endpoint)
+        self._selector.register(self._bell, selectors.EVENT_READ)
+        self._stream = ClientConnection(self.endpoint, host=self._host)
         self._stream.post(SCHEDULER_PATH, encode(_call_back(self._handler.subscribe)), {})
         self._selector.register(self._stream, selectors.EVENT_READ | selectors.EVENT_WRITE)
-        self._received_at = time.monotonic()
+        self._received_at = self._host.monotonic()
 
     def step(self, ends: float | None) -> None:
         """Wait for something, at the latest until `ends`, and do it.
@@ -397,8 +399,8 @@ class Subscription:
         ready = self._selector.select(self._timeout(ends))
         active = {key.fileobj for key, _ in ready}
         for key, mask in ready:
-            if key.fileobj == self._wakeup:
-                _clear_wakeup(self._wakeup)
+            if key.fileobj is self._bell:
+                self._bell.hush()
             elif key.fileobj is self._stream:
                 self._read(self._stream, mask)
             elif self._caller is not None:
@@ -415,7 +417,7 @@ class Subscription:
 
     def _check(self, speaking: bool, answering: bool) -> None:
         """Give up a silent peer; it does not matter if we slept, since what came meanwhile has been read by now."""
-        now = time.monotonic()
+        now = self._host.monotonic()
         if not speaking and now - self._received_at > self._patience and (self._watched or not self.subscribed):
             raise TimeoutError(f"nothing was received for {now - self._received_at:.0f} s")
         if not answering and self._flying and now - self._flying[0][1] > self._patience:
@@ -423,7 +425,7 @@ class Subscription:
 
     def _timeout(self, ends: float | None) -> float:
         often = self._patience / 4
-        return often if ends is None else max(0.0, min(often, ends - time.monotonic()))
+        return often if ends is None else max(0.0, min(often, ends - self._host.monotonic()))
 
     def _read(self, stream: ClientConnection, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
@@ -433,7 +435,7 @@ class Subscription:
         if not mask & selectors.EVENT_READ:
             return
         stream.receive()
-        self._received_at = time.monotonic()
+        self._received_at = self._host.monotonic()
         if not stream.answers:
             return
         answer = stream.answers[0]
@@ -476,13 +478,13 @@ class Subscription:
 
     def _send(self) -> None:
         if self.calls and self._caller is None:
-            self._caller = ClientConnection(self.endpoint)
+            self._caller = ClientConnection(self.endpoint, host=self._host)
             self._selector.register(self._caller, selectors.EVENT_READ)
         if self._caller is None:
             return
         while self.calls and len(self._flying) < _FLIGHT_MOST and self._caller.unsent < _UNSENT_MOST:
             call = self.calls.popleft()
-            self._flying.append((call, time.monotonic()))
+            self._flying.append((call, self._host.monotonic()))
             self._caller.post(SCHEDULER_PATH, call, self._identity)
         self._caller.flush()
         writing = selectors.EVENT_WRITE if self._caller.unsent else 0
@@ -532,27 +534,24 @@ def _has_stream(answer: HTTPAnswer) -> bool:
     return 0 < len(value) <= 128 and value.isascii() and value.isprintable()
 
 
-def _clear_wakeup(wakeup: int) -> None:
-    with suppress(BlockingIOError):
-        os.eventfd_read(wakeup)
-
-
 class SchedulerClient:
     """Keeps a subscription alive on a thread of its own; `find` looks for the master, at each connection anew."""
 
-    def __init__(self, find: Finder, handler: _DriverHandler) -> None:
-        self._find, self._handler = find, handler
-        self._wakeup = -1
+    def __init__(self, find: Finder, handler: _DriverHandler, host: PoolHost = POOL_HOST) -> None:
+        self._find, self._handler, self._host = find, handler, host
+        self._bell: Bell | None = None
         self._lock = threading.Lock()
         self._session: Subscription | None = None
         self._ends: float | None = None  # when even unanswered calls are given up; None before `stop`
         self._raised: BaseException | None = None
-        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="asa-mesos", daemon=True)
+        self._thread: Joinable | None = None
+        self._number: int | None = None  # that of the thread
+        self._ended = False
 
     @property
     def running(self) -> bool:
         """Whether events may still come."""
-        return self._ends is None and self._thread.is_alive()
+        return self._ends is None and self._thread is not None and not self._ended
 
     @property
     def endpoint(self) -> Endpoint | None:
@@ -562,8 +561,8 @@ class SchedulerClient:
 
     def start(self) -> None:
         """Begin to connect."""
-        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._thread.start()
+        self._bell = self._host.bell()
+        self._thread = self._host.start(self._run, "asa-mesos")
 
     def call(self, message: Message) -> bool:
         """Queue a call; False when there is no subscription. From any thread."""
@@ -578,7 +577,7 @@ class SchedulerClient:
         with self._lock:
             if self._ends is not None:
                 return
-            self._ends = time.monotonic() + wait_s
+            self._ends = self._host.monotonic() + wait_s
             if last is not None:
                 self._queued(encode(last))
             if self._session is not None:
@@ -594,21 +593,22 @@ class SchedulerClient:
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end; raises what the handler raised."""
-        if threading.current_thread() is not self._thread and self._thread.ident is not None:
+        if self._thread is not None and threading.get_ident() != self._number:
             self._thread.join(timeout)
             raised, self._raised = self._raised, None
             if raised is not None:
                 raise raised
 
     def _wake(self) -> None:
-        if threading.current_thread() is not self._thread:
+        if threading.get_ident() != self._number:
             with self._lock:
-                if self._wakeup >= 0:
-                    os.eventfd_write(self._wakeup, 1)
+                if self._bell is not None:
+                    self._bell.ring()
 
     # ------------------------------------------------------- the client's thread
 
     def _run(self) -> None:
+        self._number = threading.get_ident()
         try:
             self._stay_subscribed()
         except Exception as error:
@@ -618,11 +618,13 @@ class SchedulerClient:
             with suppress(Exception):  # it is raised on the thread that joins; which may not happen
                 self._handler.failed(f"the driver has ended: {cause!r}")
         finally:
-            self._ends = self._ends or time.monotonic()
+            self._ends = self._ends or self._host.monotonic()
             self._disconnect()
             with self._lock:
-                os.close(self._wakeup)
-                self._wakeup = -1
+                bell, self._bell = self._bell, None
+            if bell is not None:
+                bell.close()
+            self._ended = True
 
     def _stay_subscribed(self) -> None:
         pause, redirects = _FIRST_S, 0
@@ -656,16 +658,17 @@ class SchedulerClient:
                 if self._ends is None:
                     self._handler.lost()
             if self._ends is None:
-                self._pause(max(retry_s, pause * random.uniform(0.5, 1.0)))
+                self._pause(max(retry_s, pause * self._host.uniform(0.5, 1.0)))
                 pause = min(2 * pause, _LONGEST_S)
         return None
 
     def _serve(self, endpoint: Endpoint) -> None:
-        session = Subscription(endpoint, self._handler, self._wakeup)
+        assert self._bell is not None
+        session = Subscription(endpoint, self._handler, self._bell, self._host)
         with self._lock:
             self._session = session
         session.begin()
-        while self._ends is None or (session.busy and time.monotonic() < self._ends):
+        while self._ends is None or (session.busy and self._host.monotonic() < self._ends):
             session.step(self._ends)
 
     def _disconnect(self) -> bool:
@@ -678,9 +681,10 @@ class SchedulerClient:
         return session.subscribed
 
     def _pause(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._wakeup, selectors.EVENT_READ)
-            while self._ends is None and (left := until - time.monotonic()) > 0:
+        until = self._host.monotonic() + seconds
+        assert self._bell is not None
+        with self._host.selector() as selector:
+            selector.register(self._bell, selectors.EVENT_READ)
+            while self._ends is None and (left := until - self._host.monotonic()) > 0:
                 if selector.select(left):
-                    _clear_wakeup(self._wakeup)
+                    self._bell.hush()

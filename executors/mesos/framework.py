@@ -281,6 +281,16 @@ class GangAttempt:
         return all(member.state not in _NOT_STARTED for member in self.members.values())
 
 
+def together(offers: Iterable[Offered]) -> list[Offered]:
+    """Offers of one agent as one, with the id of the first: its cores may come in pieces, and never as a whole."""
+    found: dict[tuple[str, str], Offered] = {}
+    for offer in offers:
+        key = offer.agent, offer.role
+        known = found.get(key)
+        found[key] = offer if known is None else replace(known, resources=known.resources + offer.resources)
+    return [*found.values()]
+
+
 def first_fit(gang: TaskGang, offers: Sequence[Offered], now: float) -> list[tuple[Offered, Resources]] | None:
     """A place for every member, offers in their order; None when there are not enough."""
     places: list[tuple[Offered, Resources]] = []
@@ -554,7 +564,8 @@ class Framework:
         attempt = self._gangs.get(self._gang_of.get(task, ""))
         member = attempt.members.get(task) if attempt else None
         if attempt is None or member is None:  # of an attempt that was given up while its agent was out of reach
-            return [] if state in _OVER else [Kill(task, agent)]
+            # The master answers a KILL there by saying so once more; when the agent is back, it says that, too.
+            return [] if state in _OVER or state == "TASK_UNREACHABLE" else [Kill(task, agent)]
         if member.ended(_OVER):
             return []
         member.state = state
@@ -666,7 +677,7 @@ class Framework:
         for attempt in self._gangs.values():
             if attempt.phase is not GangPhase.WAITING:
                 continue
-            places = first_fit(attempt.gang, list(self._held.values()), now)
+            places = first_fit(attempt.gang, together(self._held.values()), now)
             if places is not None:
                 calls += self._launch(attempt, places)
             elif now - attempt.since >= self.patience.passed_s:
@@ -681,9 +692,14 @@ class Framework:
             self._gang_of[member.task] = gang.key
             info = task_info(member.task, gang.key, offer, program, taken)
             accepted.setdefault(offer.id, []).append(info)
-        for used in accepted:
-            del self._held[used]
-        return [Accept((offer,), tuple(tasks)) for offer, tasks in accepted.items()]
+        calls: list[Call] = []
+        for first, tasks in accepted.items():
+            place = self._held[first]
+            used = [id for id, held in self._held.items() if (held.agent, held.role) == (place.agent, place.role)]
+            for id in used:
+                del self._held[id]
+            calls.append(Accept(tuple(used), tuple(tasks)))
+        return calls
 
     # ---------------------------------------------------------------- gangs
 

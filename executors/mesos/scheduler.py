@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
 from typing import Any, Protocol
 
 from executors.mesos.codec import BadMessage, Message
@@ -22,6 +20,7 @@ from executors.mesos.framework import (
     Revive,
     Suppress,
 )
+from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import identity
 
 
@@ -48,14 +47,14 @@ class FrameworkScheduler:
         framework: Framework,
         tell: Callable[[Sequence[FrameworkOutcome]], None],
         seen: Callable[[Message], bool] = lambda offer: True,
+        host: PoolHost = POOL_HOST,
     ) -> None:
-        self._framework, self._tell, self._seen = framework, tell, seen
+        self._framework, self._tell, self._seen, self._host = framework, tell, seen, host
         self._lock = threading.RLock()
         self._driver: PymesosDriver | None = None
         self._changed = threading.Event()
         self._over = False
-        self._clock = threading.Thread(target=copy_context().run, args=(self._wake,), name="asa-framework", daemon=True)
-        self._clock.start()
+        self._clock = host.start(self._wake, "asa-framework")
         self.framework_id = ""
         """What the master calls us, where it was the one to choose."""
         self.ready = threading.Event()
@@ -66,7 +65,7 @@ class FrameworkScheduler:
     def want(self, decide: Callable[[Framework, float], list[Call]]) -> None:
         """Have the framework decide something, and carry it out: ``want(lambda f, now: f.gang(gang, now))``."""
         with self._lock:
-            self._do(decide(self._framework, time.time()))
+            self._do(decide(self._framework, self._host.time()))
         self._changed.set()
 
     def close(self) -> None:
@@ -149,9 +148,9 @@ class FrameworkScheduler:
         while not self._over:
             with self._lock:
                 due = self._framework.due()
-            self._changed.wait(None if due is None else max(0.0, due - time.time()))
+            self._host.wait(self._changed, None if due is None else max(0.0, due - self._host.time()))
             self._changed.clear()
-            if due is not None and time.time() >= due:
+            if due is not None and self._host.time() >= due:
                 self.want(lambda framework, now: framework.wake(now))
 
 

@@ -27,6 +27,7 @@ class Mutation:
     path: str
     old: str
     new: str
+    site: str = "runs"
 
 
 WATCH, RUNNER, RUN = "asa/allocations/watch.py", "asa/workflows/runner.py", "asa/core/run.py"
@@ -228,6 +229,180 @@ MUTATIONS = (
         "self._offset = max(self._offset, self._wall() - steady)",
         "self._offset = self._wall() - steady",
     ),
+    *(
+        Mutation(name, f"executors/mesos/{path}", old, new, "mesos")
+        for name, path, old, new in (
+            (
+                "what is sent does not wait for the journal",
+                "commit.py",
+                "        if self._holding or self._held:\n",
+                "        if False:\n",
+            ),
+            (
+                "offers are not taken back when their agent is gone",
+                "master/agents.py",
+                "    agent.stream = None\n    for offer in list(agent.offers.values()):\n"
+                "        offers.rescind(core, offer)\n\n\ndef watch",
+                "    agent.stream = None\n\n\ndef watch",
+            ),
+            (
+                "an ACCEPT of void offers is not answered",
+                "master/launch.py",
+                '            _refuse(core, framework, info, state, "REASON_INVALID_OFFERS", text=text)\n',
+                "            pass\n",
+            ),
+            (
+                "more is launched than was offered",
+                "master/launch.py",
+                "            if not rest.covers(launch.takes):\n",
+                "            if False:\n",
+            ),
+            (
+                "reconciliation answers nothing",
+                "master/tasks.py",
+                "    for task_id, agent_id in dict.fromkeys(asked):\n",
+                "    for task_id, agent_id in dict.fromkeys(asked[:0]):\n",
+            ),
+            (
+                "an ACCEPT lost with its stream is not answered: reconciliation leaves out what is not known",
+                "master/tasks.py",
+                "    _answer(core, framework, task_id, agent_id, worded(framework, state), text=text)\n",
+                "",
+            ),
+            (
+                "calls of an earlier stream are taken",
+                "master/machine.py",
+                "        if stream != framework.stream:\n",
+                "        if False:\n",
+            ),
+            (
+                "tasks of an agent that is out of reach are not reported",
+                "master/agents.py",
+                "        tasks.tell(core, framework, task, status)\n    else:\n",
+                "        pass\n    else:\n",
+            ),
+            (
+                "an end that was not acknowledged is forgotten with its agent",
+                "master/agents.py",
+                "    else:\n        tasks.repeat(core, framework, task)\n    keep_task",
+                "    keep_task",
+            ),
+            (
+                "tasks that an agent does not have are waited for",
+                "master/agents.py",
+                "            _give_up(core, agent, task)\n",
+                "            pass\n",
+            ),
+            (
+                "a task that has ended comes back to life",
+                "master/tasks.py",
+                "    if state not in TRANSITIONS[task.state]:\n        return\n",
+                "",
+            ),
+            (
+                "updates are not sent to a scheduler that comes back",
+                "master/frameworks.py",
+                "        if task.pending is not None:\n",
+                "        if False:\n",
+            ),
+            (
+                "offers that are refused for no time come back at once",
+                "master/offers.py",
+                "refusal(call) or core.state.options.allocate_s",
+                "refusal(call)",
+            ),
+            (
+                "silent agents are never given up",
+                "master/agents.py",
+                "    if agent.unanswered >= core.state.options.pings:\n",
+                "    if False:\n",
+            ),
+            (
+                "a framework that does not come back is kept",
+                "master/frameworks.py",
+                '        remove(core, framework, "Framework did not come back within its failover timeout")\n',
+                "        pass\n",
+            ),
+            (
+                "an agent sends no update twice",
+                "agent/tasks.py",
+                "                send_update(core, task)\n\n\ndef retry_update",
+                "                pass\n\n\ndef retry_update",
+            ),
+            (
+                "an agent launches again what it is sent again",
+                "agent/tasks.py",
+                "        unknown.pop(id, None)\n",
+                "        pass\n",
+            ),
+            (
+                "an agent that starts again does not look after its containers",
+                "agent/machine.py",
+                "        return list(self._ran)\n",
+                "        return []\n",
+            ),
+            (
+                "what was starting when its agent died goes on",
+                "agent/containers.py",
+                "                self._node.kill_sessions({pid})\n",
+                "                pass\n",
+            ),
+            (
+                "containers that ended first are forgotten before what was starting is looked for",
+                "agent/containers.py",
+                "        await asyncio.to_thread(self._sweep)\n",
+                "        asyncio.get_running_loop().call_later(3.0, self._sweep)\n",
+            ),
+            (
+                "each of several containers starts a shim",
+                "agent/containers.py",
+                "        async with self._opening:  # of several containers, one has a new shim started\n",
+                "        if True:\n",
+            ),
+            (
+                "a container whose shim died before it could say so goes on",
+                "agent/containers.py",
+                "        if not running.pid:  # its shim",
+                "        if False:  # its shim",
+            ),
+            (
+                "containers outlive their agent's grace",
+                "agent/shim.py",
+                "        self.node_kill(set(self._containers))\n",
+                "        pass\n",
+            ),
+            (
+                "who does not heed SIGTERM goes on",
+                "agent/containers.py",
+                "                await asyncio.to_thread(self._kill, running)\n\n",
+                "                pass\n\n",
+            ),
+            (
+                "a driver does not acknowledge",
+                "driver.py",
+                "            driver.acknowledgeStatusUpdate(found.arguments[0])\n",
+                "            pass\n",
+            ),
+            (
+                "a task out of reach is to end, over and over",
+                "framework.py",
+                '            return [] if state in _OVER or state == "TASK_UNREACHABLE" else [Kill(task, agent)]\n',
+                "            return [] if state in _OVER else [Kill(task, agent)]\n",
+            ),
+            (
+                "a gang takes each piece of an agent by itself",
+                "framework.py",
+                "first_fit(attempt.gang, together(self._held.values()), now)",
+                "first_fit(attempt.gang, list(self._held.values()), now)",
+            ),
+            (
+                "a gang of which a member does not start goes on",
+                "framework.py",
+                "        if bad and attempt.phase is GangPhase.LAUNCHING:\n",
+                "        if False:\n",
+            ),
+        )
+    ),
 )
 
 
@@ -260,7 +435,8 @@ def failure(mutation: Mutation, seconds: str, seed: str) -> str:
         if text.count(mutation.old) != 1:
             raise SystemExit(f"{mutation.name}: {mutation.path} does not have this text once: {mutation.old!r}")
         (copy / mutation.path).write_text(text.replace(mutation.old, mutation.new))
-        command = [sys.executable, "-m", "asa", "torture", "--until-failure", "--time", seconds, "--seed", seed]
+        words = ["--site", mutation.site, "--until-failure", "--time", seconds, "--seed", seed]
+        command = [sys.executable, "-m", "asa", "torture", *words]
         outcome = copy / "outcome.json"
         done = subprocess.run(
             [*command, "--json", str(outcome)],

@@ -7,9 +7,6 @@ import json
 import logging
 import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
@@ -20,15 +17,35 @@ from typing import Any, NamedTuple
 from asa.core.errors import StateError
 from asa.log import proc
 from executors.cgroup.group import Group, GroupUsage, Quotas, unbounded
-from executors.mesos.agent.shim import LOG, ForkedShim, birth_of, process_file, process_of, status_file
+from executors.mesos.agent.shim import LOG, ForkedShim, StartedShim, birth_of, process_file, process_of, status_file
 from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec
 from executors.mesos.agent.storage import FETCH_MOST, make_sandbox
+from executors.mesos.host import PoolHost
 from executors.processes import kill_sessions
 
 _log = logging.getLogger(__name__)
 
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class AgentHost(PoolHost):
+    """What an agent asks of its node, beyond what masters ask, too."""
+
+    def start_shim(self, log: Path) -> StartedShim:
+        """The parent of its containers, which says there what it has to say; raises `OSError`."""
+        return StartedShim(log)
+
+    def birth_of(self, pid: int) -> int | None:
+        """When a process was started, in the kernel's own count since boot; None when it has ended."""
+        return birth_of(pid)
+
+    def signal_process(self, pid: int, number: int) -> None:
+        """Send a signal to any process; raises `OSError`."""
+        os.kill(pid, number)
+
+
+AGENT_HOST = AgentHost()
 
 
 class Unlimited:
@@ -132,7 +149,9 @@ class Launcher:
         *,
         ended: Callable[[str, int], None],
         lost: Callable[[list[str]], None],
+        node: AgentHost = AGENT_HOST,
     ) -> None:
+        self._node = node
         self._given = {
             "run": str(run),
             "lock": str(lock),
@@ -145,9 +164,10 @@ class Launcher:
         self._ended, self._lost = ended, lost
         self._waiting: dict[str, asyncio.Future[tuple[int, int]]] = {}
         self._running: set[str] = set()
-        self._shim: subprocess.Popen[bytes] | ForkedShim | None = None
+        self._shim: StartedShim | ForkedShim | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
         self._closed = False
 
     async def open(self) -> None:
@@ -159,27 +179,13 @@ class Launcher:
             When it cannot be started.
         """
         shim, self._forked = self._forked, None
-        if shim is not None:
-            self._shim, ours = shim, shim.socket
-        else:
-            ours = self._started()
-        assert self._shim
-        reader, self._writer = await asyncio.open_connection(sock=ours, limit=_LINE_MOST)
+        try:
+            self._shim = shim or self._node.start_shim(self._log)
+        except OSError as error:
+            raise StateError(f"cannot start the process that starts containers: {error}") from error
+        reader, self._writer = await asyncio.open_connection(sock=self._shim.socket, limit=_LINE_MOST)
         self._writer.write(json.dumps(self._given).encode() + b"\n")
         self._reading = asyncio.create_task(self._read(reader, self._shim))
-
-    def _started(self) -> socket.socket:
-        ours, theirs = socket.socketpair()
-        argv = (sys.executable, "-P", "-m", "executors.mesos.agent.shim")
-        try:
-            with open(self._log, "ab") as log, theirs:
-                self._shim = subprocess.Popen(
-                    argv, stdin=theirs.fileno(), stdout=log, stderr=log, cwd="/", start_new_session=True
-                )
-        except OSError as error:
-            ours.close()
-            raise StateError(f"cannot start the process that starts containers: {error}") from error
-        return ours
 
     async def launch(self, container: ContainerSpec, group: Group) -> tuple[int, int]:
         """Start a container, whose output goes to files in its sandbox: its first process and its start time.
@@ -189,8 +195,9 @@ class Launcher:
         StateError
             When it cannot be started; the text says why.
         """
-        if self._writer is None:
-            await self.open()
+        async with self._opening:  # of several containers, one has a new shim started
+            if self._writer is None:
+                await self.open()
         assert self._writer
         argv = group.wrap(container.argv)
         order = {
@@ -219,8 +226,7 @@ class Launcher:
             with suppress(asyncio.CancelledError):
                 await self._reading
         if self._shim and not self._running:
-            with suppress(subprocess.TimeoutExpired):
-                await asyncio.to_thread(self._shim.wait, _ENDING_S)
+            await asyncio.to_thread(self._shim.wait, _ENDING_S)
 
     def abandon(self) -> None:
         """As if we had died: containers go on."""
@@ -228,7 +234,7 @@ class Launcher:
         if self._writer:
             self._writer.transport.abort()
 
-    async def _read(self, reader: asyncio.StreamReader, shim: subprocess.Popen[bytes] | ForkedShim) -> None:
+    async def _read(self, reader: asyncio.StreamReader, shim: StartedShim | ForkedShim) -> None:
         with suppress(OSError, ValueError):
             async for line in reader:
                 self._received(json.loads(line))
@@ -327,10 +333,11 @@ class NodeContainers:
         started: Callable[[str, int, int], object],
         exited: Callable[[str, int | None, str], object],
         fetch_most: int = FETCH_MOST,
+        node: AgentHost = AGENT_HOST,
     ) -> None:
-        self._fetch_most = fetch_most
+        self._fetch_most, self._node = fetch_most, node
         self._quotas, self._run, self._started, self._exited = quotas, run, started, exited
-        self._launcher = Launcher(run, lock, orphans, ended=self._ended, lost=self._lost)
+        self._launcher = Launcher(run, lock, orphans, ended=self._ended, lost=self._lost, node=node)
         self._all: dict[str, _LiveContainer] = {}
         self._jobs: set[asyncio.Task[None]] = set()
 
@@ -344,18 +351,20 @@ class NodeContainers:
             returns.
         """
         await self._launcher.open()
-        over = []
+        known: list[tuple[_LiveContainer, bool]] = []
         for container, pid, birth in earlier:
             running = self._all[container] = _LiveContainer(container, pid=pid, birth=birth)
-            first = 0 if birth_of(pid) not in (birth, None) else pid  # the number may be another process's by now
+            found = self._node.birth_of(pid)
+            first = 0 if found not in (birth, None) else pid  # the number may be another process's by now
             with suppress(StateError, OSError):
                 running.group = await asyncio.to_thread(self._quotas.recover, container, first)
-            if birth_of(pid) == birth:
-                self._do(self._watch(running))
-            else:
-                over.append(self._watch(running))
-        await asyncio.gather(*over)
+            known.append((running, found == birth))
+        # First of all: with the first end of a container, all that is known of one that was just starting is forgotten.
         await asyncio.to_thread(self._sweep)
+        for running, lives in known:
+            if lives:
+                self._do(self._watch(running))
+        await asyncio.gather(*(self._watch(running) for running, lives in known if not lives))
 
     def start(self, container: ContainerSpec) -> None:
         """Start a container; `started` is called, or `exited`."""
@@ -441,7 +450,7 @@ class NodeContainers:
                     return
                 for pid in await asyncio.to_thread(self._pids, running):
                     with suppress(OSError):
-                        os.kill(pid, signal.SIGTERM)
+                        self._node.signal_process(pid, signal.SIGTERM)
             with suppress(TimeoutError):
                 await asyncio.wait_for(running.over.wait(), grace_s)
         async with running.turn:
@@ -487,7 +496,7 @@ class NodeContainers:
 
     async def _watch(self, running: _LiveContainer) -> None:
         """Until a process that is not our shim's child has ended; its own shim, if that lives, writes its status."""
-        while birth_of(running.pid) == running.birth:
+        while self._node.birth_of(running.pid) == running.birth:
             await asyncio.sleep(_LOOK_S)
         deadline = asyncio.get_running_loop().time() + _STATUS_S
         while (status := self._status(running.id)) is None and asyncio.get_running_loop().time() < deadline:
@@ -512,15 +521,15 @@ class NodeContainers:
         for path in self._run.glob("*.process"):
             if path.stem in self._all:
                 continue
-            if (pid := process_of(path)) is not None:
-                kill_sessions({pid})
+            if (pid := process_of(path, self._node.birth_of)) is not None:
+                self._node.kill_sessions({pid})
             self.remove(path.stem)
         self._quotas.sweep(frozenset(self._all))
 
     def _pids(self, running: _LiveContainer) -> list[int]:
         if running.group is not None:
             return running.group.pids()
-        return [running.pid] if birth_of(running.pid) == running.birth else []
+        return [running.pid] if self._node.birth_of(running.pid) == running.birth else []
 
     def _out_of_memory(self, running: _LiveContainer) -> bool:
         with suppress(StateError, OSError, ValueError):
@@ -531,8 +540,11 @@ class NodeContainers:
         with suppress(StateError, OSError):
             if running.group is not None:
                 running.group.kill()
-        if running.pid and birth_of(running.pid) == running.birth:
-            kill_sessions({running.pid})
+        first = running.pid if running.pid and self._node.birth_of(running.pid) == running.birth else None
+        if not running.pid:  # its shim was killed before it had said that it has started it
+            first = process_of(process_file(self._run, running.id), self._node.birth_of)
+        if first is not None:
+            self._node.kill_sessions({first})
 
     def _clear(self, running: _LiveContainer) -> None:
         self._kill(running)

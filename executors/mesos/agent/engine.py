@@ -11,7 +11,7 @@ from pathlib import Path
 from asa.core.errors import StateError
 from asa.web.server import Durable, ResponseStream
 from executors.cgroup.group import GroupUsage, Quotas
-from executors.mesos.agent.containers import NodeContainers, OrphanPolicy
+from executors.mesos.agent.containers import AGENT_HOST, AgentHost, NodeContainers, OrphanPolicy
 from executors.mesos.agent.link import MasterLink
 from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.state import (
@@ -58,12 +58,13 @@ class AgentEngine:
         patience_s: float,
         fetch_most: int = FETCH_MOST,
         over: Path | None = None,
+        node: AgentHost = AGENT_HOST,
     ) -> None:
         self._machine = machine
         self._commit: GroupCommit[Own] = GroupCommit(journal, self._deliver, strict=False)
         self._committing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._clock = Clockwork(machine.due, lambda: self.step(machine.wake))
+        self._clock = Clockwork(machine.due, lambda: self.step(machine.wake), node.time)
         self.link = MasterLink(
             directory,
             connected=self.connected,
@@ -71,9 +72,17 @@ class AgentEngine:
             received=self.received,
             patience_s=patience_s,
             over=over,
+            node=node,
         )
         self.containers = NodeContainers(
-            quotas, run, lock, orphans, started=self.started, exited=self.exited, fetch_most=fetch_most
+            quotas,
+            run,
+            lock,
+            orphans,
+            started=self.started,
+            exited=self.exited,
+            fetch_most=fetch_most,
+            node=node,
         )
         self.streams: dict[str, ResponseStream] = {}
         """Open streams of executors, by id."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from asa.core.errors import StateError
 from asa.web.protocol import BodyData, Event, Headers, MalformedMessage, ResponseHead, ResponseReader
 from executors.mesos.agent_protocol import PATH, PING_S, PINGS, STREAM_HEADER
 from executors.mesos.codec import BadMessage, Message, Records, encode
+from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import field
 from executors.mesos.pool_directory import AGENT, MASTER_NAME, PoolDirectory
 
@@ -262,7 +262,9 @@ class MasterLink:
         received: Callable[[Message], object],
         patience_s: float,
         over: Path | None = None,
+        node: PoolHost = POOL_HOST,
     ) -> None:
+        self._node = node
         self._directory, self._patience_s, self._over = directory, patience_s, over
         self._connected, self._disconnected, self._take = connected, disconnected, received
         self._unsent = Outbox()
@@ -307,7 +309,7 @@ class MasterLink:
                 return
             if self._sent_away:
                 await loop.create_future()  # there is nothing more to say to one another
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            await asyncio.sleep(delay * self._node.uniform(0.5, 1.0))
             delay = min(2 * delay, LATEST_S)
 
     def _is_over(self) -> bool:

@@ -16,7 +16,7 @@ import asyncio
 import math
 import socket
 import ssl
-import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -39,12 +39,10 @@ from asa.web.server import (
     ResponseStream,
     StreamResponse,
     check_method,
-    listening_socket,
 )
 from executors.cgroup.group import Quotas
-from executors.mesos import peer
 from executors.mesos.agent.api import needs_write
-from executors.mesos.agent.containers import OrphanPolicy
+from executors.mesos.agent.containers import AGENT_HOST, AgentHost, OrphanPolicy
 from executors.mesos.agent.engine import AgentEngine
 from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.shim import ForkedShim
@@ -73,11 +71,15 @@ _WHO = "the agent"
 class LoopbackListener(Listener):
     """Listens for our own user's processes on this machine; others find the connection broken."""
 
+    def __init__(self, admit: Callable[[Request], Admission], who: str, node: AgentHost) -> None:
+        super().__init__(admit, who)
+        self._node = node
+
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
         assert connection.transport
         try:
-            if peer.is_ours(*peer.ends(connection.transport.get_extra_info("socket"))):
+            if self._node.is_ours(connection.transport.get_extra_info("socket")):
                 return self.authenticated(connection)
         except OSError:  # it has gone already
             pass
@@ -95,10 +97,17 @@ class AgentServer:
         What a ``Host`` header may say: `http_api.host_names`.
     """
 
-    def __init__(self, engine: AgentEngine, options: AgentOptions, access: TokenAccess, names: frozenset[str]) -> None:
-        self._engine, self._options = engine, options
+    def __init__(
+        self,
+        engine: AgentEngine,
+        options: AgentOptions,
+        access: TokenAccess,
+        names: frozenset[str],
+        node: AgentHost = AGENT_HOST,
+    ) -> None:
+        self._engine, self._options, self._node = engine, options, node
         self._access, self._names = access, names
-        self._loopback = LoopbackListener(self._from_executor, _WHO)
+        self._loopback = LoopbackListener(self._from_executor, _WHO, node)
         self._listener = Listener(self._from_operator, _WHO)
         self._root = Path(options.directory)
 
@@ -148,7 +157,7 @@ class AgentServer:
         accepts_json(request)
         if request.version != "1.1":
             raise HTTPError(505, "expected HTTP/1.1: a stream is sent in chunks")
-        stream = ResponseStream(request.connection, self._engine.closed, beating=False)
+        stream = ResponseStream(request.connection, self._engine.closed, beating=False, id=self._node.new_id())
         self._engine.subscribe(call, stream)
         return StreamResponse(stream)
 
@@ -223,6 +232,8 @@ class AgentService:
         Most bytes that are copied into the sandbox of one container.
     shim
         One that was forked in advance.
+    node
+        The machine that it runs on.
 
     Raises
     ------
@@ -248,7 +259,9 @@ class AgentService:
         released: Path | None = None,
         fetch_most: int = FETCH_MOST,
         shim: ForkedShim | None = None,
+        node: AgentHost = AGENT_HOST,
     ) -> None:
+        self._node = node
         self._directory, self._options, self._quotas = directory, options, quotas
         self._work = work if isinstance(work, WorkDirectory) else WorkDirectory(work)
         self._tls, self._authenticate, self._patience_s = tls, authenticate, patience_s
@@ -275,7 +288,7 @@ class AgentService:
         """
         self._work.hold()
         try:
-            self._thread.start(self._serve)
+            self._thread.start(self.serve)
         except BaseException:
             self._let_go()
             raise
@@ -292,8 +305,12 @@ class AgentService:
 
     def leave(self, reason: str) -> None:
         """Begin to end: what runs is stopped, and the master is informed; `wait` waits for the end of that."""
+        self._thread.tell(self.end, reason)
+
+    def end(self, reason: str) -> None:
+        """As `leave`; to be called in the loop of `serve`."""
         if self._engine is not None:
-            self._thread.tell(self._engine.leave, reason, self._options.grace_s + _SPARE_S)
+            self._engine.leave(reason, self._options.grace_s + _SPARE_S)
 
     def close(self) -> None:
         """End everything that runs here, unregister, and unlock the directory."""
@@ -328,16 +345,18 @@ class AgentService:
 
     # ------------------------------------------------------- its own thread
 
-    async def _serve(self, started: Future[None]) -> int:
+    async def serve(self, started: Future[None]) -> int:
+        """What `start` runs in a thread, for who has a loop and holds the work directory; `started` once it listens."""
         self._killed = asyncio.Event()
-        journal = Journal(self._work.path / "agent.db", "what runs here", outlasts=not self._orphans.scratch)
+        journal = self._node.journal(self._work.path / "agent.db", "what runs here", outlasts=not self._orphans.scratch)
         try:
-            with self._work.loopback() as loopback, listening_socket(self._host, self._port) as outside:
+            here = self._node
+            with self._work.loopback(here) as loopback, here.listening_socket(self._host, self._port) as outside:
                 self._options = self._completed(loopback, outside)
                 engine = self._made(journal)
                 context = self._directory.server_context(AGENT_NAME) if self._tls else None
-                access = TokenAccess(self._directory, required=self._authenticate)
-                server = AgentServer(engine, self._options, access, self._names())
+                access = TokenAccess(self._directory, required=self._authenticate, clock=here.monotonic)
+                server = AgentServer(engine, self._options, access, self._names(), here)
                 await engine.open()
                 await server.listen(loopback, outside, context)
                 self._engine = engine
@@ -393,12 +412,12 @@ class AgentService:
     def _made(self, journal: Journal) -> AgentEngine:
         rows = journal.rows()
         with journal.reading():
-            agent = NodeAgent(self._options, time.time(), rows)
+            agent = NodeAgent(self._options, self._node.time(), rows, fresh=partial(self._node.random_bytes, 16))
         run = private_directory(self._work.path / "run")
         return AgentEngine(
             agent, journal, self._directory, self._quotas,
             run=run, lock=self._work.lock, orphans=self._orphans, patience_s=self._patience_s, over=self._released,
-            fetch_most=self._fetch_most,
+            fetch_most=self._fetch_most, node=self._node,
         )  # fmt: skip
 
     def _names(self) -> frozenset[str]:

@@ -63,7 +63,7 @@ def process_file(run: Path, container: str) -> Path:
     return run / f"{container}.process"
 
 
-def process_of(file: Path) -> int | None:
+def process_of(file: Path, birth_of: Callable[[int], int | None] = birth_of) -> int | None:
     """The living process that such a file names; None when there is none, or its number is another one's by now."""
     with suppress(OSError, ValueError):
         pid, birth = map(int, file.read_text().split())
@@ -83,7 +83,7 @@ def _write(path: Path, text: str) -> None:
 
 
 class Shim:
-    """Starts containers and waits for them.
+    """Starts containers and waits for them. What begins with ``node_`` is asked of the machine.
 
     Parameters
     ----------
@@ -120,42 +120,79 @@ class Shim:
         self._orphaned = True
         self._containers: dict[int, str] = {}
         self._held = bytearray()
-        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._null = self._wake = -1
 
     def serve(self) -> None:
         """Until the agent has gone, and either another one has come or nothing is left of its containers."""
-        inner, outer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        for number in _SIGNALS[:3]:  # a batch system sends them to every process, but containers may take their time
-            signal.signal(number, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
+        self.node_open()
         while self._peer:
-            self._step(inner, None)
-        deadline = time.monotonic() + self._grace_s
+            self._step(None)
+        deadline = self.node_monotonic() + self._grace_s
         while self._containers or self._orphaned:
-            self._step(inner, _LOOK_S)
+            self._step(_LOOK_S)
             if not self._orphaned:
                 continue
             lock = self._free_lock()
             if lock is None:  # another agent has taken them over
                 if not self._containers:
                     return
-                deadline = time.monotonic() + self._grace_s
+                deadline = self.node_monotonic() + self._grace_s
                 continue
             with open(lock):  # held until all is tidy: no agent starts meanwhile
-                if time.monotonic() >= deadline or (self._scratch and not self._containers):
+                if self.node_monotonic() >= deadline or (self._scratch and not self._containers):
                     self._end_orphans()
                     return
             if not self._containers:  # what an earlier shim still runs is that one's matter
                 return
 
-    def _step(self, wake: int, timeout: float | None) -> None:
-        waiting: list[Any] = [self._peer, wake] if self._peer else [wake]
+    def node_open(self) -> None:
+        """Have the ends of children wake `node_wait`."""
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._wake, outer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        for number in _SIGNALS[:3]:  # a batch system sends them to every process, but containers may take their time
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
+
+    def node_monotonic(self) -> float:
+        """A time that never jumps [s]."""
+        return time.monotonic()
+
+    def node_wait(self, peer: socket.socket | None, timeout: float | None) -> tuple[bool, bool]:
+        """Until one of these is so, or `timeout` [s] are over: the peer has said something; a child has ended."""
+        waiting: list[Any] = [self._wake] if peer is None else [peer, self._wake]
         ready, _, _ = select.select(waiting, [], [], timeout)
-        if wake in ready:
-            os.read(wake, _PIECE)
+        if self._wake in ready:
+            os.read(self._wake, _PIECE)
+        return peer in ready, self._wake in ready
+
+    def node_start(self, order: dict[str, Any]) -> int:
+        """Start the container's first process: its number."""
+        return self._forked(order) or self._spawn(order["argv"], order["environment"], order["sandbox"])
+
+    def node_birth(self, pid: int) -> int | None:
+        """See `birth_of`."""
+        return birth_of(pid)
+
+    def node_ended(self) -> tuple[int, int] | None:
+        """A child that has ended, and its status as ``wait`` has it; None when there is none. Told once."""
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        return (pid, status) if pid else None
+
+    def node_kill(self, sessions: set[int]) -> None:
+        """End these children, with all that they have started."""
+        from executors.processes import kill_sessions  # here: a container starts sooner without it
+
+        kill_sessions(sessions)
+
+    def _step(self, timeout: float | None) -> None:
+        said, ended = self.node_wait(self._peer, timeout)
+        if ended:
             self._reap()
-        if self._peer in ready:
+        if said:
             self._receive()
 
     def _free_lock(self) -> int | None:
@@ -175,9 +212,7 @@ class Shim:
         """No agent has taken them over in time."""
         import shutil  # here and below: a container starts sooner without what is hardly ever needed
 
-        from executors.processes import kill_sessions
-
-        kill_sessions(set(self._containers))
+        self.node_kill(set(self._containers))
         self._reap()
         if self._space:
             from executors.cgroup import probe
@@ -188,27 +223,30 @@ class Shim:
 
     def _receive(self) -> None:
         assert self._peer
+        gone = False
         try:
-            data = self._peer.recv(_PIECE)
+            while data := self._peer.recv(_PIECE, socket.MSG_DONTWAIT):
+                self._held += data
+            gone = True
+        except BlockingIOError:
+            pass
         except OSError:
-            data = b""
-        if not data:
-            self._peer.close()
-            self._peer = None
-            return
-        self._held += data
+            gone = True
         *lines, rest = self._held.split(b"\n")
         self._held = bytearray(rest)
         for line in lines:
             record = json.loads(line)
             if "end" in record:
                 self._orphaned = False
-            else:
+            elif not gone:  # else the next agent has taken it for failed, perhaps
                 self._start(record)
+        if gone:
+            self._peer.close()
+            self._peer = None
 
     def _start(self, order: dict[str, Any]) -> None:
         try:
-            pid = self._forked(order) or self._spawn(order["argv"], order["environment"], order["sandbox"])
+            pid = self.node_start(order)
         except OSError as error:
             where = error.filename or order["sandbox"]
             self._send(id=order["id"], error=f"cannot start the container: {where}: {error.strerror}{advice(error)}")
@@ -217,7 +255,7 @@ class Shim:
             self._send(id=order["id"], error=f"cannot start the container: {error}")
             return
         self._containers[pid] = order["id"]
-        birth = birth_of(pid) or 0  # it may have ended, but is not reaped yet
+        birth = self.node_birth(pid) or 0  # it may have ended, but is not reaped yet
         with suppress(OSError):  # only an agent that comes after this one would look there
             _write(process_file(self._run, order["id"]), f"{pid} {birth}")
         self._send(id=order["id"], pid=pid, birth=birth)
@@ -268,13 +306,8 @@ class Shim:
             os.chdir("/")
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
+        while (found := self.node_ended()) is not None:
+            pid, status = found
             if (container := self._containers.pop(pid, None)) is None:
                 continue
             with suppress(OSError):  # a full disk: a living agent is informed all the same
@@ -395,6 +428,31 @@ class ForkedShim:
         with suppress(ChildProcessError):  # waited for already
             while os.waitpid(self.pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
                 time.sleep(_WAIT_S)
+
+
+class StartedShim:
+    """A shim that was started as a program, and our end of its socket; its log goes there. Raises `OSError`."""
+
+    def __init__(self, log: Path) -> None:
+        import subprocess
+
+        self.socket, theirs = socket.socketpair()
+        argv = (sys.executable, "-P", "-m", "executors.mesos.agent.shim")
+        try:
+            with open(log, "ab") as out, theirs:
+                self._process = subprocess.Popen(
+                    argv, stdin=theirs.fileno(), stdout=out, stderr=out, cwd="/", start_new_session=True
+                )
+        except OSError:
+            self.socket.close()
+            raise
+
+    def wait(self, timeout: float | None = None) -> None:
+        """As `ForkedShim.wait`."""
+        import subprocess
+
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,10 @@ from asa.core.errors import StateError
 from asa.security.files import cannot, check_private, private_directory, write_private
 from asa.web.errors import HTTPError
 from asa.web.hosts import LOOPBACK
-from asa.web.server import listening_socket
 from executors.mesos.agent.shim import process_of
 from executors.mesos.agent.state import SandboxFile
 from executors.mesos.codec import Message
+from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import nanoseconds
 
 _LOCK_PATIENCE_S = 3.0
@@ -88,12 +88,12 @@ class WorkDirectory:
         """Remove all of it, as far as that is possible."""
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def loopback(self) -> socket.socket:
+    def loopback(self, node: PoolHost = POOL_HOST) -> socket.socket:
         """Where executors connect to: the port of before, if there was one, since those that run know no other."""
         path = self.path / "endpoint"
         with suppress(StateError, OSError, ValueError):
-            return listening_socket(LOOPBACK, int(check_private(path).read_text()))
-        found = listening_socket(LOOPBACK, 0)
+            return node.listening_socket(LOOPBACK, int(check_private(path).read_text()))
+        found = node.listening_socket(LOOPBACK, 0)
         write_private(path, str(found.getsockname()[1]).encode())
         return found
 

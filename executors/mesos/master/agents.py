@@ -486,9 +486,11 @@ def _end_all(core: Core, lost: Iterable[TaskRecord], state: str) -> None:
         framework = core.state.frameworks.get(task.framework)
         if framework is None or task not in (framework.tasks.get(task.id), framework.unreachable.get(task.id)):
             continue
-        if task.state in TERMINAL:
+        if task.state in TERMINAL and tasks.told_state(task) in TERMINAL:
+            tasks.repeat(core, framework, task)
             tasks.forget(core, framework, task)
         else:
+            state = task.state if task.state in TERMINAL else state  # its last update can never come
             reason = "REASON_AGENT_REMOVED" + ("_BY_OPERATOR" if state == "TASK_GONE_BY_OPERATOR" else "")
             tasks.end(core, framework, task, tasks.worded(framework, state), reason, text="Agent is gone")
 
@@ -502,10 +504,13 @@ def _set_aside(core: Core, task: TaskRecord) -> bool:
     framework.unreachable[task.id] = task
     if task.state not in TERMINAL:
         tasks.enter(task, "TASK_UNREACHABLE")
+    if tasks.told_state(task) not in TERMINAL:  # its end is known here, perhaps, but only its agent has the update
         word, since = tasks.worded(framework, "TASK_UNREACHABLE"), nanoseconds(core.now)
         text = "Agent is unreachable"
         status = tasks.made(core, task, word, "REASON_AGENT_REMOVED", text, unreachable_time=since)
         tasks.tell(core, framework, task, status)
+    else:
+        tasks.repeat(core, framework, task)
     keep_task(core, task)
     return True
 

@@ -74,8 +74,12 @@ def deadline(core: Core, offer: Offer) -> float:
 
 
 def decline(core: Core, framework: FrameworkRecord, call: Message) -> None:
-    """DECLINE: the framework does not want these, and nothing like them for a while. Unknown ones are passed over."""
-    refuse_s = refusal(call)
+    """DECLINE: the framework does not want these, and nothing like them for a while. Unknown ones are passed over.
+
+    At least until the next allocation: else each of several offers of one agent would come back by itself, at once, and
+    what together would be enough for a task were never offered together.
+    """
+    refuse_s = refusal(call) or core.state.options.allocate_s
     for offer_id in values(field(call, "offer_ids", list, []), "offer_ids"):
         offer = framework.offers.get(offer_id)
         if offer is not None:

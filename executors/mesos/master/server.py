@@ -17,12 +17,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
-import secrets
 import socket
 import ssl
-import time
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -46,7 +42,6 @@ from asa.web.server import (
     StreamResponse,
     check_method,
     error_response,
-    listening_socket,
     raise_file_limit,
 )
 from executors.mesos.agent_protocol import PATH as AGENT_PATH
@@ -55,6 +50,7 @@ from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import frame, kind_of
 from executors.mesos.commit import GroupCommit, Parcel
 from executors.mesos.effects import Effect, KeepRow, Send
+from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.http_api import (
     Principal,
     TokenAccess,
@@ -82,13 +78,19 @@ class MasterServer:
     """Serves one machine, which nothing else may call. A ``Host`` header may have one of `names`."""
 
     def __init__(
-        self, machine: Master, journal: Journal, access: TokenAccess, names: frozenset[str], heartbeat_s: float
+        self,
+        machine: Master,
+        journal: Journal,
+        access: TokenAccess,
+        names: frozenset[str],
+        heartbeat_s: float,
+        node: PoolHost = POOL_HOST,
     ) -> None:
-        self._machine, self._access, self._names = machine, access, names
+        self._machine, self._access, self._names, self._node = machine, access, names, node
         self.streams: dict[str, ResponseStream] = {}
         self._heartbeats = Heartbeats(heartbeat_s, frame(_HEARTBEAT))
         self.commit: GroupCommit[Never] = GroupCommit(journal, self.deliver)
-        self.clock = Clockwork(self._due, self._wake)
+        self.clock = Clockwork(self._due, self._wake, node.time)
         self.listener = Listener(self._admit, _WHO)
         self._closing = False
 
@@ -233,7 +235,7 @@ class MasterServer:
             raise HTTPError(400, f"expected no {STREAM_HEADER} header when a stream is opened")
         if request.version != "1.1":
             raise HTTPError(505, "expected HTTP/1.1: a stream is sent in chunks")
-        return ResponseStream(request.connection, self._ended, beating=heartbeats)
+        return ResponseStream(request.connection, self._ended, beating=heartbeats, id=self._node.new_id())
 
     def _opened(self, stream: ResponseStream, effects: Sequence[Effect]) -> StreamResponse:
         """The machine has taken it: from here on, it is notified of the stream's end."""
@@ -295,6 +297,8 @@ class MasterService:
         0 for any.
     idle_s
         After how long without a subscribed framework and a registered agent it ends by itself [s]; `wait` returns then.
+    node
+        The machine that it runs on.
 
     Raises
     ------
@@ -312,7 +316,9 @@ class MasterService:
         host: str | None = None,
         port: int = 0,
         idle_s: float = math.inf,
+        node: PoolHost = POOL_HOST,
     ) -> None:
+        self._node = node
         self._directory, self._options, self._tls, self._authenticate = directory, options, tls, authenticate
         self._host, self._port = listening_host(host, secured=tls and authenticate), port
         self._idle_s = idle_s
@@ -320,6 +326,8 @@ class MasterService:
         self._thread = LoopThread[None]("asa-master")
         self._stopped: asyncio.Future[bool] | None = None
         self._address: MasterAddress | None = None
+        self.state: MasterState | None = None
+        """What it knows, once it was started; to be read only, and in its loop."""
 
     @property
     def address(self) -> MasterAddress:
@@ -339,7 +347,7 @@ class MasterService:
         self._hold()
         raise_file_limit()
         try:
-            self._thread.start(self._serve)
+            self._thread.start(self.serve)
         except BaseException:
             self._end(kill=True)
             raise
@@ -389,22 +397,24 @@ class MasterService:
         self._lock.__enter__()
 
     def _end(self, *, kill: bool) -> None:
-        self._thread.tell(self._hear, kill)
+        self._thread.tell(self.stop, kill)
         self._thread.join()
         self._stopped = None
         self._lock.__exit__(None, None, None)
 
     # ------------------------------------------------------- its own thread
 
-    def _hear(self, kill: bool) -> None:
+    def stop(self, kill: bool = False) -> None:
+        """Have `serve` return; to be called in its loop."""
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(kill)
 
-    async def _serve(self, started: Future[None]) -> None:
+    async def serve(self, started: Future[None]) -> None:
+        """What `start` runs in a thread, for who has a loop and holds the directory; `started` once it listens."""
         self._stopped = stopped = asyncio.get_running_loop().create_future()
-        journal = Journal(self._directory.path / "master.db", "the frameworks, tasks and agents of before")
+        journal = self._node.journal(self._directory.path / "master.db", "the frameworks, tasks and agents of before")
         try:
-            with listening_socket(self._host, self._port) as sock:
+            with self._node.listening_socket(self._host, self._port) as sock:
                 server, context, machine = self._made(journal, sock.getsockname()[1])
                 await server.listen(sock, context)
                 self._directory.publish(self.address)
@@ -427,30 +437,31 @@ class MasterService:
 
     async def _end_when_idle(self, machine: Master) -> None:
         await until_idle(machine.state, self._idle_s)
-        self._hear(kill=False)
+        self.stop()
 
     def _made(self, journal: Journal, port: int) -> tuple[MasterServer, ssl.SSLContext | None, Master]:
         context = self._directory.server_context(MASTER_NAME) if self._tls else None
         alone = is_loopback(self._host)
         hosts = (self._host,) if self._host else own_hosts()
         options = replace(self._options, hostname=hosts[0], port=port, authenticated=self._authenticate)
-        access = TokenAccess(self._directory, required=self._authenticate)
+        access = TokenAccess(self._directory, required=self._authenticate, clock=self._node.monotonic)
         names = host_names(hosts if alone else (*hosts, *own_hosts()))
-        machine = _recovered(journal, options)
-        server = MasterServer(machine, journal, access, names, options.heartbeat_s)
-        self._address = MasterAddress(hosts, port, self._tls, os.getpid(), secrets.token_hex(16))
+        machine = _recovered(journal, options, self._node)
+        self.state = machine.state
+        server = MasterServer(machine, journal, access, names, options.heartbeat_s, self._node)
+        self._address = MasterAddress(hosts, port, self._tls, self._node.pid, self._node.random_bytes(16).hex())
         return server, context, machine
 
 
-def _recovered(journal: Journal, options: MasterOptions) -> Master:
+def _recovered(journal: Journal, options: MasterOptions, node: PoolHost) -> Master:
     """The machine as the journal knows it."""
     rows = journal.rows()
     identities = [keep.row["value"] for keep in rows if keep.table == _IDENTITY and keep.row]
     if not identities:
-        identities = [str(uuid.uuid4())]
+        identities = [node.new_id()]
         journal.keep([KeepRow(_IDENTITY, "master", {"value": identities[0]})])
     with journal.reading():
-        return Master(identities[0], options, time.time(), [keep for keep in rows if keep.table != _IDENTITY])
+        return Master(identities[0], options, node.time(), [keep for keep in rows if keep.table != _IDENTITY])
 
 
 # ---------------------------------------------------------------------- the end of a master that was started on demand

@@ -189,6 +189,11 @@ def tell(core: Core, framework: FrameworkRecord, task: TaskRecord, status: Messa
     core.send(framework.stream, message("UPDATE", status=status))
 
 
+def repeat(core: Core, framework: FrameworkRecord, task: TaskRecord) -> None:
+    """Tell once more the end of a task that was not acknowledged: its agent, which would, is not there."""
+    tell(core, framework, task, {name: item for name, item in task.statuses[-1].items() if name != "uuid"})
+
+
 def forget(core: Core, framework: FrameworkRecord, task: TaskRecord) -> None:
     """The task is over and its framework knows."""
     for known in (framework.tasks, framework.unreachable):
@@ -233,7 +238,9 @@ def made(core: Core, task: TaskRecord, state: str, reason: str, text: str, **mor
 
 def told_state(task: TaskRecord) -> str:
     """The state that its framework was sent last: what its agent has not sent yet must not be overtaken."""
-    return str(task.statuses[-1]["state"]) if task.statuses else task.state
+    if task.statuses:
+        return str(task.statuses[-1]["state"])
+    return "TASK_STAGING" if task.state in TERMINAL else task.state
 
 
 def note(task: TaskRecord, status: Message) -> None:
@@ -281,8 +288,10 @@ def answer(core: Core, framework: FrameworkRecord, task_id: str, agent_id: str |
         return
     away = framework.unreachable.get(task_id)
     if away is not None:
-        word = worded(framework, "TASK_UNREACHABLE")
-        _answer(core, framework, task_id, away.agent, word, text="Task is unreachable", task=away)
+        over = told_state(away) in TERMINAL
+        word = told_state(away) if over else worded(framework, "TASK_UNREACHABLE")
+        text = "Latest task state" if over else "Task is unreachable"
+        _answer(core, framework, task_id, away.agent, word, text=text, task=away)
         return
     if agent_id in core.state.recovered or (agent_id is None and core.state.recovered):
         return

@@ -25,8 +25,7 @@ import requests
 import asa.web.server
 from asa.core.errors import InvalidInput, StateError
 from executors.cgroup import kernel, probe
-from executors.mesos import commit
-from executors.mesos.agent import service
+from executors.mesos import commit, host
 from executors.mesos.agent.containers import OrphanPolicy, Unlimited
 from executors.mesos.agent.engine import AgentEngine
 from executors.mesos.agent.machine import NodeAgent
@@ -349,7 +348,10 @@ class Fragile(Journal):
 
 @pytest.fixture
 def fragile(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Fragile]]:
-    monkeypatch.setattr(service, "Journal", Fragile)
+    def journal(path: Path, holds: str, *, outlasts: bool) -> Journal:  # the agent's, and not the master's
+        return (Fragile if path.name == "agent.db" else Journal)(path, holds, outlasts=outlasts)
+
+    monkeypatch.setattr(host, "Journal", journal)
     monkeypatch.setattr(commit, "RETRY_S", 0.02)
     yield Fragile
     Fragile.full = False
