@@ -9,12 +9,13 @@ import os
 import signal
 import stat
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from asa.core.command import CommandResult
-from asa.core.errors import AsaError, InvalidInput, UnknownName
+from asa.core.errors import AsaError, AsaWarning, InvalidInput, UnknownName
 from asa.core.registry import COMMANDS
 from asa.log.messages import add_log_level, log_to_terminal, notify
 from asa.report.outputs import check_outputs
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
         signal.signal(signal.SIGHUP, _interrupt)
+    warnings.showwarning = _show_warning
     try:
         parser, command = make_parser(words)
         options, unknown = parser.parse_known_args(words)
@@ -88,6 +90,17 @@ def _show(result: CommandResult, destination: str | None) -> int:
     if result.text:
         print(result.text, file=sys.stderr if result.exit_code else sys.stdout, flush=True)
     return result.exit_code
+
+
+_show_others = warnings.showwarning
+
+
+def _show_warning(message: Any, category: Any, *where: Any, **more: Any) -> None:
+    """Ours without the place in our code that they come from."""
+    if issubclass(category, AsaWarning):
+        notify(f"warning: {message}")
+    else:
+        _show_others(message, category, *where, **more)
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

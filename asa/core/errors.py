@@ -14,7 +14,9 @@
     ├── CommandFailed                      a program ended badly, or did not write what it declared
     ├── StateError                         the state directory cannot be read or written
     ├── RunNotFound                        no run of that name
-    └── RunFailed                          raised by ``Run.result()``: what failed, where, and its last words
+    └── RunFailed                          raised by ``asa.run()``, ``Run.result()``: what failed, where, its last words
+
+``AsaWarning`` is a warning: of what is allowed and seldom meant.
 
 Outcomes that are to be expected (a job that failed, a wall time reached) are states, not exceptions.
 Only ``BackendError.transient`` decides whether a call is tried again.
@@ -134,8 +136,18 @@ class RunFailed(AsaError):
         The whole story in a few lines: stage, task, node, error, last lines of standard error, what was skipped.
     stage
         The stage that failed first, or None when the run was cancelled.
+    run
+        The `Run`, to look at what was done; None in another process than the run's own.
     """
 
-    def __init__(self, message: str, *, stage: str | None = None) -> None:
+    def __init__(self, message: str, *, stage: str | None = None, run: Any = None) -> None:
         super().__init__(message)
-        self.stage = stage
+        self.stage, self.run = stage, run
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, arguments, state = super().__reduce__()
+        return make, arguments, {**state, "run": None}
+
+
+class AsaWarning(UserWarning):
+    """What is allowed, and seldom meant."""

@@ -41,7 +41,7 @@ from asa.core.run import FoldedRun, TaskState
 from asa.core.stage import StageSpec, StageState
 from asa.core.units import brief
 from asa.log.events import EventLog
-from asa.log.messages import log_to_file
+from asa.log.messages import log_to_file, warn
 from asa.log.rundir import RunDirectory
 from asa.strategies.asking import ask_for
 from asa.workflows.graph import Graph
@@ -140,9 +140,7 @@ class Assembly(Generic[P]):
         self._held.close()
 
 
-def assemble(
-    directory: RunDirectory, graph: Graph, settings: Settings, timing: Timing | None = None
-) -> Assembly[Plan]:
+def assemble(directory: RunDirectory, graph: Graph, settings: Settings, timing: Timing | None = None) -> Assembly[Plan]:
     """All parts of a workflow's run, new or resumed, which is this process's from now on; `timing` is the backend's.
 
     Raises
@@ -164,7 +162,9 @@ def assemble(
             chosen_strategy(settings, site),
             plan.shared,
             lambda learned: graph.specs(site, learned.run_time(settings.name)),
-            lambda log: Payloads(graph, directory.functions, directory.values, log.value, secrets),
+            lambda log: Payloads(
+                graph, directory.functions, directory.values, log.value, secrets, workdir=settings.workdir
+            ),
         )
 
     return assemble_parts(directory, settings, parts, timing)
@@ -217,6 +217,8 @@ def assemble_parts(
                     _revoke_lost(parts.plan, log, results, timing.clock.now())
         else:
             if isinstance(payloads, Payloads):
+                for caution in [*parts.graph.cautions(), *_unlimited(parts.graph, backend, site, executor)]:
+                    warn(caution)
                 payloads.save()
             stages = parts.stages(learned)
             save_settings(directory, settings, parts.graph.nodes.values())
@@ -263,6 +265,17 @@ def assemble_parts(
         )
         learned.report(runner.inbox.post, runner.clock)
         return Assembly(parts.plan, runner, isinstance(backend, VirtualBackend), held.pop_all())
+
+
+def _unlimited(graph: Graph, backend: Backend, site: Capabilities, executor: Executor) -> list[str]:
+    """What to say of memory that stages ask for, where nothing keeps them within it."""
+    if site.regime is not QueueRegime.IMMEDIATE or isinstance(backend, VirtualBackend) or isinstance(executor, Sharing):
+        return []  # a batch system knows; agents limit containers where there are cgroups
+    asking = [name for name, node in graph.nodes.items() if node.stage.needs.resources.memory]
+    return [
+        f"memory= of {', '.join(asking)} is counted, but not enforced: nothing on {site.site} keeps a task within its "
+        "memory; executor='mesos' does, where there are cgroups"
+    ] * bool(asking)
 
 
 def make_runner(
