@@ -22,6 +22,21 @@ from asa.report.outputs import check_outputs
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
+MEANT = {
+    **dict.fromkeys(("kill", "stop", "abort", "end", "scancel", "qdel"), "cancel"),
+    **dict.fromkeys(("ls", "list", "history", "jobs"), "runs"),
+    **dict.fromkeys(("delete", "remove", "del", "prune"), "rm"),
+    **dict.fromkeys(("log", "output", "stdout", "stderr", "tail", "print"), "logs"),
+    **dict.fromkeys(("stat", "state", "info", "show", "progress", "ps", "squeue", "qstat"), "status"),
+    **dict.fromkeys(("submit", "start", "exec", "sbatch", "execute"), "run"),
+    **dict.fromkeys(("restart", "continue", "retry", "rerun"), "resume"),
+    **dict.fromkeys(("watch", "monitor", "follow"), "top"),
+    **dict.fromkeys(("describe", "reason", "debug"), "explain"),
+    **dict.fromkeys(("check", "test"), "doctor"),
+    **dict.fromkeys(("plot", "dag"), "graph"),
+}
+"""Words by which other tools, or people, call commands."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; its exit code."""
@@ -62,7 +77,9 @@ def make_parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
     commands = parser.add_subparsers(metavar="COMMAND")
     name = words[0] if words and not words[0].startswith("-") else None
     if name is not None and name not in COMMANDS:
-        raise UnknownName("command", name, COMMANDS)
+        raise UnknownName(
+            "command", name, COMMANDS, {word: each for word, each in MEANT.items() if each in COMMANDS}, 0.65
+        )
     chosen = None
     for each in [name] if name else COMMANDS:
         try:

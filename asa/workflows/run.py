@@ -349,7 +349,7 @@ def resume(name: str, *, state: str | Path | None = None) -> Run:
     Parameters
     ----------
     name
-        The run's name, or a beginning of it that no other run shares.
+        The run's name, or a beginning of it (of several runs the newest is meant), or ``"@last"``.
 
     Raises
     ------
