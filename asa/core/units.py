@@ -25,6 +25,7 @@ _CLOCK = re.compile(r"(?:(\d{1,15})-)?(\d{1,15}):(\d{1,2})(?::(\d{1,2}))?")
 _TWO_READINGS = re.compile(r"(\d{1,15}):(\d{1,2})")
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT](?:I?B)?|B)", re.IGNORECASE)
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -135,6 +136,16 @@ def memory(value: int | str) -> int:
             )
         raise InvalidInput(f"memory {value!r} is not a positive memory size: write it like '512M', '4G', '1T', '4096B'")
     return size
+
+
+def size(count: int) -> str:
+    """Bytes as people say them.
+
+    >>> size(512), size(5 * 2**20), size(3 << 30)
+    ('512 B', '5 MiB', '3 GiB')
+    """
+    power = min(max(count.bit_length() - 1, 0) // 10, len(_SIZES) - 1)
+    return f"{count / 1024**power:.4g} {_SIZES[power]}"
 
 
 def share(value: float | str, *, what: str = "share", most: float = 1.0) -> float:

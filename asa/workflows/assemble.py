@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Collection, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -264,7 +266,29 @@ def assemble_parts(
             budget=budget,
         )
         learned.report(runner.inbox.post, runner.clock)
+        if not isinstance(backend, VirtualBackend):
+            _heed(directory, runner, held)
         return Assembly(parts.plan, runner, isinstance(backend, VirtualBackend), held.pop_all())
+
+
+REQUESTS_S = 1.0
+"""How long from one look for a request to cancel the run to the next [s]."""
+
+
+def _heed(directory: RunDirectory, runner: Runner, held: contextlib.ExitStack) -> None:
+    """Cancel the run when another process asks for that, until `held` is closed."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(REQUESTS_S):
+            with contextlib.suppress(OSError):
+                reason = directory.cancel_request.read_text(errors="replace")
+                directory.cancel_request.unlink()
+                runner.cancel(reason)
+
+    directory.cancel_request.unlink(missing_ok=True)  # it was meant for an earlier driver
+    held.callback(over.set)
+    threading.Thread(target=copy_context().run, args=(look,), name="asa-requests", daemon=True).start()
 
 
 def _unlimited(graph: Graph, backend: Backend, site: Capabilities, executor: Executor) -> list[str]:
