@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from asa.core.errors import (
         AsaError,
+        AsaWarning,
         BackendError,
         GraphError,
         InvalidInput,
@@ -40,6 +41,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "asa.core.errors": (
         "AsaError",
+        "AsaWarning",
         "BackendError",
         "GraphError",
         "InvalidInput",
@@ -57,6 +59,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AsaError",
+    "AsaWarning",
     "BackendError",
     "GraphError",
     "InvalidInput",

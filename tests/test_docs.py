@@ -338,7 +338,7 @@ def test_links_lead_somewhere(page: Page) -> None:
 
 CHECKS = {
     test_commands_and_their_options_are_there: [
-        "`asa status`",
+        "`asa statistics`",
         "`asa runs A`",
         "`asa run A --polite`",
         "`asa pool rows`",

@@ -59,7 +59,7 @@ class Local:
     cores
         Cores that jobs may hold together; those this process may run on unless given. More than there are is allowed.
     memory
-        Bytes, or text such as "4G", that jobs may hold together; the machine's memory unless given.
+        Such as "4G", that jobs may hold together; the machine's memory unless given.
     gpus
         GPUs that jobs may hold together.
     dispatcher
@@ -95,7 +95,7 @@ class Local:
     def __init__(
         self,
         cores: int | None = None,
-        memory: int | str | None = None,
+        memory: str | None = None,
         gpus: int = 0,
         *,
         dispatcher: str | Dispatcher = EASY,
@@ -210,7 +210,7 @@ class Local:
             ("memory", need.memory or 0, room.memory or math.inf),
             ("gpus", need.gpus, room.gpus),
         )
-        return ",".join(f"{name}={asked}" for name, asked, there in sizes if asked > there)
+        return ",".join(f"{name}={asked}{'B' * (name == 'memory')}" for name, asked, there in sizes if asked > there)
 
     def _step(self) -> None:
         """Notice ends, then start and kill until nothing is left to do; each change is written down first."""

@@ -15,7 +15,7 @@ from asa.core.command import CommandResult, table
 from asa.core.errors import AsaError, RunNotFound
 from asa.core.event import Event, RunStarted, RunState, TasksDone
 from asa.core.registry import CLEAN, EXPLAIN
-from asa.core.units import brief
+from asa.core.units import brief, size
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs, state_directory
 from asa.report.outputs import check_outputs
@@ -33,13 +33,20 @@ class RunsCommand:
     help = "list all runs, the latest last"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """No options."""
+        parser.add_argument("--size", action="store_true", help="also say what each takes on disk; asa rm removes some")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        rows = [_row(directory) for directory in list_runs(state_directory())]
+        found = list_runs(state_directory())
+        rows = [_row(directory) for directory in found]
+        if options.size:
+            rows = [row | {"bytes": directory.size} for row, directory in zip(rows, found, strict=True)]
         commands = [row["resume"] for row in rows if row["resume"]]
         shown = [{name: value for name, value in row.items() if name not in ("resume", "problem")} for row in rows]
+        if options.size:
+            shown = [row | {"bytes": size(row["bytes"])} for row in shown]
         text = table(shown, "there are no runs")
+        if options.size and rows:
+            text += f"\nall together: {size(sum(row['bytes'] for row in rows))}"
         if commands:
             text += "\nto go on with runs whose driver is gone:\n" + "\n".join(commands[-RESUMES_MOST:])
         if damaged := [row for row in rows if row["problem"]]:
@@ -71,7 +78,9 @@ class ExplainCommand:
     help = "say of every stage of a run what it does or waits for"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it; or a job of a queue")
+        parser.add_argument(
+            "run", metavar="RUN", help="name of the run, a beginning of it, or @last; or a job of a queue"
+        )
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         try:
@@ -93,7 +102,7 @@ class ReportCommand:
     help = "write a report of a run: .html, .png, .pdf, .svg or .json"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")
+        parser.add_argument("run", metavar="RUN", help="name of the run, a beginning of it, or @last")
         parser.add_argument("-o", "--output", metavar="PATH", default="run.html", help="file to write (run.html)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
@@ -111,7 +120,7 @@ class ExportCommand:
     help = "write a run in WfFormat, or as a Workflow Run RO-Crate"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")
+        parser.add_argument("run", metavar="RUN", help="name of the run, a beginning of it, or @last")
         parser.add_argument("--format", choices=("wfformat", "ro-crate"), default="wfformat", help="(wfformat)")
         parser.add_argument(
             "-o", "--output", metavar="PATH", help="file (RUN.json), or for ro-crate a folder (RUN-crate)"

@@ -9,17 +9,33 @@ import os
 import signal
 import stat
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from asa.core.command import CommandResult
-from asa.core.errors import AsaError, InvalidInput, UnknownName
+from asa.core.errors import AsaError, AsaWarning, InvalidInput, UnknownName
 from asa.core.registry import COMMANDS
 from asa.log.messages import add_log_level, log_to_terminal, notify
 from asa.report.outputs import check_outputs
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+MEANT = {
+    **dict.fromkeys(("kill", "stop", "abort", "end", "scancel", "qdel"), "cancel"),
+    **dict.fromkeys(("ls", "list", "history", "jobs"), "runs"),
+    **dict.fromkeys(("delete", "remove", "del", "prune"), "rm"),
+    **dict.fromkeys(("log", "output", "stdout", "stderr", "tail", "print"), "logs"),
+    **dict.fromkeys(("stat", "state", "info", "show", "progress", "ps", "squeue", "qstat"), "status"),
+    **dict.fromkeys(("submit", "start", "exec", "sbatch", "execute"), "run"),
+    **dict.fromkeys(("restart", "continue", "retry", "rerun"), "resume"),
+    **dict.fromkeys(("watch", "monitor", "follow"), "top"),
+    **dict.fromkeys(("describe", "reason", "debug"), "explain"),
+    **dict.fromkeys(("check", "test"), "doctor"),
+    **dict.fromkeys(("plot", "dag"), "graph"),
+}
+"""Words by which other tools, or people, call commands."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
         signal.signal(signal.SIGHUP, _interrupt)
+    warnings.showwarning = _show_warning
     try:
         parser, command = make_parser(words)
         options, unknown = parser.parse_known_args(words)
@@ -60,7 +77,9 @@ def make_parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
     commands = parser.add_subparsers(metavar="COMMAND")
     name = words[0] if words and not words[0].startswith("-") else None
     if name is not None and name not in COMMANDS:
-        raise UnknownName("command", name, COMMANDS)
+        raise UnknownName(
+            "command", name, COMMANDS, {word: each for word, each in MEANT.items() if each in COMMANDS}, 0.65
+        )
     chosen = None
     for each in [name] if name else COMMANDS:
         try:
@@ -88,6 +107,17 @@ def _show(result: CommandResult, destination: str | None) -> int:
     if result.text:
         print(result.text, file=sys.stderr if result.exit_code else sys.stdout, flush=True)
     return result.exit_code
+
+
+_show_others = warnings.showwarning
+
+
+def _show_warning(message: Any, category: Any, *where: Any, **more: Any) -> None:
+    """Ours without the place in our code that they come from."""
+    if issubclass(category, AsaWarning):
+        notify(f"warning: {message}")
+    else:
+        _show_others(message, category, *where, **more)
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -181,7 +181,7 @@ class ResumeCommand:
     help = "go on with a run whose driver died, that failed, or that was cancelled"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")
+        parser.add_argument("run", metavar="RUN", help="name of the run, a beginning of it, or @last")
         add_display_options(parser)
 
     def run(self, options: argparse.Namespace) -> CommandResult:

@@ -14,7 +14,9 @@
     ├── CommandFailed                      a program ended badly, or did not write what it declared
     ├── StateError                         the state directory cannot be read or written
     ├── RunNotFound                        no run of that name
-    └── RunFailed                          raised by ``Run.result()``: what failed, where, and its last words
+    └── RunFailed                          raised by ``asa.run()``, ``Run.result()``: what failed, where, its last words
+
+``AsaWarning`` is a warning: of what is allowed and seldom meant.
 
 Outcomes that are to be expected (a job that failed, a wall time reached) are states, not exceptions.
 Only ``BackendError.transient`` decides whether a call is tried again.
@@ -27,7 +29,7 @@ which become the status of an answer and are no `AsaError`.
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -55,17 +57,30 @@ class InvalidInput(AsaError, ValueError):
 class UnknownName(InvalidInput):
     """A name that no table knows.
 
+    Parameters
+    ----------
+    kind, name, known
+        What it is a name of, the name, and those that there are.
+    meant
+        Other words for some of these, which are suggested for them.
+    alike
+        How much like the name must be what is suggested, from 0 to 1.
+
+    Examples
+    --------
     >>> print(UnknownName("strategy", "bigjob", ["asa", "big-job", "per-stage"]))
     unknown strategy 'bigjob': did you mean 'big-job'? Known: asa, big-job, per-stage
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], meant: Mapping[str, str] | None = None, alike: float = 0.5
+    ) -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
-        alike = {each.casefold(): each for each in self.known}
+        spelt = {each.casefold(): each for each in self.known} | dict(meant or {})
         import difflib  # workers load this module, and hardly ever need it
 
-        near = difflib.get_close_matches(name.casefold(), alike, n=1, cutoff=0.5)
-        hint = f": did you mean {alike[near[0]]!r}?" if near else "."
+        near = difflib.get_close_matches(name.casefold(), spelt, n=1, cutoff=alike)
+        hint = f": did you mean {spelt[near[0]]!r}?" if near else "."
         super().__init__(f"unknown {kind} {name!r}{hint} Known: {', '.join(self.known) or 'none'}")
 
 
@@ -134,8 +149,18 @@ class RunFailed(AsaError):
         The whole story in a few lines: stage, task, node, error, last lines of standard error, what was skipped.
     stage
         The stage that failed first, or None when the run was cancelled.
+    run
+        The `Run`, to look at what was done; None in another process than the run's own.
     """
 
-    def __init__(self, message: str, *, stage: str | None = None) -> None:
+    def __init__(self, message: str, *, stage: str | None = None, run: Any = None) -> None:
         super().__init__(message)
-        self.stage = stage
+        self.stage, self.run = stage, run
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, arguments, state = super().__reduce__()
+        return make, arguments, {**state, "run": None}
+
+
+class AsaWarning(UserWarning):
+    """What is allowed, and seldom meant."""

@@ -14,7 +14,7 @@ import enum
 import heapq
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
@@ -629,6 +629,10 @@ class Launchable:
         for task in [task for task, heap in self._heaps.items() if not heap]:
             del self._heaps[task]
 
+    def __len__(self) -> int:
+        """How many there are at most."""
+        return len(self._known)
+
     def __iter__(self) -> Iterator[StageProgress]:
         """All of them, in no order."""
         return (stage for heap in self._heaps.values() for _, stage in heap if stage.unlaunched)
@@ -806,19 +810,29 @@ class Held:
         self.stop(now)
         self.ended, self.end_reason = now, reason
 
-    def room(self, task: Resources, ahead: float) -> int:
-        """How many more such tasks it takes, with `ahead` times its capacity allowed to queue up inside it."""
+    def room(self, task: Resources, ahead: float, claims: Sequence[tuple[Resources, int]] = ()) -> int:
+        """How many more such tasks it takes, with `ahead` times its capacity allowed to queue up inside it, and room
+        left for so many more of others."""
         factor = 1.0 + ahead
         if task.options != self.request.resources.options:
             return 0
-        if not (cores := self._usable(task)):
+        if not (cores := min([self._usable(task), *(self._usable(size) for size, _ in claims)])):
             return 0
-        room = int((cores * factor - self.cores_busy) // task.cores)
-        if task.memory and self.request.resources.memory:
-            room = min(room, int((self.request.resources.memory * factor - self.memory_busy) // task.memory))
+        room = int((cores * factor - self.cores_busy - sum(size.cores * count for size, count in claims)) // task.cores)
+        if task.memory and (memory := self.request.resources.memory):
+            kept = self.memory_busy + sum((size.memory or 0) * count for size, count in claims)
+            room = min(room, int((memory * factor - kept) // task.memory))
         if task.gpus:
-            room = min(room, int((self.request.resources.gpus * factor - self.gpus_busy) // task.gpus))
+            kept = self.gpus_busy + sum(size.gpus * count for size, count in claims)
+            room = min(room, int((self.request.resources.gpus * factor - kept) // task.gpus))
         return max(room, 0)
+
+    def most(self, task: Resources) -> int:
+        """How many such tasks it would take if nothing ran in it."""
+        most, there = self._usable(task) // task.cores, self.request.resources
+        if task.memory and there.memory:
+            most = min(most, there.memory // task.memory)
+        return min(most, there.gpus // task.gpus) if task.gpus else most
 
     def _usable(self, task: Resources) -> int:
         """Cores that such tasks can use; 0 where there is no room for one of them, even if nothing else ran.
@@ -832,7 +846,7 @@ class Held:
             return sum(there) if abreast and task.cores <= sum(there) else 0
         unit = task.unit or task.cores
         if (cores := sum(cores // unit for cores in there) * unit) >= task.cores:
-            return cores
+            return cores if len(there) > 1 else there[0]  # what is left of a single one may be used by others
         asked = self.request.resources
         if (asked.unit or asked.cores // (asked.nodes or 1)) < unit or asked.cores < task.cores:
             return 0

@@ -22,15 +22,19 @@ _SPELLED = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "
 _TWO_UNITS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 _CLOCK = re.compile(r"(?:(\d{1,15})-)?(\d{1,15}):(\d{1,2})(?::(\d{1,2}))?")
+_TWO_READINGS = re.compile(r"(\d{1,15}):(\d{1,2})")
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT](?:I?B)?|B)", re.IGNORECASE)
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def duration(value: float | str | timedelta, *, what: str = "duration", endless: bool = False) -> float:
     """Seconds [s] of a number of seconds, a ``timedelta``, ``"1h30m"``, ``"90 min"``, ``"HH:MM:SS"``, ``"D-HH:MM:SS"``.
 
-    A bare number in quotes is refused: batch systems read it as minutes, people as seconds. Infinity is one only where
-    that is said to be `endless`.
+    A bare number in quotes is refused: batch systems read it as minutes, people as seconds. So is ``"1:30"``: Slurm
+    reads it as minutes and seconds, people as hours and minutes. Infinity is one only where that is said to be
+    `endless`.
 
     Raises
     ------
@@ -43,6 +47,12 @@ def duration(value: float | str | timedelta, *, what: str = "duration", endless:
     (5400.0, 7200.0, 86400.0, 90.0, 0.25)
     """
     seconds = math.nan
+    if isinstance(value, str) and (parts := _TWO_READINGS.fullmatch(value.strip())):
+        first, last = int(parts[1]), int(parts[2])
+        raise InvalidInput(
+            f"{what} {value!r} has two readings: Slurm's, {first} min {last} s, and {first} h {last} min: write "
+            f"'{first}m{last}s' or '{first}h{last}m'"
+        )
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -102,28 +112,40 @@ def brief(seconds: float) -> str:
 
 
 def memory(value: int | str) -> int:
-    """Bytes from an int or ``"512M"``, ``"4G"``, ``"1.5 TiB"`` (powers of 1024, as batch systems count).
+    """Bytes from ``"512M"``, ``"4G"``, ``"1.5 TiB"`` (powers of 1024, as batch systems count), or ``"4096B"``.
+
+    A bare number is refused, quoted or not: batch systems read it as megabytes, programs as bytes, people as gigabytes.
 
     Raises
     ------
     InvalidInput
-        When `value` is not a positive memory size.
+        When `value` is not a positive memory size, or has no unit.
 
     Examples
     --------
-    >>> memory("4G"), memory("1.5 KiB"), memory(1000)
+    >>> memory("4G"), memory("1.5 KiB"), memory("1000B")
     (4294967296, 1536, 1000)
     """
-    size = -1
-    if isinstance(value, int) and not isinstance(value, bool):
-        size = value
-    elif isinstance(value, str) and (match := _MEMORY.fullmatch(value.strip())):
-        size = int(float(match[1]) * _BYTES[match[2].upper()])
+    size, text = 0, str(value).strip()
+    if isinstance(value, str) and (match := _MEMORY.fullmatch(text)):
+        size = int(float(match[1]) * _BYTES[match[2].upper().rstrip("IB")])
     if size <= 0:
-        raise InvalidInput(
-            f"memory {value!r} is not a positive memory size: write bytes as an int, or '512M', '4G', '1T'"
-        )
+        if not isinstance(value, bool) and _NUMBER.fullmatch(text) and float(text) > 0:
+            raise InvalidInput(
+                f"memory {value!r} has no unit: write '{text}G', '{text}M', or '{text}B' for bytes, as in f'{{size}}B'"
+            )
+        raise InvalidInput(f"memory {value!r} is not a positive memory size: write it like '512M', '4G', '1T', '4096B'")
     return size
+
+
+def size(count: int) -> str:
+    """Bytes as people say them.
+
+    >>> size(512), size(5 * 2**20), size(3 << 30)
+    ('512 B', '5 MiB', '3 GiB')
+    """
+    power = min(max(count.bit_length() - 1, 0) // 10, len(_SIZES) - 1)
+    return f"{count / 1024**power:.4g} {_SIZES[power]}"
 
 
 def share(value: float | str, *, what: str = "share", most: float = 1.0) -> float:

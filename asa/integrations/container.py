@@ -90,6 +90,7 @@ class ContainedProgram:
     def __init__(self, inner: Any, words: tuple[str, ...]) -> None:
         self._inner, self._words = inner, words
         self.__name__, self.__doc__ = inner.__name__, inner.__doc__
+        self.outputs, self.written = getattr(inner, "outputs", {}), getattr(inner, "written", None)
 
     @property
     def __signature__(self) -> inspect.Signature:

@@ -100,6 +100,7 @@ class SimulatedCluster:
         from asa.workflows import run as runs
 
         state = Path(tempfile.mkdtemp(prefix="run-", dir=self._directory))
-        run = runs.run(workflow, backend=self.backend.copy(), strategy=strategy, state=state, **options)
+        settings = {"check": False, "strategy": strategy, "state": state, **options}
+        run = runs.run(workflow, backend=self.backend.copy(), **settings)
         run.wait()
         return SimulatedRun(run, tuple(event for _, event in run.events()), run.summary)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asa.core.errors import InvalidInput
+from asa.core.errors import AsaWarning, InvalidInput
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -38,6 +39,15 @@ def notify(line: str) -> None:
     """Print a line on standard error, at once, where there is still somebody to read it."""
     with suppress(OSError):
         print(f"asa: {line}", file=sys.stderr, flush=True)
+
+
+def warn(line: str) -> None:
+    """Warn of what is seldom meant, once for each place in the user's program; a run's log has it, too."""
+    logging.getLogger(__name__).warning("%s", line)
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in LOGGERS:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(line, AsaWarning, stacklevel=level)
 
 
 def level_of(name: str, what: str) -> int:

@@ -20,9 +20,12 @@ from asa.core.errors import InvalidInput, RunNotFound, StateError
 from asa.core.event import DriverStarted, RunEnded, RunState
 from asa.log import proc
 from asa.log.events import EventLog
+from asa.log.messages import notify
 from asa.security.files import cannot, private_directory, write_private
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LAST = re.compile(r"@last(?:~(\d{1,9}))?")
+_NAMED_MOST = 3
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
 
 
@@ -205,6 +208,21 @@ class RunDirectory:
         return 0.0
 
     @property
+    def cancel_request(self) -> Path:
+        """File that asks the run's driver to cancel it, and says why."""
+        return self.path / "cancel"
+
+    @property
+    def size(self) -> int:
+        """What it takes on its file system [bytes]."""
+        total = 0
+        for folder, _, files in os.walk(self.path):
+            for name in ("", *files):
+                with suppress(OSError):  # of a run that goes on, files may go
+                    total += 512 * os.lstat(os.path.join(folder, name)).st_blocks
+        return total
+
+    @property
     def backend(self) -> Path:
         """Directory in which a backend on this machine keeps its own books."""
         return self.path / "backend"
@@ -263,22 +281,29 @@ class RunDirectory:
 
     @classmethod
     def open(cls, state: Path, run: str) -> RunDirectory:
-        """The directory of a run that exists; the first letters of its name are enough when no other begins so.
+        """The directory of a run that exists.
+
+        The first letters of its name are enough; of several that begin so the newest is meant, and that is said on
+        standard error. ``@last`` is the newest of all, ``@last~1`` the one before.
 
         Raises
         ------
         RunNotFound
-            When there is none, or more than one begins so; the message shows the nearest names.
+            When there is none; the message shows the nearest names.
         StateError
             When the directory is not private.
         """
         runs = {found.name: found for found in list_runs(state)}
         meant = [run] if run in runs else [name for name in runs if run and name.startswith(run)]
+        if back := _LAST.fullmatch(run):
+            meant = [*runs][: len(runs) - int(back[1] or 0)][-1:]
         if len(meant) > 1:
-            raise RunNotFound(f"{run!r} is the beginning of several runs: {', '.join(meant)}. Give more of the name")
+            others = ", ".join(reversed(meant[-1 - _NAMED_MOST : -1]))
+            more = f" and {len(meant) - 1 - _NAMED_MOST} more" if len(meant) - 1 > _NAMED_MOST else ""
+            notify(f"{run!r} fits {len(meant)} runs: the newest is meant, {meant[-1]}, not {others}{more}")
         if meant:
-            private_directory(runs[meant[0]].path)
-            return runs[meant[0]]
+            private_directory(runs[meant[-1]].path)
+            return runs[meant[-1]]
         near = difflib.get_close_matches(run, runs, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}?" if near else _none_like_it(len(runs))
         raise RunNotFound(f"no run {run!r} in {state}: {hint}")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PosixPath
 from typing import Any, BinaryIO
 
-from asa.core.errors import StateError, cause
+from asa.core.errors import InvalidInput, StateError, cause
 from asa.core.task import Input, Value, substitute
 from asa.security.files import Buffer, write_private, written_private
 
@@ -165,15 +165,33 @@ def keep(result: Any, directory: str | Path, stage: str, index: int) -> Value:
     """A task's result, pickled: when that is short, as it is, else in a file of this directory, safely on disk.
 
     It is written as it is pickled: there is never a second copy of what is large.
+
+    Raises
+    ------
+    InvalidInput
+        When there is something in it that cannot be a result, a call of a stage.
     """
     if _is_plain(result) and len(data := pickle.dumps(result, 5)) <= INLINE_MOST:
         return data
-    import cloudpickle  # as in `dump`
-
     with contextlib.ExitStack() as held:
         sink = _Sink(held, directory, stage, index)
-        cloudpickle.Pickler(sink, 5).dump(result)
+        _result_pickler()(sink, 5).dump(result)
         return sink.end()
+
+
+@functools.cache
+def _result_pickler() -> type[pickle.Pickler]:
+    import cloudpickle  # as in `dump`
+
+    class ResultPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it is not typed
+        """Refuses what says of itself why it is no result."""
+
+        def reducer_override(self, value: Any) -> Any:
+            if (why := getattr(type(value), "__no_result__", None)) is not None:
+                raise InvalidInput(why(value))
+            return super().reducer_override(value)
+
+    return ResultPickler
 
 
 class _Sink:

@@ -146,8 +146,9 @@ class RunSummary:
         From the start of the run to the end of its last stage [s]; up to now while it runs, to its end when it was
         cancelled before all stages had ended. Time between a driver's end and the next one's start counts.
     total_perceived_wait_s
-        Time during which any stage was ready and had not begun [s]: the sum over the stages of a sequence, as in the
-        paper; stages that wait at the same time count once.
+        How long nothing of the critical path ran, though it could have [s]: the perceived waits of the stage that ended
+        last, of that which it waited for longest, and so on. In a sequence these are all stages, as in the paper; what
+        waits beside a path that runs does not count. Of a run that goes on, the path to the stage that began first.
     core_hours_charged, core_hours_used, overhead_core_hours
         Sums over the jobs.
     core_hours_borrowed
@@ -263,7 +264,7 @@ def summary(run: FoldedRun, now: float | None = None, *, driven: bool = True) ->
         now=now,
         resumes=max(0, run.drivers - 1),
         makespan_s=_finish(run, now) - start.at,
-        total_perceived_wait_s=_total_wait(stages),
+        total_perceived_wait_s=_total_wait(stages, run, now),
         core_hours_charged=charged,
         core_hours_used=used,
         core_hours_borrowed=borrowed,
@@ -279,13 +280,19 @@ def summary(run: FoldedRun, now: float | None = None, *, driven: bool = True) ->
     )
 
 
-def _total_wait(stages: Iterable[StageSummary]) -> float:
-    """Time during which any stage was ready and had not begun [s]."""
-    total, until = 0.0, -math.inf
-    waits = ((stage.ready, stage.perceived_wait_s or 0.0) for stage in stages if stage.ready is not None)
-    for ready, wait in sorted(waits):
-        total += max(0.0, ready + wait - max(until, ready))
-        until = max(until, ready + wait)
+def _total_wait(stages: Iterable[StageSummary], run: FoldedRun, now: float) -> float:
+    """The perceived waits on the critical path [s]."""
+
+    def lateness(stage: StageSummary) -> tuple[float, ...]:
+        end = now if stage.ended is None else stage.ended
+        return end, -math.inf if stage.started is None else -stage.started, -(stage.ready or 0.0)
+
+    total, ready = 0.0, {stage.name: stage for stage in stages if stage.ready is not None}
+    last = max(ready.values(), key=lateness, default=None)
+    while last is not None:
+        total += last.perceived_wait_s or 0.0
+        before = [ready[name] for name in run.stages[last.name].spec.predecessors if name in ready]
+        last = max(before, key=lateness, default=None)
     return total
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Collection, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +43,7 @@ from asa.core.run import FoldedRun, TaskState
 from asa.core.stage import StageSpec, StageState
 from asa.core.units import brief
 from asa.log.events import EventLog
-from asa.log.messages import log_to_file
+from asa.log.messages import log_to_file, warn
 from asa.log.rundir import RunDirectory
 from asa.strategies.asking import ask_for
 from asa.workflows.graph import Graph
@@ -140,9 +142,7 @@ class Assembly(Generic[P]):
         self._held.close()
 
 
-def assemble(
-    directory: RunDirectory, graph: Graph, settings: Settings, timing: Timing | None = None
-) -> Assembly[Plan]:
+def assemble(directory: RunDirectory, graph: Graph, settings: Settings, timing: Timing | None = None) -> Assembly[Plan]:
     """All parts of a workflow's run, new or resumed, which is this process's from now on; `timing` is the backend's.
 
     Raises
@@ -164,7 +164,9 @@ def assemble(
             chosen_strategy(settings, site),
             plan.shared,
             lambda learned: graph.specs(site, learned.run_time(settings.name)),
-            lambda log: Payloads(graph, directory.functions, directory.values, log.value, variables),
+            lambda log: Payloads(
+                graph, directory.functions, directory.values, log.value, variables, workdir=settings.workdir
+            ),
         )
 
     return assemble_parts(directory, settings, parts, timing)
@@ -217,6 +219,8 @@ def assemble_parts(
                     _revoke_lost(parts.plan, log, results, timing.clock.now())
         else:
             if isinstance(payloads, Payloads):
+                for caution in [*parts.graph.cautions(), *_unlimited(parts.graph, backend, site, executor)]:
+                    warn(caution)
                 payloads.save()
             stages = parts.stages(learned)
             save_settings(directory, settings, parts.graph.nodes.values())
@@ -262,7 +266,40 @@ def assemble_parts(
             budget=budget,
         )
         learned.report(runner.inbox.post, runner.clock)
+        if not isinstance(backend, VirtualBackend):
+            _heed(directory, runner, held)
         return Assembly(parts.plan, runner, isinstance(backend, VirtualBackend), held.pop_all())
+
+
+REQUESTS_S = 1.0
+"""How long from one look for a request to cancel the run to the next [s]."""
+
+
+def _heed(directory: RunDirectory, runner: Runner, held: contextlib.ExitStack) -> None:
+    """Cancel the run when another process asks for that, until `held` is closed."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(REQUESTS_S):
+            with contextlib.suppress(OSError):
+                reason = directory.cancel_request.read_text(errors="replace")
+                directory.cancel_request.unlink()
+                runner.cancel(reason)
+
+    directory.cancel_request.unlink(missing_ok=True)  # it was meant for an earlier driver
+    held.callback(over.set)
+    threading.Thread(target=copy_context().run, args=(look,), name="asa-requests", daemon=True).start()
+
+
+def _unlimited(graph: Graph, backend: Backend, site: Capabilities, executor: Executor) -> list[str]:
+    """What to say of memory that stages ask for, where nothing keeps them within it."""
+    if site.regime is not QueueRegime.IMMEDIATE or isinstance(backend, VirtualBackend) or isinstance(executor, Sharing):
+        return []  # a batch system knows; agents limit containers where there are cgroups
+    asking = [name for name, node in graph.nodes.items() if node.stage.needs.resources.memory]
+    return [
+        f"memory= of {', '.join(asking)} is counted, but not enforced: nothing on {site.site} keeps a task within its "
+        "memory; executor='mesos' does, where there are cgroups"
+    ] * bool(asking)
 
 
 def make_runner(

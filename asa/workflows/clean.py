@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.decision import DispatchDecision
-from asa.core.errors import AsaError, StateError
+from asa.core.errors import AsaError, InvalidInput, StateError
 from asa.core.event import (
+    CancelAsked,
     Cancelled,
     DriverStarted,
     Event,
@@ -26,9 +27,11 @@ from asa.core.event import (
 from asa.core.job import JobHandle, JobStatus
 from asa.core.ports import Backend
 from asa.core.registry import BACKENDS, parse_spec, with_options
+from asa.core.units import brief
 from asa.core.view import QueueView
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
+from asa.security.files import write_private
 from asa.workflows.settings import load_settings
 
 
@@ -136,6 +139,82 @@ def cancel(left: list[Leftover], unread: dict[str, str] | None = None) -> list[L
         except AsaError as error:
             unread[run.name] = str(error)
     return done
+
+
+def jobs_left(run: RunDirectory) -> int:
+    """How many jobs of a run without a driver have not ended.
+
+    Raises
+    ------
+    StateError
+        When not all of its log can be read.
+    BackendError
+        When the batch system does not say.
+    """
+    unread: dict[str, str] = {}
+    count = sum(1 for _ in _left(run, unread))
+    if unread:
+        raise StateError(unread[run.name])
+    return count
+
+
+def cancel_run(run: RunDirectory, patience_s: float) -> int:
+    """End a run: its driver is asked to, wherever it is; without one its jobs are cancelled, and it is logged.
+
+    Parameters
+    ----------
+    patience_s
+        How long to wait for the driver [s].
+
+    Returns
+    -------
+    int
+        How many jobs without a driver were cancelled.
+
+    Raises
+    ------
+    InvalidInput
+        When it has ended already.
+    StateError
+        When its driver has not ended it in time, or its jobs could not be cancelled.
+    """
+    reason, until = "cancelled by asa cancel", time.monotonic() + patience_s
+    with EventLog(run.events) as log:
+        state = run.standing(log)
+        if state not in (RunState.RUNNING, RunState.INTERRUPTED):
+            raise InvalidInput(f"run {run.name} has {ENDS[state]} already: there is nothing to cancel")
+        if run.is_driven():
+            write_private(run.cancel_request, reason.encode())
+        while (state := run.standing(log)) is RunState.RUNNING:
+            if time.monotonic() >= until:
+                raise StateError(
+                    f"run {run.name} was asked to end, and has not after {brief(patience_s)}: its driver may be hung, "
+                    "or on a machine that sees the request later; `asa status` tells, or end that process"
+                )
+            time.sleep(LOOK_S)
+    if state is not RunState.INTERRUPTED:
+        if state is not RunState.CANCELLED:
+            raise InvalidInput(f"run {run.name} has {ENDS[state]} before it could be cancelled")
+        return 0
+    unread: dict[str, str] = {}
+    left = list(_left(run, unread))
+    done = cancel(left, unread)
+    if unread or len(done) < len(left):
+        raise StateError(f"not all jobs of run {run.name} could be cancelled: {unread.get(run.name, 'try it again')}")
+    with run.lock(), EventLog(run.events) as log:
+        now = time.time()
+        log.append([CancelAsked(now, reason), RunEnded(now, RunState.CANCELLED, reason)])
+    run.cancel_request.unlink(missing_ok=True)
+    return len(done)
+
+
+ENDS = {
+    RunState.SUCCEEDED: "succeeded",
+    RunState.FAILED: "failed",
+    RunState.CANCELLED: "been cancelled",
+}
+LOOK_S = 0.1
+"""How long from one look at a run that is to end to the next [s]."""
 
 
 class _StartNothing:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from asa.core.event import RunState
@@ -73,14 +75,40 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
         case StageState.SKIPPED:
             return "skipped: a stage before it failed"
         case StageState.RUNNING:
-            return f"running, {stage.done} of {width} tasks done; {jobs}"
+            others = (
+                f", waits for more cores of {has}"
+                if stage.unlaunched and (has := _others(plan, name, held, now))
+                else ""
+            )
+            return f"running, {stage.done} of {width} tasks done{others}; {jobs}"
         case StageState.READY:
-            return f"ready, waits for an allocation; {jobs}"
+            others = _others(plan, name, held, now)
+            return f"ready, waits for {others or 'an allocation'}; {jobs}"
         case StageState.WAITING:
             before = [other for other in stage.spec.predecessors if plan.stages[other].state is not StageState.DONE]
             wait = stage.predicted_wait_s
             predicted = "" if wait is None else f"; its job is expected to wait {brief(wait)}, so it is not sent yet"
             return f"waits for {', '.join(before)}; {jobs}{predicted if not held else ''}"
+
+
+OTHERS_MOST = 3
+"""Tasks of other stages in an allocation that are named."""
+
+
+def _others(plan: Plan, name: str, meant: Iterable[Held], now: float) -> str:
+    """Its allocation, and which tasks of other stages have it until when, or "" where none are in its way."""
+    found = [
+        (launched + (plan.stages[stage].mean_s or math.inf), launched, f"{stage}[{index}]")
+        for held in meant
+        for (stage, index), (_, launched) in held.running.items()
+        if name != stage
+    ]
+    words = []
+    for end, launched, task in sorted(found)[:OTHERS_MOST]:
+        so_far = f"for {brief(now - launched)} so far"
+        words.append(f"{task} {so_far if not now < end < math.inf else f'for about {brief(end - now)} more'}")
+    more = f" and {counted(len(found) - OTHERS_MOST, 'more task')}" if len(found) > OTHERS_MOST else ""
+    return f"its allocation, whose cores run {', '.join(words)}{more}" if words else ""
 
 
 def _charged(held: Held) -> str:

@@ -11,7 +11,7 @@ from asa.core.job import SETUP, Capabilities, QueueRegime, Resources
 from asa.core.stage import StageSpec
 from asa.core.task import Secrets
 from asa.core.units import brief
-from asa.workflows.stage import PACK, Needs, Node, Stage, nodes_in
+from asa.workflows.stage import PACK, Needs, Node, Outputs, Stage, nodes_in, writes, written_by
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,42 @@ class Graph:
                     f"{brief(site.longest_s)} that {site.site} allows{by}: lower walltime="
                 )
 
+    def outputs(self, workdir: str | None = None) -> Outputs:
+        """Files that programs are going to write, as far as that is known.
+
+        Raises
+        ------
+        GraphError
+            When two tasks, of which neither waits for the other, would write one.
+        """
+        found = Outputs(self.predecessors, workdir)
+        for name, node in self.nodes.items():
+            for index in range(self.widths[name] or 0) if writes(node) else ():
+                found.add(name, index, written_by(node, index) or ())
+        return found
+
+    def tells_outputs(self, name: str) -> bool:
+        """Whether it is known before anything runs which files a stage is going to write."""
+        node, width = self.nodes[name], self.widths[name]
+        return not writes(node) or (width is not None and all(written_by(node, each) for each in range(width)))
+
+    def cautions(self) -> list[str]:
+        """What is allowed, and seldom meant."""
+        idle = {}
+        for name, node in self.nodes.items():
+            needs = node.stage.needs
+            if self.widths[name] == 1 and not needs.launcher and needs.resources.cores > needs.task.cores:
+                idle[name] = needs
+        if not idle:
+            return []
+        name, needs = next(iter(idle.items()))
+        cores, own = needs.resources.cores, needs.task.cores
+        others = f"; likewise {', '.join([*idle][1:])}" if len(idle) > 1 else ""
+        return [
+            f"stage {name!r}: cores={cores} with one task of {own} leaves {cores - own} idle: say task_cores={cores} "
+            f"where the task itself uses them, or give it more tasks with .map{others}"
+        ]
+
     def __str__(self) -> str:
         return self.described(Capabilities(site=""))
 
@@ -192,7 +228,8 @@ def make_graph(result: Any) -> Graph:
     ------
     GraphError
         When there is no node in `result`, the nodes wait for each other in a circle, a stage is mapped over lists of
-        different lengths, or a structure of its arguments cannot be made anew with results in it.
+        different lengths, a structure of its arguments cannot be made anew with results in it, or two tasks would write
+        one file.
     """
     if isinstance(result, Graph):
         return result
@@ -207,13 +244,15 @@ def make_graph(result: Any) -> Graph:
     for node in order:
         used[node.stage.name] = count = used.get(node.stage.name, 0) + 1
         names[node] = node.stage.name if count == 1 else f"{node.stage.name}-{count}"
-    return Graph(
+    graph = Graph(
         result=result,
         nodes={names[node]: node for node in order},
         names=names,
         predecessors={names[node]: tuple(dict.fromkeys(names[other] for other in _inputs(node))) for node in order},
         widths=_widths(order, names),
     )
+    graph.outputs()
+    return graph
 
 
 def _widths(order: list[Node], names: dict[Node, str]) -> dict[str, int | None]:

@@ -11,21 +11,22 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 import cloudpickle
 
-from asa.core.errors import GraphError, StateError, Unpicklable
+from asa.core.errors import AsaError, GraphError, StateError, Unpicklable
 from asa.core.job import Resources
 from asa.core.task import Input, Secrets, Task, Value
-from asa.log.values import INLINE_MOST, dump, load, sealed, write_value
+from asa.log.values import INLINE_MOST, dump, fill, load, sealed, write_value
 from asa.security.files import write_once
 from asa.workflows.graph import Graph
-from asa.workflows.stage import Node, replace_nodes
+from asa.workflows.stage import Node, Outputs, replace_nodes, unmappable, written_by
 
 _COMMON_INLINE_MOST = 1024
 
@@ -66,6 +67,8 @@ class Payloads:
         Gives the stored result of a task, by stage and index.
     secrets
         Of the stages that have some.
+    workdir
+        Where tasks run.
     """
 
     def __init__(
@@ -75,8 +78,11 @@ class Payloads:
         values: Path,
         result: Callable[[str, int], Value],
         secrets: Mapping[str, Secrets] = MappingProxyType({}),
+        workdir: str | None = None,
     ) -> None:
-        self._secrets = secrets
+        self._secrets, self._workdir = secrets, workdir
+        self._unclaimed: dict[str, None] | None = None  # stages of which it is not known yet what they write
+        self._outputs = Outputs({})
         self._graph, self._functions, self._values, self._result = graph, functions, values, result
         self._files = {name: str(functions / f"{number:04d}.pkl") for number, name in enumerate(graph.nodes)}
         self._mapped: dict[str, _Mapped] = {}
@@ -109,11 +115,15 @@ class Payloads:
         Raises
         ------
         GraphError
-            When it was to be mapped over something that is no list, or over lists of different lengths.
+            When it was to be mapped over something that is no list, or over lists of different lengths; when two tasks
+            would write one file.
         """
         if (known := self._graph.width(name)) is not None:
             return known
-        return self._prepare(name).width
+        if name not in self._mapped:
+            self._prepare(name)
+            self._claim(name)
+        return self._mapped[name].width
 
     def task(self, name: str, index: int, resources: Resources) -> Task:
         """Task `index` of a stage whose predecessors are done; it needs these `resources`.
@@ -123,24 +133,54 @@ class Payloads:
         Unpicklable, GraphError
             As `save`, which has not tried all elements of a list that is mapped over.
         """
+        self._claim(name)
         node = self._graph.nodes[name]
-        inputs: list[Value] = []
-
-        def place(other: Node) -> Any:
-            return self._place(other, inputs)
-
-        if node.mapped:
-            mapped = self._prepare(name)
-            inputs += mapped.shared
-            args = tuple(self._element(column, index, inputs) for column in mapped.columns)
-            kwargs = mapped.common
-        else:
-            args, kwargs = replace_nodes((node.args, node.kwargs), place)
+        args, kwargs, inputs = self._called_with(name, index)
         arguments = self._value(self._dump_arguments(name, args, kwargs), name, index)
         launch, secrets = node.stage.launch, self._secrets.get(name)
         found = tuple(inputs)
         identity = _identity(found) if found else _OF_NOTHING
         return Task(name, index, self._files[name], arguments, found, resources, launch, identity, secrets)
+
+    def _called_with(self, name: str, index: int) -> tuple[tuple[Any, ...], dict[str, Any], list[Value]]:
+        """Arguments of a task, with places for the results of others, and these."""
+        node = self._graph.nodes[name]
+        inputs: list[Value] = []
+        if node.mapped:
+            mapped = self._prepare(name)
+            inputs += mapped.shared
+            args = tuple(self._element(column, index, inputs) for column in mapped.columns)
+            return args, mapped.common, inputs
+        args, kwargs = replace_nodes((node.args, node.kwargs), lambda other: self._place(other, inputs))
+        return args, kwargs, inputs
+
+    def _claim(self, name: str) -> None:
+        """Make sure that no other task, but those before and after, writes what those of a stage are going to write.
+
+        Raises
+        ------
+        GraphError
+            When one does.
+        """
+        if self._unclaimed is None:
+            self._unclaimed = {other: None for other in self._graph.nodes if not self._graph.tells_outputs(other)}
+            if self._unclaimed:
+                self._outputs = self._graph.outputs(self._workdir)
+            for other in [*self._unclaimed]:  # what an earlier driver has begun
+                with suppress(LookupError, AsaError):
+                    for before in self._graph.predecessors[other]:
+                        self._result(before, 0)
+                    self._claim_all(other)
+        if name in self._unclaimed:
+            del self._unclaimed[name]
+            self._claim_all(name)
+
+    def _claim_all(self, name: str) -> None:
+        stage = self._graph.nodes[name].stage
+        for index in range(self.width(name)):
+            args, kwargs, inputs = self._called_with(name, index)
+            written = written_by(Node(stage, args, kwargs, mapped=False), 0, partial(_filled, inputs))
+            self._outputs.add(name, index, written or ())
 
     def _prepare(self, name: str) -> _Mapped:
         if name in self._mapped:
@@ -177,6 +217,8 @@ class Payloads:
                 f"{source} cannot be read here: {type(error).__name__}: {error}. Return a list of plain values there, "
                 "or let the driver import the same modules"
             ) from error
+        if why := unmappable(value):
+            raise GraphError(f"{source} is {why}")
         try:
             if hasattr(value, "__getitem__"):  # so it has an order of its own
                 return list(value)
@@ -225,6 +267,14 @@ class Payloads:
         path = self._values / f"{Path(self._files[name]).stem}-{index}-args.pkl"
         write_value(path, data)
         return str(path)
+
+
+def _filled(inputs: list[Value], value: Any) -> Any:
+    """An argument with results in it; raises LookupError where one is large or cannot be read here."""
+    try:
+        return fill(value, [item if isinstance(item, bytes) else b"" for item in inputs])
+    except Exception as error:  # unpickling runs foreign code, which may raise anything
+        raise LookupError from error
 
 
 def _identity(values: Sequence[Value]) -> str:

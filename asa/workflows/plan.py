@@ -18,7 +18,7 @@ from asa.core.decision import SOONEST_S, Amend, Ask, Cancel, Predict, StrategyDe
 from asa.core.event import RunState
 from asa.core.job import Capabilities, DependencyKind, QueueRegime, Resources
 from asa.core.ports import DecidesByStage, Strategy
-from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Pool, StageProgress, Wait
+from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Launchable, Pool, StageProgress, Wait
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, Extent, StageView, WorkflowView
 
@@ -119,6 +119,64 @@ class StageViews(Sequence[StageView]):
             made = held.view(self._now, self._pool.throttles.get(held.request.array, 1))
             self._allocations[held.key] = made
         return made
+
+
+class Claims:
+    """What allocations are to leave to the stages that they are meant for, as long as these have tasks to run.
+
+    Parameters
+    ----------
+    stages
+        All, by name.
+    launchable
+        Those that may have tasks to launch.
+    may_take
+        Whether an allocation has time enough left for tasks of a stage.
+    """
+
+    def __init__(
+        self,
+        stages: Mapping[str, StageProgress],
+        launchable: Launchable,
+        may_take: Callable[[Held, StageProgress], bool],
+    ) -> None:
+        self._stages, self._launchable, self._may_take = stages, launchable, may_take
+        self._found: dict[str, list[tuple[Resources, int]]] = {}
+
+    def room(self, held: Held, stage: StageProgress, ahead: float) -> int:
+        """How many more tasks of a stage an allocation takes, with `ahead` times its capacity queued up."""
+        if stage.spec.name in held.meant_for:
+            return held.room(stage.spec.task, ahead)
+        claims = self.of(held)
+        return 0 if claims and ahead else held.room(stage.spec.task, ahead, claims)
+
+    def are_possible(self, held: Held) -> bool:
+        """Whether it is meant for some stages only, so that others may have to leave them room."""
+        return bool(held.stages) and len(held.stages) < len(self._stages)
+
+    def of(self, held: Held) -> Sequence[tuple[Resources, int]]:
+        """Tasks that its own stages wait with, as many as it could run beside those of them that run: maybe none."""
+        if not self.are_possible(held):
+            return ()
+        if (found := self._found.get(held.key)) is None:
+            found, left = [], sum(held.nodes.values())
+            for owner in self.owners(held):
+                task, name = owner.spec.task, owner.spec.name
+                running = sum(stage == name for stage, _ in held.running) if owner.running else 0
+                if held.most(task) and self._may_take(held, owner):
+                    count = max(0, min(owner.unlaunched, held.most(task) - running))
+                    found.append((task, count))
+                    left -= count * task.cores
+                if left <= 0:
+                    break  # there is nothing for others
+            self._found[held.key] = found
+        return found
+
+    def owners(self, held: Held) -> Iterator[StageProgress]:
+        """The stages that it is meant for which have tasks to launch: found where there are fewer to look at."""
+        if len(self._launchable) < len(held.stages):
+            return (stage for stage in self._launchable if stage.spec.name in held.meant_for)
+        return (stage for name in held.stages if (stage := self._stages[name]).unlaunched)
 
 
 class Kept:
@@ -428,49 +486,64 @@ class Plan(FoldedRun):
     def _launch(self, now: float) -> list[Action]:
         """Fill every core first; only when all are busy let short tasks queue up in the allocations.
 
-        Each allocation is used at most once, by its own stages first.
+        Each allocation is used at most once, by its own stages first: others get what these cannot use now.
         """
         used: set[str] = set()
+        given: dict[str, int] = {}
         rooms: dict[Resources, list[Held]] = {}
+        claims = Claims(
+            self.stages, self.launchable, lambda held, stage: self._may_take(held, stage.spec.name, stage, now)
+        )
 
         def free(among: Iterable[Held]) -> list[Held]:
             return sorted((item for item in among if item.nodes and item.ends and not item.leaving(now)), key=_number)
 
         def unused(task: Resources) -> list[Held]:
             if task not in rooms:
-                rooms[task] = [item for item in free(self._roomy.values()) if item.room(task, 0.0)]
+                rooms[task] = [item for item in free(self._roomy.values()) if item.room(task, 0.0, claims.of(item))]
             rooms[task] = [item for item in rooms[task] if item.key not in used]
             return rooms[task]
 
-        launches: list[Action] = [
-            launch
-            for stage in self.launchable.those(unused)
-            for launch in self._fill(stage, unused(stage.spec.task), used, now)
-        ]
+        def fill(stage: StageProgress, there: Iterable[Held], ahead: float = 0.0) -> Iterator[LaunchTasks]:
+            return self._fill(stage, there, used, given, now, claims, ahead)
+
+        launches: list[Action] = []
+        for held in filter(claims.are_possible, free(self._roomy.values())):
+            for owner in sorted(claims.owners(held), key=_number):
+                if held.key not in used:
+                    launches += fill(owner, [held])
+        for stage in self.launchable.those(unused):
+            launches += fill(stage, unused(stage.spec.task))
         if not launches:
             for stage in self.launchable.begun():
                 if stage.ahead:
                     there = [item for item in free(self.pool.held.values()) if item.key not in used]
-                    launches += self._fill(stage, there, used, now, ahead=stage.ahead)
+                    launches += fill(stage, there, stage.ahead)
         return launches
 
     def _fill(
-        self, stage: StageProgress, there: Iterable[Held], used: set[str], now: float, *, ahead: float = 0.0
+        self,
+        stage: StageProgress,
+        there: Iterable[Held],
+        used: set[str],
+        given: dict[str, int],
+        now: float,
+        claims: Claims,
+        ahead: float,
     ) -> Iterator[LaunchTasks]:
-        """Launches of one stage in allocations with room, which are then used."""
+        """Launches of one stage in allocations with room, which are then used, after those of it that were `given`."""
         name = stage.spec.name
         takers = [item for item in there if self._may_take(item, name, stage, now)]
         takers.sort(key=lambda item: name not in item.meant_for)
-        given = 0
         for position, item in enumerate(takers):
-            waiting = stage.unlaunched - given
-            count = min(waiting, item.room(stage.spec.task, ahead))
+            waiting = stage.unlaunched - given.get(name, 0)
+            count = min(waiting, claims.room(item, stage, ahead))
             if ahead:
                 count = min(count, math.ceil(waiting / (len(takers) - position)))
             if count:
-                yield LaunchTasks(name, stage.next_ranges(count, given), item.key)
+                yield LaunchTasks(name, stage.next_ranges(count, given.get(name, 0)), item.key)
                 used.add(item.key)
-                given += count
+                given[name] = given.get(name, 0) + count
 
     def _may_take(self, held: Held, name: str, stage: StageProgress, now: float) -> bool:
         if not self.shared and name not in held.stages:

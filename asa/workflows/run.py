@@ -72,10 +72,11 @@ class Run:
         TimeoutError
             When it is not known yet.
         """
-        self._await_success(timeout)
+        self.check(timeout)
         return self._value(load_all)
 
-    def _await_success(self, timeout: float) -> None:
+    def check(self, timeout: float = math.inf) -> None:
+        """Raise what `result` would raise, without reading the value."""
         if self._assembly is not None and not self._decided(timeout):
             raise TimeoutError(f"run {self.name} has no result after {timeout:g} s")
         if self._error is not None:
@@ -83,11 +84,12 @@ class Run:
         ended = self._ended()
         if ended is None or ended.state is not RunState.SUCCEEDED:
             what = "it has no outcome yet, and no driver here" if ended is None else ended.message
-            raise RunFailed(f"run {self.name}: {what}\n({self._hint()})", stage=ended.stage or None if ended else None)
+            stage = ended.stage or None if ended else None
+            raise RunFailed(f"run {self.name}: {what}\n({self._hint()})", stage=stage, run=self)
 
     def shown_result(self) -> str:
         """As `result`, for people: what is long is cut, and of many results no more is read than is shown."""
-        self._await_success(math.inf)
+        self.check()
         return shown(self._value(lambda stored: Unread(map(load, stored))))
 
     def _value(self, read: Callable[[Iterator[Value]], Any]) -> Any:
@@ -266,7 +268,8 @@ def submit(
     state: str | Path | None = None,
     orphan_grace: float | str = 60.0,
 ) -> Run:
-    """Start a workflow and return at once. Takes the same parameters as `run`."""
+    """Start a workflow and return at once, whatever its tasks will do. Takes the same parameters as `run`, without
+    `check`."""
     graph = make_graph(workflow)
     settings = make_settings(
         graph,
@@ -278,17 +281,20 @@ def submit(
         executor=executor,
         pool=pool,
     )
+    graph.outputs(settings.workdir)
     with new_directory(settings.name, state) as directory:
         return _go(directory, graph, settings)
 
 
-def run(workflow: Any, **options: Any) -> Run:
+def run(workflow: Any, *, check: bool = True, **options: Any) -> Run:
     """Run a workflow until its outcome is known. Its jobs may end a moment later: see `Run.wait`.
 
     Parameters
     ----------
     workflow
         What calling stages returned: a node, or a list, tuple or dict of nodes.
+    check
+        Whether a run that fails, or is cancelled, raises `RunFailed`; otherwise its `Run.status` tells.
     backend
         Where jobs go: ``"local"`` (default), ``"slurm"``, with options as in ``"slurm:partition=core"``; or, in virtual
         time, a simulated queue: ``"sim:hpc2n"``, ``"sim:nodes=16,cores=8,load=0.7"``.
@@ -319,6 +325,8 @@ def run(workflow: Any, **options: Any) -> Run:
     ------
     InvalidInput
         When the workflow or an option cannot be used.
+    RunFailed
+        When the run does not succeed, unless `check` is false; its ``run`` is what else would be returned.
 
     Examples
     --------
@@ -329,7 +337,10 @@ def run(workflow: Any, **options: Any) -> Run:
     >>> asa.run(double.map([1, 2, 3])).result()  # doctest: +SKIP
     [2, 4, 6]
     """
-    return finish(submit(workflow, **options))
+    done = finish(submit(workflow, **options))
+    if check:
+        done.check()
+    return done
 
 
 def resume(name: str, *, state: str | Path | None = None) -> Run:
@@ -338,7 +349,7 @@ def resume(name: str, *, state: str | Path | None = None) -> Run:
     Parameters
     ----------
     name
-        The run's name, or a beginning of it that no other run shares.
+        The run's name, or a beginning of it (of several runs the newest is meant), or ``"@last"``.
 
     Raises
     ------

@@ -11,15 +11,16 @@ import re
 import shlex
 import string
 import subprocess
+from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from asa.core import units
-from asa.core.errors import CommandFailed, InvalidInput, UnknownName
+from asa.core.errors import CommandFailed, GraphError, InvalidInput, UnknownName
 from asa.core.job import SETUP, Options, Resources
 from asa.core.launch import Launch, Program
 from asa.core.launch import launcher as words_of
@@ -79,6 +80,22 @@ class Node:
     def __repr__(self) -> str:
         return f"<node {self.stage.name}{'.map' if self.mapped else ''}>"
 
+    def __str__(self) -> str:
+        raise InvalidInput(
+            f"the result of stage {self.stage.name!r} is not known before the workflow runs, so it cannot be made a "
+            "text: pass the node on, and make the text inside a stage; repr(node) names the node"
+        )
+
+    def __format__(self, spec: str) -> str:
+        return str(self)
+
+    def __no_result__(self) -> str:
+        """Why no task can return it: see `asa.log.values.keep`."""
+        return (
+            f"it returned {self!r}, a call that has not happened: stages are called where the workflow is put "
+            f"together, not inside of one; return {self.stage.name}.function(...) to call it there"
+        )
+
     def __iter__(self) -> Any:
         raise InvalidInput(
             f"the result of stage {self.stage.name!r} is not known before the workflow runs, so it cannot be iterated: "
@@ -123,14 +140,16 @@ class Stage(Generic[P, R]):
         Parameters
         ----------
         iterables
-            Lists, or nodes whose value is a list; all of one length.
+            Lists, or nodes whose value is a list; all of one length. No text and no dict: `list` and ``.items()`` make
+            lists of these.
         common
             Keyword arguments that every task gets.
 
         Raises
         ------
         InvalidInput
-            When there is nothing to map over, lengths differ, or the arguments do not fit the function.
+            When there is nothing to map over, lengths differ, or the arguments do not fit the function; when two tasks
+            would write one file.
         """
         if not iterables:
             raise InvalidInput(f"{self.name}.map() needs at least one list or node to map over")
@@ -139,7 +158,15 @@ class Stage(Generic[P, R]):
         if len(lengths) > 1:
             raise InvalidInput(f"{self.name}.map() was given lists of different lengths: {sorted(lengths)}")
         self._bind((None,) * len(args), common)
-        return Node(self, args, common, mapped=True)
+        node = Node(self, args, common, mapped=True)
+        self._check_outputs(node, next(iter(lengths), None))
+        return node
+
+    def _check_outputs(self, node: Node, width: int | None) -> None:
+        """Refuse tasks that would write one file, as far as that is known."""
+        outputs = Outputs({self.name: ()})
+        for index in range(2 if width is None else width) if writes(node) else ():
+            outputs.add(self.name, index, written_by(node, index) or ())
 
     def options(self, **changes: Any) -> Stage[P, R]:
         """The same function with other needs; takes the keywords of `stage`."""
@@ -150,6 +177,8 @@ class Stage(Generic[P, R]):
         return f"<stage {self.name}>"
 
     def _iterator(self, item: Iterable[Any]) -> Iterator[Any]:
+        if why := unmappable(item):
+            raise InvalidInput(f"{self.name}.map() was given {why}")
         try:
             return iter(item)
         except TypeError:
@@ -165,6 +194,49 @@ class Stage(Generic[P, R]):
                 raise InvalidInput(f"stage {self.name!r}{self._signature}: {error}") from None
 
 
+def unmappable(value: Any) -> str:
+    """Why a value is not mapped over although it could be iterated, or ""."""
+    kind = type(value).__name__
+    if isinstance(value, Mapping):
+        return f"a {kind}, of which it would get the keys alone: say .items(), .values() or list(...) of it"
+    if isinstance(value, str | bytes | bytearray):
+        parts = "characters" if isinstance(value, str) else "numbers"
+        return f"a {kind}, {value[:40]!r}, of which it would get the {parts}: say [value] for one task, or list(value)"
+    return ""
+
+
+def writes(node: Node) -> bool:
+    """Whether its tasks declare what they write."""
+    function = node.stage.function
+    return bool(getattr(function, "outputs", None)) and callable(getattr(function, "written", None))
+
+
+def written_by(node: Node, index: int, value_of: Callable[[Any], Any] | None = None) -> list[str] | None:
+    """Paths of the outputs that a task declares; None while they are not known.
+
+    Parameters
+    ----------
+    value_of
+        Makes of an argument its value, or raises LookupError while that is not known; default those without nodes.
+    """
+    if not writes(node):
+        return []
+    try:
+        args = node.args
+        if node.mapped:
+            args = tuple(column if isinstance(column, Node) else column[index] for column in node.args)
+        written: list[str] = node.stage.function.written(args, node.kwargs, value_of or _known)  # type: ignore[attr-defined]
+        return written
+    except (LookupError, CommandFailed):  # what cannot be filled in, the task itself will say
+        return None
+
+
+def _known(value: Any) -> Any:
+    if nodes_in(value):
+        raise LookupError
+    return value
+
+
 DEFAULT_NEEDS = Needs(Resources(), Resources(), walltime_s=3600.0, retries=0)
 
 
@@ -176,7 +248,7 @@ def make_needs(
     nodes: int | None = None,
     task_cores: int | None = None,
     tasks_per_node: int | None = None,
-    memory: int | str | None = None,
+    memory: str | None = None,
     gpus: int | None = None,
     walltime: float | str | timedelta | None = None,
     retries: int | None = None,
@@ -344,7 +416,7 @@ def stage(
     nodes: int | None = None,
     task_cores: int | None = None,
     tasks_per_node: int | None = None,
-    memory: int | str | None = None,
+    memory: str | None = None,
     gpus: int | None = None,
     walltime: float | str | timedelta | None = None,
     retries: int | None = None,
@@ -395,11 +467,12 @@ def stage(function: Callable[..., Any] | None = None, /, *, name: str | None = N
     batch_options
         Any other option of sbatch for its jobs: ``{"gres": "gpu:a100:1", "exclusive": True}``.
     memory
-        Memory of the allocation, in bytes or like ``"4G"``; shared evenly by the tasks that run at once.
+        Memory of the allocation, like ``"4G"``; shared evenly by the tasks that run at once. A bare number is refused.
     gpus
         GPUs of the allocation.
     walltime
-        Wall time of the allocation: seconds, or like ``"30m"``; default one hour.
+        Wall time of the allocation: seconds, or like ``"30m"``; default one hour. ``"1:30"`` is refused: for Slurm it
+        is 90 s, for people 90 minutes.
     retries
         How often a failed task is tried again; default 0. Losses that are not its own fault do not count.
     launcher
@@ -444,26 +517,119 @@ def replace_nodes(value: Any, replace: Callable[[Node], Any]) -> Any:
     return substitute(value, Node, replace)
 
 
+class Outputs:
+    """Files that tasks are going to write: two that may run at the same time must not write the same one.
+
+    Parameters
+    ----------
+    predecessors
+        Stage -> stages that it waits for, in topological order.
+    workdir
+        Where relative paths begin; None while that is not known: they are then compared with each other only.
+    """
+
+    def __init__(self, predecessors: Mapping[str, Iterable[str]], workdir: str | None = None) -> None:
+        self._predecessors, self._workdir = predecessors, workdir
+        self._place = {name: place for place, name in enumerate(predecessors)}
+        self._writers: dict[str, list[tuple[int, str, int]]] = {}
+        self._folders: dict[str, str] = {}
+
+    def add(self, stage: str, index: int, paths: Iterable[str]) -> None:
+        """Task `index` of a stage writes these.
+
+        Raises
+        ------
+        GraphError
+            When a task writes one of them that neither waits for this one nor is waited for.
+        """
+        writer = (self._place[stage], stage, index)
+        for path in paths:
+            writers = self._writers.setdefault(self._resolved(path), [])
+            at = bisect(writers, writer)
+            for other in writers[max(0, at - 1) : at + 1]:
+                if other != writer:
+                    self._compare(min(other, writer), max(other, writer), path)
+            if writer not in writers[max(0, at - 1) : at]:
+                writers.insert(at, writer)
+
+    def _compare(self, first: tuple[int, str, int], second: tuple[int, str, int], path: str) -> None:
+        (_, stage, index), (_, later, number) = first, second
+        if stage == later:
+            raise GraphError(
+                f"tasks {index} and {number} of stage {stage!r} would both write {path}: name the output after "
+                "an input that differs, as in outputs={'out': '{x.stem}.txt'}"
+            )
+        if not self._waits(later, stage):
+            raise GraphError(
+                f"stages {stage!r} and {later!r} would both write {path}, and neither waits for the other: give them "
+                "different outputs, or say which comes first, as in second(...).after(first_node)"
+            )
+
+    def _waits(self, stage: str, other: str) -> bool:
+        """Whether a stage waits for another one, which is before it in topological order."""
+        seen, work = {stage}, [stage]
+        while work:
+            for before in self._predecessors[work.pop()]:
+                if before == other:
+                    return True
+                if before not in seen and self._place[before] > self._place[other]:
+                    seen.add(before)
+                    work.append(before)
+        return False
+
+    def _resolved(self, path: str) -> str:
+        """One spelling for each file; a link of that name itself is replaced when it is written, so not followed."""
+        folder, name = os.path.split(path.rstrip("/") or path)
+        if name in ("", ".", ".."):
+            folder, name = path, ""
+        if folder not in self._folders:
+            self._folders[folder] = self._real(folder)
+        return os.path.join(self._folders[folder], name)
+
+    def _real(self, folder: str) -> str:
+        if self._workdir is None and not os.path.isabs(folder):
+            return os.path.normpath(folder)
+        return os.path.realpath(os.path.join(self._workdir or "", folder))
+
+
 class StageCommand:
     """What runs in the worker: format, run, check.
 
     The command line is split into words *before* values are put in, and no shell is involved: a value is never
     taken apart, and nothing in it is executed. A word that is just ``{name}`` becomes several words for a list.
+    With a shell, values are quoted where they are put in.
     """
 
+    shell = False  # of those that an earlier version has kept, too
+
     def __init__(
-        self, template: str, outputs: Mapping[str, str], ok: Iterable[int], env: Mapping[str, str] | None = None
+        self,
+        template: str,
+        outputs: Mapping[str, str],
+        ok: Iterable[int],
+        env: Mapping[str, str] | None = None,
+        shell: bool = False,
     ) -> None:
+        if not template.strip():
+            raise InvalidInput("the command is empty: write it like 'mProject {image} {out} {header}'")
         try:
-            self.words, self.outputs = shlex.split(template), dict(outputs)
+            self.words = [template] if shell else shlex.split(template)
         except ValueError as error:
             raise InvalidInput(f"the command {template!r} cannot be split into words: {error}") from None
+        self.outputs, self.shell = dict(outputs), shell
         self.ok, self.env = frozenset(ok), dict(env or {})
-        if not self.words:
-            raise InvalidInput("the command is empty: write it like 'mProject {image} {out} {header}'")
+        if shell:
+            _check_script(template)
+        elif acted_on := _acted_on(template.strip()):
+            raise InvalidInput(
+                f"the command {template!r} is not read by a shell, so {acted_on!r} would be passed on as it stands: "
+                "say shell=True to have a shell act on it, or put it in single quotes where the program is to get it"
+            )
         fields = [name for text in (*self.words, *outputs.values()) for name in _fields(text)]
         self.inputs = tuple(dict.fromkeys(name for name in fields if name not in self.outputs))
         self.__name__ = Path(self.words[0]).name
+        if shell:
+            self.__name__ = Path(next(iter(re.findall(r"[\w./+-]+", template)), "bash")).name
         self.__doc__ = f"Run `{template}`."
 
     @property
@@ -471,12 +637,29 @@ class StageCommand:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         return inspect.Signature([inspect.Parameter(name, kind) for name in self.inputs])
 
+    def written(self, args: Sequence[Any], kwargs: Mapping[str, Any], value_of: Callable[[Any], Any]) -> list[str]:
+        """Paths of its outputs when it is called like this, `value_of` the arguments that they are made of."""
+        given = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
+        values = {name: value_of(given[name]) for name in self._named}
+        return [_filled(text, values) for text in self.outputs.values()]
+
+    @cached_property
+    def _named(self) -> frozenset[str]:
+        """Inputs that its outputs are named after."""
+        return frozenset(name for text in self.outputs.values() for name in _fields(text))
+
     def launched(self, prefix: Sequence[str], environment: Mapping[str, str]) -> Callable[..., Any]:
         """The same command, started through a launcher: see `asa.core.launch.Program`."""
         return partial(self._run, prefix, environment)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._run((), os.environ, *args, **kwargs)
+
+    def _words(self, values: Mapping[str, Any]) -> list[str]:
+        """What is started, with these values in it."""
+        if self.shell:
+            return [*SHELL, _script(self.words[0], values)]
+        return [word for text in self.words for word in _expand(text, values)]
 
     def _run(self, prefix: Sequence[str], environment: Mapping[str, str], /, *args: Any, **kwargs: Any) -> Any:
         values = self.__signature__.bind(*args, **kwargs).arguments
@@ -487,7 +670,7 @@ class StageCommand:
                 raise CommandFailed(f"output {name} = {path} is also an input, and would be lost: name it differently")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)  # what an earlier attempt left must not pass for this one's
-        argv = [*prefix, *(word for text in self.words for word in _expand(text, values | outputs))]
+        argv = [*prefix, *self._words(values | outputs)]
         try:
             done = subprocess.run(
                 argv, stdout=subprocess.PIPE, text=True, errors="replace", check=False, env={**environment, **self.env}
@@ -516,6 +699,7 @@ def command(
     outputs: Mapping[str, str] | None = None,
     ok: Iterable[int] = (0,),
     env: Mapping[str, str] | None = None,
+    shell: bool = False,
     name: str | None = None,
     **needs: Any,
 ) -> Stage[..., Any]:
@@ -531,6 +715,9 @@ def command(
         Exit codes that mean success.
     env
         Environment variables to add.
+    shell
+        True for a line that a shell is to read, with pipes, redirections and variables: ``bash -euo pipefail``, so that
+        each part of it must end well. Values are quoted where they are put in, and must not stand in quotes.
     name
         The stage's name; default the program's.
     needs
@@ -545,7 +732,7 @@ def command(
     Raises
     ------
     InvalidInput
-        When the template or a need cannot be used.
+        When the template or a need cannot be used: among others, when it has what only a shell would act on.
 
     Examples
     --------
@@ -553,9 +740,101 @@ def command(
     >>> project.map([Path("a.fits"), Path("b.fits")], header=Path("m17.hdr"))
     <node mProject.map>
     """
-    function = StageCommand(template, outputs or {}, ok, env)
+    function = StageCommand(template, outputs or {}, ok, env, shell)
     stage_name = name or function.__name__
     return Stage(function, make_needs(stage_name, **needs), stage_name)
+
+
+SHELL = ("bash", "-euo", "pipefail", "-c")
+"""What reads a line with ``shell=True``: a part of it that fails must not pass for success."""
+
+_PLACE = "{}"
+_OPERATORS = frozenset("|&;<>()*?`\n")
+_VARIABLE = re.compile(r"\$[\w({?#@!$*-]")
+
+
+def _scanned(text: str) -> Iterator[tuple[int, str, str]]:
+    """Position, character and quotes around it of all that no backslash or single quotes hide from a shell.
+
+    `_PLACE` stands for a place in braces, wherever it is; after a backslash that is what its quotes are said to be.
+    """
+    at, quotes = 0, ""
+    while at < len(text):
+        char, after = text[at], text[at + 1 : at + 2]
+        start = at + (char == "\\" and quotes != "'")
+        if text.startswith("{", start) and not text.startswith("{{", start):
+            yield at, _PLACE, "\\" if start > at else quotes
+            at = text.find("}", start) + 1 or len(text)
+            continue
+        if quotes != "'" and char == "\\":
+            if after == "\n":
+                yield at, after, quotes
+            at += 3 if text.startswith("{{", start) else 2
+            continue
+        if char == quotes or (not quotes and char in "'\""):
+            quotes = "" if quotes else char
+        elif quotes != "'":
+            yield at, char, quotes
+        at += 2 if char in "{}" and after == char else 1
+
+
+def _acted_on(text: str) -> str:
+    """The first thing in a command line that a shell would act on, or ""."""
+    for at, char, quotes in _scanned(text):
+        variable = _VARIABLE.match(text, at) and (text[at + 1] != "{" or text[at + 2 : at + 3] == "{")
+        if (char in _OPERATORS and (not quotes or char == "`")) or variable:
+            return text[at : at + 2] if variable else char
+        if char == "~" and not quotes and (not at or text[at - 1].isspace()) and text[at + 1 : at + 2] in ("", "/"):
+            return char
+    return ""
+
+
+def _check_script(text: str) -> None:
+    """Refuse values where a shell would not take them for what they are, however they are quoted."""
+    ticks = comment = here = ansi = False
+    for at, char, quotes in _scanned(text):
+        before = text[:at]
+        if char == _PLACE:
+            unsafe = {
+                "in quotes": quotes in ("'", '"'),
+                "after a backslash": quotes == "\\",
+                "after '$'; a variable of the shell is written ${{NAME}}": before.endswith("$"),
+                "in backticks; write $(...)": ticks,
+                "in a comment": comment,
+                "in a here-document": here,
+                "in arithmetic": before.count("((") > before.count("))"),
+                "after $'...'": ansi,
+            }
+            if where := [words for words, found in unsafe.items() if found]:
+                raise InvalidInput(
+                    f"the command {text!r} has a value {where[0]}: values are quoted as they are put in, so each must "
+                    "stand outside of all that, as in 'sort {x} > {out}'"
+                )
+        elif char == "`":
+            ticks = not ticks
+        elif not quotes:
+            comment = char != "\n" and (comment or (char == "#" and before[-1:] in _BETWEEN))
+            here = here or (text.startswith("<<", at) and "<<<" not in text[max(0, at - 1) : at + 3])
+            ansi = ansi or text.startswith("$'", at)
+
+
+def _script(text: str, values: Mapping[str, Any]) -> str:
+    """A line for a shell with values in it, quoted; a place that is a word by itself takes each item of a list."""
+    pieces = [*string.Formatter().parse(text)]
+    line = ""
+    for number, (literal, name, spec, conversion) in enumerate(pieces):
+        line += literal
+        if name is None:
+            continue
+        follows = pieces[number + 1][0] if number + 1 < len(pieces) else ""
+        alone = line[-1:] in _BETWEEN and (follows[:1] in _BETWEEN if follows or number + 1 == len(pieces) else False)
+        plain = "{" + name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "") + "}"
+        words = _expand(plain, values) if alone else [_filled(plain, values)]
+        line += " ".join(map(shlex.quote, words))
+    return line
+
+
+_BETWEEN = ("", *" \t\n|&;<>()")
 
 
 def _fields(text: str) -> list[str]:
@@ -653,6 +932,8 @@ def _mapping(step: Step) -> Step:
                 "a template can only be repeated over a list that is known before the workflow runs, and this one is "
                 "the result of a stage: put the work of one element in one stage, or make the list beforehand"
             )
+        if why := unmappable(items):
+            raise InvalidInput(f"a template that is repeated over a list was given {why}")
         return [step(item) for item in items]
 
     return run

@@ -389,7 +389,7 @@ def test_a_job_too_large_is_refused_with_a_remedy(work: Path) -> None:
     (outcome,) = batch.submit([too_large])
     assert isinstance(outcome, Refused)
     assert "64 cores, more than the 2" in outcome.reason
-    assert "local:cores=64,memory=2147483648" in outcome.reason
+    assert "local:cores=64,memory=2147483648B" in outcome.reason
     handle = put(batch, JobRequest("later", Resources(), 60.0, ("true",), str(work), begin=time.time() + 3600))
     with pytest.raises(BackendError, match="64 cores"):
         batch.update(handle, JobChanges(resources=too_large.resources))

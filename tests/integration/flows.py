@@ -106,3 +106,15 @@ def traces(folder: Path, word: str = "started") -> dict[int, int]:
     """How often each task started, or ended."""
     found = sorted(folder.glob("task-*"))
     return {int(path.name.removeprefix("task-")): path.read_text().split().count(word) for path in found}
+
+
+def numbered(names: str = "a b") -> asa.Node:
+    """A line for a shell per name, into a file that is called after it; the names are known at run time only."""
+    several = asa.stage(walltime="5m")(str.split)(names)
+    write = asa.command("echo {name} | tr a-z A-Z >{out}", outputs={"out": "{name}.txt"}, shell=True, walltime="5m")
+    return write.map(several)
+
+
+def nested() -> asa.Node:
+    """A stage that calls another one, which does not happen."""
+    return asa.stage(name="nested", walltime="5m")(one)()

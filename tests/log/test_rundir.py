@@ -110,10 +110,21 @@ def test_open_by_name_or_by_its_beginning(tmp_path):
     assert RunDirectory.open(tmp_path, "montage-") == made[2]
 
 
+def test_of_several_that_begin_alike_the_newest_is_meant_and_that_is_said(tmp_path, capsys):
+    for place, name in enumerate(("montage-9", "blast-1", "montage-1", "montage-5", "montage-0", "montage-2")):
+        os.utime(RunDirectory.create(tmp_path, name).path, (place, place))
+    meant = {"mon": "montage-2", "@last": "montage-2", "@last~1": "montage-0", "@last~5": "montage-9", "bl": "blast-1"}
+    assert {asked: RunDirectory.open(tmp_path, asked).name for asked in meant} == meant
+    said = "asa: 'mon' fits 5 runs: the newest is meant, montage-2, not montage-0, montage-5, montage-1 and 1 more\n"
+    assert capsys.readouterr().err == said
+    for asked in ("@last~6", "@last~", "@lost"):
+        with pytest.raises(RunNotFound, match="no run '@l"):
+            RunDirectory.open(tmp_path, asked)
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("mon", "beginning of several runs: montage-1, montage-2"),
         ("montge-1", "did you mean montage-1 or montage-2"),
         ("xyz", "there are 3 runs, none with a name like it: `asa runs` lists them"),
     ],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,7 +94,7 @@ def test_hand_computed_example(example: list[Event]) -> None:
     assert run.per_stage_core_hours == pytest.approx((2 * 300 + 4 * 150 + 1 * 30) / HOUR)
 
 
-def test_stages_that_wait_at_the_same_time_count_once() -> None:
+def test_what_waits_while_the_critical_path_runs_does_not_count() -> None:
     run = summarise(
         [
             *run_begins(stage_spec("a", 1, 1), stage_spec("b", 1, 1), stage_spec("c", 1, 1, "a"), at=1000.0),
@@ -106,7 +108,7 @@ def test_stages_that_wait_at_the_same_time_count_once() -> None:
         now=1200.0,
     )
     assert [stage.perceived_wait_s for stage in run.stages] == [60.0, 100.0, None]
-    assert run.total_perceived_wait_s == 100.0
+    assert run.total_perceived_wait_s == 60.0
 
 
 def test_stages_of_the_example(example: list[Event]) -> None:
@@ -524,6 +526,35 @@ def checked(run: RunSummary) -> None:
     assert all((stage.perceived_wait_s or 0.0) >= 0.0 for stage in run.stages)
 
 
+def _ways(run: RunSummary, after: dict[str, tuple[str, ...]], last: str | None = None) -> Iterator[list[Any]]:
+    """All ways through a workflow that lead to a stage, or to any."""
+    stages = {stage.name: stage for stage in run.stages}
+    for name in stages if last is None else after[last]:
+        if not after[name]:
+            yield [stages[name]]
+        for way in _ways(run, after, name) if after[name] else ():
+            yield [*way, stages[name]]
+
+
+def test_a_side_branch_that_waits_while_the_rest_runs_has_cost_nothing() -> None:
+    run = summarise(
+        [
+            *run_begins(stage_spec("depth", 1, 1), stage_spec("side", 1, 1), stage_spec("more", 1, 1, "depth")),
+            *job_asked(0.0, "j0", 1, "depth", "more"),
+            AllocationStarted(2.0, "j0", 2.0),
+            TasksLaunched(2.0, "depth", ((0, 1),), "j0"),
+            TaskDone(12.0, "depth", 0, "j0", "n1", 2.0, b""),
+            TasksLaunched(13.0, "more", ((0, 1),), "j0"),
+            TasksLaunched(20.0, "side", ((0, 1),), "j0"),
+            TaskDone(22.0, "side", 0, "j0", "n1", 20.0, b""),
+            TaskDone(26.0, "more", 0, "j0", "n1", 13.0, b""),
+            RunEnded(26.0, RunState.SUCCEEDED),
+        ]
+    )
+    assert [stage.perceived_wait_s for stage in run.stages] == [2.0, 20.0, 1.0]
+    assert (run.makespan_s, run.total_perceived_wait_s) == (26.0, 3.0)
+
+
 @settings(max_examples=40, deadline=None)
 @given(made_stages(), st.data())
 def test_whole_logs_and_beginnings_of_them_add_up(stages: list[MadeStage], data: st.DataObject) -> None:
@@ -532,9 +563,15 @@ def test_whole_logs_and_beginnings_of_them_add_up(stages: list[MadeStage], data:
     early, late, whole = (summarise(events[:cut]) for cut in (*cuts, len(events)))
     for run in (early, late, whole):
         checked(run)
-    for name in ("makespan_s", "core_hours_charged", "core_hours_used", "total_perceived_wait_s"):
+    for name in ("makespan_s", "core_hours_charged", "core_hours_used"):
         # what is seen once the last task is done, until the outcome is known, is no part of the makespan
         seen = min(getattr(early, name), getattr(whole, name))
         assert seen <= getattr(late, name) + 1e-9, f"{name} only grows"
     assert whole.state is RunState.SUCCEEDED
+    ways = [*_ways(whole, {stage.name: stage.after for stage in stages})]
+    lasting = [sum(stage.ended - stage.ready for stage in way) for way in ways]
+    assert max(lasting) == pytest.approx(whole.makespan_s), "stages of the critical path follow one another"
+    critical = [way for way, lasts in zip(ways, lasting, strict=True) if lasts == pytest.approx(whole.makespan_s)]
+    waits = [sum(stage.perceived_wait_s for stage in way) for way in critical]
+    assert any(wait == pytest.approx(whole.total_perceived_wait_s) for wait in waits)
     assert all(stage.done == stage.tasks and stage.running == 0 for stage in whole.stages)

@@ -112,7 +112,7 @@ def test_each_task_of_a_parallel_stage_gets_its_elements(tmp_path: Path) -> None
     assert made.made("several").resources.cores == 2
 
 
-@pytest.mark.parametrize("value", [[1, 2, 3], (1, 2, 3), range(1, 4), {1: "a", 2: "b", 3: "c"}])
+@pytest.mark.parametrize("value", [[1, 2, 3], (1, 2, 3), range(1, 4), deque([1, 2, 3])])
 def test_a_result_to_map_over_may_be_any_iterable(tmp_path: Path, value: Any) -> None:
     made = Made(tmp_path, several.map(single()))
     made.give("single", value)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asa.core.decision import Ask, Cancel, StrategyDecision, Wake
 from asa.core.event import (
@@ -455,6 +457,83 @@ class TestUse:
     def test_nothing_is_learned_from_them(self) -> None:
         plan = plan_after(lease(), joined(), LeaseEnded(9.0, LEASE))
         assert plan.untaught == {} and plan.pool.idle_core_s == 0.0
+
+
+# Whose allocations they are.
+
+
+def two_stages(own: StageSpec, other: StageSpec, cores: int) -> Plan:
+    """An allocation of so many cores that is meant for the first of two stages, which come in the other's order."""
+    plan = tell(plan_of(other, own), *submitted(stages=(own.name,)), AllocationStarted(10.0, JOB, 10.0))
+    return tell(plan, NodeJoined(10.0, JOB, "n1", cores), *submitted(key="run.1", stages=(other.name,)))
+
+
+def test_an_allocation_serves_its_own_stage_first() -> None:
+    plan = two_stages(wide("own", 6), wide("other", 9), 4)
+    assert actions(LaunchTasks, plan, 11.0) == [LaunchTasks("own", ((0, 4),), JOB)]
+    tell(plan, TasksLaunched(11.0, "own", ((0, 4),), JOB), TaskDone(12.0, "own", 0, JOB, "n1", 11.0))
+    assert actions(LaunchTasks, plan, 12.0) == [LaunchTasks("own", ((4, 5),), JOB)]
+    ended = [TaskDone(13.0, "own", index, JOB, "n1", 11.0) for index in (1, 2, 3)]
+    tell(plan, TasksLaunched(12.0, "own", ((4, 6),), JOB), *ended)
+    assert actions(LaunchTasks, plan, 13.0) == [LaunchTasks("other", ((0, 2),), JOB)], "it has nothing to run now"
+
+
+def test_others_get_what_it_cannot_use() -> None:
+    plan = two_stages(wide("own", 6, task=Resources(3)), wide("other", 9), 4)
+    tell(plan, TasksLaunched(11.0, "own", ((0, 1),), JOB))
+    assert actions(LaunchTasks, plan, 11.0) == [LaunchTasks("other", ((0, 1),), JOB)]
+    tell(plan, TasksLaunched(11.0, "other", ((0, 1),), JOB), TaskDone(12.0, "own", 0, JOB, "n1", 11.0))
+    assert actions(LaunchTasks, plan, 12.0) == [LaunchTasks("own", ((1, 2),), JOB)]
+
+
+def test_explain_says_who_has_a_stage_s_allocation() -> None:
+    plan = two_stages(wide("own", 6), wide("other", 9), 4)
+    assert "own: ready, waits for an allocation; job 7 runs on n1 with 0 cores busy" in explain(plan, 20.0)
+    tell(plan, TasksLaunched(11.0, "other", ((0, 4),), JOB))
+    said = "own: ready, waits for its allocation, whose cores run other[0] for 9 s so far, other[1] for 9 s so far, "
+    assert f"{said}other[2] for 9 s so far and 1 more task; job 7 runs on n1 with 4 cores busy" in explain(plan, 20.0)
+    tell(plan, TaskDone(21.0, "other", 0, JOB, "n1", 11.0), TasksLaunched(22.0, "own", ((0, 1),), JOB))
+    tell(plan, TaskDone(22.0, "other", 1, JOB, "n1", 11.0), TasksLaunched(22.0, "other", ((4, 5),), JOB))
+    said = "own: running, 0 of 6 tasks done, waits for more cores of its allocation, whose cores run other[2] for 12 s "
+    assert f"{said}so far, other[3] for 12 s so far, other[4] for about 9.1 s more; job 7" in explain(plan, 23.0)
+
+
+@given(st.data())
+def test_no_other_stage_takes_what_an_owner_could_use_and_nothing_idles(data: st.DataObject) -> None:
+    sizes = st.sampled_from([Resources(1), Resources(2), Resources(3)])
+    count = data.draw(st.integers(2, 4))
+    stages = [wide(f"s{number}", data.draw(st.integers(1, 9)), 8, data.draw(sizes)) for number in range(count)]
+    plan = plan_of(*stages)
+    for number, spec in enumerate(data.draw(st.permutations(stages))):
+        key = f"run.{number}"
+        tell(plan, *submitted(key=key, stages=(spec.name,)), AllocationStarted(10.0, key, 10.0))
+        for node in "nm"[: data.draw(st.integers(1, 2))]:
+            tell(plan, NodeJoined(10.0, key, f"{node}{number}", data.draw(st.integers(spec.task.cores, 9))))
+    now = 11.0
+    while not all(progress.state.final for progress in plan.stages.values()):
+        for action in actions(Release, plan, now):
+            tell(plan, Released(now, action.allocation), JobEnded(now, action.allocation, JobState.COMPLETED))
+        launches = actions(LaunchTasks, plan, now)
+        for launch in launches:
+            held = plan.pool.held[launch.allocation]
+            owner = plan.stages[held.stages[0]]
+            tell(plan, TasksLaunched(now, launch.stage, launch.ranges, launch.allocation))
+            assert held.cores_busy <= sum(held.nodes.values())
+            if launch.stage != owner.spec.name:
+                mine = sum(name == owner.spec.name for name, _ in held.running)
+                could = min(held.most(owner.spec.task), owner.unlaunched + mine)
+                assert held.cores_busy + (could - mine) * owner.spec.task.cores <= sum(held.nodes.values())
+        if launches:
+            continue
+        for held in plan.pool.held.values():
+            owner = plan.stages[held.stages[0]]
+            assert not owner.unlaunched or not held.room(owner.spec.task, 0.0)
+            for stage in plan.stages.values():
+                assert owner.unlaunched or not stage.unlaunched or not held.room(stage.spec.task, 0.0)
+        running = [(name, index, held) for held in plan.pool.held.values() for name, index in held.running]
+        name, index, held = data.draw(st.sampled_from(running))
+        now += 1.0
+        tell(plan, TaskDone(now, name, index, held.key, next(iter(held.nodes)), now - 1))
 
 
 def test_a_task_that_outlived_its_wall_time_needs_no_second_job() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -310,3 +311,21 @@ def test_a_chain_of_hundreds_of_stages_runs(tmp_path: Path) -> None:
     for number in range(249):
         node = total.options(name=f"total{number}", cores=1)([node], 1)
     assert asa.run(node, backend="local:cores=2", state=tmp_path).result() == 250
+
+
+def test_an_allocation_of_its_own_serves_a_stage_first(tmp_path: Path) -> None:
+    """The side branch is declared first, and would fill whatever has room."""
+
+    @asa.stage
+    def side(x: int) -> None:
+        time.sleep(0.3)
+
+    depth = side.options(name="depth")
+    both = [side.map(range(6)), depth.map(range(3))]
+    run = asa.run(both, backend="local:cores=2", strategy="per-stage", state=tmp_path)
+    events = [event for _, event in run.events() if isinstance(event, Submitting | TasksLaunched)]
+    own = {event.stages[0]: event.allocation for event in events if isinstance(event, Submitting)}
+    launches = [event for event in events if isinstance(event, TasksLaunched)]
+    last = max(place for place, event in enumerate(launches) if event.stage == "depth")
+    assert all(event.stage == "depth" for event in launches[:last] if event.allocation == own["depth"])
+    assert {event.allocation for event in launches if event.stage == "depth"} >= {own["depth"]}

@@ -104,7 +104,7 @@ def test_options_change_only_what_they_name() -> None:
         ({"nodes": 3, "cores": 8}, "stage 'work': 8 cores do not divide over 3 nodes: ask for a multiple of 3 cores"),
         ({"cores": 8, "tasks_per_node": 2}, "stage 'work': give either cores=, or nodes= with tasks_per_node="),
         ({"walltime": "30"}, "stage 'work': walltime '30' is not a positive duration: write '90s'"),
-        ({"memory": "lots"}, "stage 'work': memory 'lots' is not a positive memory size: write bytes as an int"),
+        ({"memory": "lots"}, "stage 'work': memory 'lots' is not a positive memory size: write it like '512M'"),
         ({"retries": -1}, "stage 'work': retries must be a whole number of at least 0, not -1"),
         ({"retries": True}, "stage 'work': retries must be a whole number of at least 0, not True"),
         ({"gpus": -1}, "stage 'work': gpus must be a whole number of at least 0, not -1"),

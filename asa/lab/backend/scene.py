@@ -48,7 +48,7 @@ class QueueScene:
 
 @dataclass(frozen=True)
 class SimulatedMachine:
-    """A machine of equal nodes, as far as it was said; 0 where it was not. `memory` in bytes or like ``"64G"``."""
+    """A machine of equal nodes, as far as it was said; 0 where it was not. `memory` like ``"64G"``."""
 
     nodes: int = 0
     cores: int = 0

@@ -65,8 +65,8 @@ def build(
             raise ValueError(f"{name} must be at least {smallest}, not {value}")
     out, size = out.absolute(), 8 * floats
     walltime = 600 + 2 * (seconds or 0) * math.ceil(tasks / cores)
-    sequential = asa.stage(cores=1, memory=size + 2 * PROCESS, walltime="10m")
-    parallel = asa.stage(cores=cores, memory=size + (cores + 1) * PROCESS, walltime=walltime)
+    sequential = asa.stage(cores=1, memory=f"{size + 2 * PROCESS}B", walltime="10m")
+    parallel = asa.stage(cores=cores, memory=f"{size + (cores + 1) * PROCESS}B", walltime=walltime)
 
     path = sequential(stages.fill)(floats, out)
     return parallel(stages.compute).map(

@@ -492,8 +492,8 @@ def test_the_first_letters_of_a_runs_name_are_enough(tmp_path: Path, monkeypatch
         PoolDirectory.create(RunDirectory.create(private_directory(state), name).path / "pool", name)
     with pytest.raises(BackendError, match="blast-3c/pool has no master: the run is over, or not as far yet"):
         asa_pool("nodes", "--run", "bla")
-    with pytest.raises(RunNotFound, match="beginning of several runs: montage-1a, montage-2b"):
-        asa_pool("nodes", "--run", "montage")
+    with pytest.raises(RunNotFound, match="no run 'montaga'"):
+        asa_pool("nodes", "--run", "montaga")
     RunDirectory.create(state, "alone")
     with pytest.raises(InvalidInput, match="there is no pool in"):
         asa_pool("nodes", "--run", "alone")

@@ -1,0 +1,145 @@
+"""Commands that end, summarise and remove runs: ``asa cancel``, ``asa status``, ``asa rm``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections import Counter
+from typing import Any
+
+from asa.core.command import CommandResult, duration
+from asa.core.errors import AsaError, InvalidInput, StateError, cause
+from asa.core.event import RunState
+from asa.core.units import brief, size
+from asa.log.events import EventLog
+from asa.log.messages import notify
+from asa.log.rundir import RunDirectory, state_directory
+from asa.report.words import core_hours, counted
+from asa.workflows.clean import cancel_run, jobs_left
+from asa.workflows.run import open_run
+
+RUN = "name of the run, a beginning of it (the newest is meant), or @last, @last~1 ..."
+
+
+class CancelCommand:
+    """End a run: pending jobs are cancelled, running ones released. What is done stays done."""
+
+    help = "end a run, wherever its driver is; asa resume goes on with it"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run", metavar="RUN", help=RUN)
+        parser.add_argument("--wait", type=duration, default=60.0, help="how long to wait until it has ended (60s)")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        directory = RunDirectory.open(state_directory(), options.run)
+        jobs = cancel_run(directory, options.wait)
+        text = f"run {directory.name} is cancelled" + (
+            f", with {counted(jobs, 'job')} that it had left" if jobs else ""
+        )
+        text += f"; to go on with it: asa resume {directory.name}"
+        return CommandResult({"run": directory.name, "state": RunState.CANCELLED.value, "jobs": jobs}, text)
+
+
+class StatusCommand:
+    """Say in a few lines how a run stands."""
+
+    help = "say in a few lines how a run stands"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run", metavar="RUN", nargs="?", default="@last", help=f"{RUN} (@last)")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        run = open_run(options.run)
+        holder, summary = run.directory.lock().holder(), run.summary
+        driver = f"process {holder.pid} on {holder.host}" if holder else None
+        stages = Counter(stage.state.value for stage in summary.stages)
+        jobs = Counter(job.state.value for job in summary.jobs if not job.lender)
+        done = sum(stage.done for stage in summary.stages)
+        running = sum(stage.running for stage in summary.stages) if holder else 0
+        known = all(stage.tasks is not None for stage in summary.stages)
+        total = sum(stage.tasks or 0 for stage in summary.stages)
+        state = summary.state.value
+        lines = [
+            f"run {run.name}: {state}, {brief(summary.makespan_s)}" + (f", driven by {driver}" if driver else ""),
+            f"stages: {_counts(stages)}",
+            f"tasks: {done:,} of {total:,}{'' if known else ' or more'} done, {running:,} running",
+            f"jobs: {_counts(jobs) or 'none'}; {core_hours(summary.core_hours_charged)} core-hours charged",
+            *summary.message.splitlines()[:1],
+        ]
+        if summary.state is RunState.INTERRUPTED:
+            lines.append(f"its driver is gone: asa resume {run.name}")
+        data = {"run": run.name, "state": state, "driver": driver, "stages": dict(stages), "jobs": dict(jobs)}
+        return CommandResult(data | {"tasks_done": done, "tasks": total if known else None}, "\n".join(lines))
+
+
+def _counts(found: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {state}" for state, count in found.items())
+
+
+class RmCommand:
+    """Remove runs: their logs, results and keys. Files that their tasks wrote elsewhere stay."""
+
+    help = "remove runs with their results, logs and keys; says what goes, and asks"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("runs", metavar="RUN", nargs="+", help=RUN)
+        parser.add_argument("--yes", action="store_true", help="remove them without asking")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        found = {item.name: item for item in (RunDirectory.open(state_directory(), name) for name in options.runs)}
+        for directory in found.values():
+            _check_removable(directory)
+        rows, total = list[dict[str, Any]](), 0
+        for name, directory in found.items():
+            rows.append({"run": name, "state": _state(directory), "bytes": (taken := directory.size)})
+            notify(f"removes run {name}, {_state(directory)}: {size(taken)} with its results, log and keys")
+            total += taken
+        if not options.yes and not _agreed(len(rows), total):
+            return CommandResult({"rows": [], "bytes": 0}, "nothing was removed", 1)
+        for directory in found.values():
+            _remove(directory)
+        return CommandResult({"rows": rows, "bytes": total}, f"removed {counted(len(rows), 'run')}, {size(total)}")
+
+
+def _state(run: RunDirectory) -> str:
+    try:
+        with EventLog(run.events) as log:
+            return run.standing(log).value
+    except AsaError:
+        return "damaged"
+
+
+def _check_removable(run: RunDirectory) -> None:
+    """Refuse one that runs, or whose jobs do: nobody would find these any more."""
+    if run.is_driven():
+        raise InvalidInput(f"run {run.name} is running, so it is not removed: asa cancel {run.name} ends it")
+    try:
+        left = jobs_left(run)
+    except StateError as error:  # it is damaged: what can be read of it was looked at
+        notify(f"warning: whether run {run.name} has jobs left cannot be read: {error}")
+        return
+    if left:
+        raise InvalidInput(
+            f"run {run.name} has no driver, and {counted(left, 'job')} that may still run, so it is not removed: asa "
+            f"cancel {run.name} ends them"
+        )
+
+
+def _agreed(runs: int, total: int) -> bool:
+    if not sys.stdin.isatty():
+        raise InvalidInput("this is no terminal to ask on, so nothing was removed: say --yes")
+    print(f"remove {counted(runs, 'run')}, {size(total)}? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _remove(run: RunDirectory) -> None:
+    """Take it out of the list at once, under its lock, then delete it: cut off, nothing of it looks like a run."""
+    doomed = run.path.with_name(f".{run.name}.removed")
+    try:
+        with run.lock():
+            os.replace(run.path, doomed)
+        shutil.rmtree(doomed)
+    except OSError as error:
+        raise StateError(f"run {run.name} cannot be removed: {cause(error)}: {error.filename}") from error

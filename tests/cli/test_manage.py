@@ -1,0 +1,197 @@
+"""Commands that end, summarise and remove runs, on real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asa
+from asa.core.event import RunState, TaskDone
+from asa.log.events import EventLog
+from asa.log.rundir import RunDirectory, list_runs
+from tests.waiting import until
+
+FLOW = """
+import time, sys
+from pathlib import Path
+import asa
+
+@asa.stage
+def nap(x):
+    while x and not Path("gate").exists():
+        time.sleep(0.05)
+    return x
+
+@asa.stage
+def fail(): raise ValueError("no")
+
+workflow = nap.map([0, 1])
+quick = nap(0)
+broken = fail()
+
+if __name__ == "__main__":
+    run = asa.submit(workflow, backend="local:cores=2", name="script")
+    run.wait()
+    print(run.status.value)
+"""
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "flow.py").write_text(FLOW)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
+    yield tmp_path / "state"
+    (tmp_path / "gate").touch()
+
+
+def command(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "asa", *words]
+    return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, **options)
+
+
+def begun(state: Path, *words: str) -> tuple[subprocess.Popen[str], RunDirectory]:
+    """A process that drives a run, whose first task is done, and the run."""
+    driver = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def first_done() -> bool:
+        if not (found := list_runs(state)) or not found[-1].events.exists():
+            return False
+        with EventLog(found[-1].events) as log:
+            return log.latest(TaskDone) is not None
+
+    until(first_done, "the first task")
+    return driver, list_runs(state)[-1]
+
+
+ASA_RUN = (sys.executable, "-m", "asa", "run", "flow.py", "--backend", "local:cores=2")
+
+
+@pytest.mark.parametrize("words", [ASA_RUN, (sys.executable, "flow.py")])
+def test_a_run_of_another_process_is_cancelled(state: Path, words: tuple[str, ...]) -> None:
+    driver, run = begun(state, *words)
+    done = command("cancel", run.name[:3])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"run {run.name} is cancelled; to go on with it: asa resume {run.name}\n"
+    out, _ = driver.communicate(timeout=60)
+    assert (driver.returncode, out) == ((0, "cancelled\n") if words[1] == "flow.py" else (1, ""))
+    again = command("cancel", "@last")
+    assert again.returncode == 1 and "has been cancelled already: there is nothing to cancel" in again.stderr
+    Path("gate").touch()
+    assert asa.resume(run.name).result() == [0, 1]
+    assert "has succeeded already" in command("cancel", run.name).stderr
+
+
+def test_a_run_whose_driver_is_gone_is_cancelled_with_its_jobs(state: Path) -> None:
+    driver, run = begun(state, *ASA_RUN)
+    driver.kill()
+    driver.communicate()
+    assert command("status").stdout.endswith(f"its driver is gone: asa resume {run.name}\n")
+    refused = command("rm", run.name, "--yes")
+    done = command("cancel", run.name)
+    assert done.returncode == 0, done.stderr
+    assert refused.returncode == 1 and "1 job that may still run, so it is not removed" in refused.stderr
+    assert "is cancelled, with 1 job that it had left; to go on" in done.stdout
+    with EventLog(run.events) as log:
+        assert run.standing(log) is RunState.CANCELLED
+    removed = command("rm", run.name, "--yes")
+    assert removed.returncode == 0, removed.stderr
+    assert not run.path.exists()
+
+
+def test_the_status_of_a_run(state: Path) -> None:
+    assert "no run '@last'" in command("status").stderr
+    driver, run = begun(state, *ASA_RUN)
+    said = command("status", "--json", "status.json").stdout.splitlines()
+    assert said[0].startswith(f"run {run.name}: running, ")
+    assert said[0].endswith(f"driven by process {driver.pid} on {os.uname().nodename}")
+    assert said[1:3] == ["stages: 1 running", "tasks: 1 of 2 done, 1 running"]
+    assert said[3].startswith("jobs: 1 running; 0")
+    assert json.loads(Path("status.json").read_text())["tasks"] == 2
+    Path("gate").touch()
+    driver.communicate(timeout=60)
+    assert command("status", run.name).stdout.splitlines()[1:3] == ["stages: 1 done", "tasks: 2 of 2 done, 0 running"]
+    command("run", "flow.py:broken", "--quiet", "--name", "broken")
+    assert "ValueError: no" in command("status").stdout.splitlines()[-1]
+
+
+def test_runs_are_removed(state: Path) -> None:
+    for name in ("one", "two", "three"):
+        assert command("run", "flow.py:quick", "--quiet", "--name", name).returncode == 0
+    one, two, three = list_runs(state)
+    listed = command("runs", "--size", "--json", "runs.json")
+    rows = json.loads(Path("runs.json").read_text())["rows"]
+    taken = {row["run"]: row["bytes"] for row in rows}
+    assert taken[one.name] == sum(512 * path.lstat().st_blocks for path in [one.path, *one.path.rglob("*")]) > 10_000
+    assert "iB" in listed.stdout and listed.stdout.splitlines()[-1].startswith("all together: ")
+
+    refused = command("rm", "one")
+    assert refused.returncode == 1 and "no terminal to ask on, so nothing was removed: say --yes" in refused.stderr
+    assert f"asa: removes run {one.name}, succeeded: " in refused.stderr and one.path.is_dir()
+    done = command("rm", "one", "@last", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("removed 2 runs, ") and list_runs(state) == [two]
+    assert not [name for name in os.listdir(state / "runs") if name != two.name], "nothing is left of them"
+    assert three.name not in command("runs").stdout
+    assert asa.open_run("two").result() == 0
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y\n", 0), ("\n", 1)])
+def test_on_a_terminal_it_asks(state: Path, answer: str, left: int) -> None:
+    assert command("run", "flow.py:quick", "--quiet").returncode == 0
+    ours, theirs = pty.openpty()
+    argv = [sys.executable, "-m", "asa", "rm", "@last"]
+    with subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        os.write(ours, answer.encode())
+        _, said = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert "remove 1 run, " in said and said.count("[y/N]") == 1
+    assert process.returncode == left and len(list_runs(state)) == left
+
+
+def test_a_run_that_goes_on_is_not_removed(state: Path) -> None:
+    driver, run = begun(state, *ASA_RUN)
+    done = command("rm", run.name, "--yes")
+    assert done.returncode == 1
+    assert f"run {run.name} is running, so it is not removed: asa cancel {run.name} ends it" in done.stderr
+    Path("gate").touch()
+    assert driver.wait(60) == 0
+
+
+def test_a_damaged_run_can_be_removed(state: Path) -> None:
+    assert command("run", "flow.py:quick", "--quiet").returncode == 0
+    (run,) = list_runs(state)
+    run.events.write_bytes(b"no database" * 1000)
+    for suffix in ("-wal", "-shm"):
+        Path(f"{run.events}{suffix}").unlink(missing_ok=True)
+    done = command("rm", run.name, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "damaged" in done.stderr and not run.path.exists()
+
+
+def test_a_request_that_came_too_late_cancels_no_later_driver(state: Path) -> None:
+    assert command("run", "flow.py:broken", "--quiet").returncode == 1
+    (run,) = list_runs(state)
+    run.cancel_request.write_text("late")
+    again = asa.resume(run.name)
+    assert again.wait() and again.status is RunState.FAILED and not run.cancel_request.exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("cancle", "cancel"), ("kill", "cancel"), ("stat", "status"), ("statsu", "status"), ("delete", "rm"),
+     ("ls", "runs"), ("ps", "status"), ("explian", "explain"), ("resum", "resume"), ("submit", "run")],
+)  # fmt: skip
+def test_mistyped_commands_are_answered_with_the_right_one(word: str, meant: str) -> None:
+    done = command(word)
+    assert done.returncode == 2 and f"unknown command '{word}': did you mean '{meant}'?" in done.stderr
+    assert "did you mean" not in command("xyzzy").stderr
