@@ -53,7 +53,7 @@ class OutputFile:
                 os.mkdir(folder, 0o700)
             text = os.open(path + ".out", os.O_RDWR | _FLAGS, 0o600)
             index = os.open(path + ".index", os.O_WRONLY | _FLAGS, 0o600)
-            os.write(index, first_line(name, allocation))
+            os.write(index, first_line(name, allocation).encode())
             os.write(text, b"asa %s\n" % os.urandom(4).hex().encode())
         except OSError as error:
             log.error("what tasks print is not kept: %s: %s", path, error.strerror)
@@ -91,10 +91,10 @@ class OutputFile:
         """Whether no program has opened the file anew, as a shell does for ``> /dev/stderr``, and so emptied it."""
         return os.pread(self.text, HEAD, 0) == self._head
 
-    def note(self, *lines: bytes) -> None:
+    def note(self, *lines: str) -> None:
         """Append to the index."""
         with suppress(OSError):  # a full disk: the text stays, without a name
-            os.write(self.index, b"".join(lines))
+            os.write(self.index, "".join(lines).encode())
 
     def note_begun(self, at: float, place: int, task: int, stage: str) -> None:
         """This task runs, not only others that were begun with it; if it has printed something, and once."""

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 _PROGRAM = "executors.worker"
 _FLUSH_S = 0.002
+_SHELL_S = 0.0005
+_EMPTIED = "a program has opened its output anew, and emptied the file"
 # The launcher's own variable first: its ranks may inherit those that Slurm set for the daemon that started them.
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
@@ -440,7 +442,7 @@ class _WorkerLoop:
 
     def _run(self, slot: int, orders: list[TaskOrder]) -> None:
         outcomes: list[OrderOutcome] = []
-        notes: list[bytes] = []
+        notes: list[str] = []
         sent, unfit, size = time.monotonic(), "", self._output.size
         if self._state:
             self._output.note(begun(time.time(), size, orders[0].number, len(orders), orders[0].stage))
@@ -461,23 +463,24 @@ class _WorkerLoop:
             before = size
             with suppress(OSError):
                 size = self._output.size
-                if size != before and not self._output.whole:
-                    notes, before = [RESET], 0
-                    unfit = unfit or "a program has opened its output anew, and emptied the file"
+                # shells take longer to start than this, and open with O_TRUNC what they find at /dev/stderr
+                if size != before and outcome.ended - outcome.started > _SHELL_S and not self._output.whole:
+                    notes, before, unfit = [RESET], 0, unfit or _EMPTIED
                 if outcome.value is None:
                     printed = self._printer.tail() if self._printer else self._output.tail(before, TAIL)
                     outcome = outcome._replace(stderr=printed)
                 if size != before and self._state:
                     size = self._output.bound(before, size, slack=False)
                     how = "failed" if outcome.value is None else "returned"
-                    times = outcome.started, outcome.ended
-                    notes.append(ended(*times, before, size - before, order.number, how, order.stage))
+                    notes.append(ended(outcome.started, before, size - before, order.number, how, order.stage))
             outcomes.append(outcome)
             if unfit:
                 break
+        if notes and not unfit and not self._output.whole:
+            notes, unfit = [RESET], _EMPTIED
         self._send(SlotEnded(slot, outcomes, free=True, unfit=unfit), notes)
 
-    def _send(self, message: SlotEnded, notes: list[bytes]) -> None:
+    def _send(self, message: SlotEnded, notes: list[str]) -> None:
         if notes:
             self._output.note(*notes)
         data = frame(message)
@@ -536,8 +539,8 @@ class ThreadPrinter(io.TextIOBase):
         with self._lock:
             place = self._output.size
             os.write(2, data)
-            order, now = own.order, time.time()
-            self._output.note(ended(own.started, now, place, len(data), order.number, "part", order.stage))
+            order = own.order
+            self._output.note(ended(own.started, place, len(data), order.number, "part", order.stage))
 
 
 def rank_number(environ: Mapping[str, str]) -> int:

@@ -115,7 +115,7 @@ class WorkerProcess:
             before = 0
         if size > before:
             length = self.output.bound(before, size, slack=False) - before
-            self.output.note(ended(started, now, before, length, order.number, "killed", order.stage))
+            self.output.note(ended(started, before, length, order.number, "killed", order.stage))
         return OrderOutcome(
             order.ticket, started, now, None, error,
             stderr=self.output.tail(before, TAIL), infrastructure=outside,

@@ -6,7 +6,7 @@ stage's name in JSON at their end, times are seconds since the epoch, places are
 
     asa-output 1 {"node": "n1", "allocation": "wf-3f.0"}    the first line: version, and where it is from
     b TIME PLACE TASK COUNT STAGE                  COUNT tasks of the stage, TASK first, are begun here in turn
-    e STARTED ENDED PLACE LENGTH TASK HOW STAGE    a task has ended; HOW is returned, failed, killed or part
+    e STARTED PLACE LENGTH TASK HOW STAGE          a task has ended; HOW is returned, failed, killed or part
     c PLACE CUT SKIP                               CUT bytes are gone there, SKIP bytes of the file hold nothing
     r                                              a program has opened the text anew: what was said before is void
 
@@ -23,6 +23,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # workers load this module
@@ -36,30 +37,34 @@ OUTPUT_VERSION = 1
 """Of these files."""
 HEAD = 13
 """How long the first line of a text is, which is there until a program opens the text anew, and empties it [bytes]."""
-RESET = b"r\n"
+RESET = "r\n"
 
 _CHUNK = 1 << 16
 _LINE_MOST = 1 << 20
 
 
-def first_line(node: str, allocation: str) -> bytes:
+named = lru_cache(json.dumps)
+"""A stage's name as it is in the index."""
+
+
+def first_line(node: str, allocation: str) -> str:
     """What an index begins with."""
-    return f"asa-output {OUTPUT_VERSION} {json.dumps({'node': node, 'allocation': allocation})}\n".encode()
+    return f"asa-output {OUTPUT_VERSION} {json.dumps({'node': node, 'allocation': allocation})}\n"
 
 
-def begun(at: float, place: int, task: int, count: int, stage: str) -> bytes:
+def begun(at: float, place: int, task: int, count: int, stage: str) -> str:
     """The index's line for tasks that are begun."""
-    return f"b {at!r} {place} {task} {count} {json.dumps(stage)}\n".encode()
+    return f"b {at!r} {place} {task} {count} {named(stage)}\n"
 
 
-def ended(started: float, at: float, place: int, length: int, task: int, how: str, stage: str) -> bytes:
+def ended(started: float, place: int, length: int, task: int, how: str, stage: str) -> str:
     """The index's line for a task that has ended, or for a part of its text."""
-    return f"e {started!r} {at!r} {place} {length} {task} {how} {json.dumps(stage)}\n".encode()
+    return f"e {started!r} {place} {length} {task} {how} {named(stage)}\n"
 
 
-def cut(place: int, gone: int, skip: int) -> bytes:
+def cut(place: int, gone: int, skip: int) -> str:
     """The index's line for text that was taken out."""
-    return f"c {place} {gone} {skip}\n".encode()
+    return f"c {place} {gone} {skip}\n"
 
 
 class OutputLine(NamedTuple):
@@ -139,7 +144,7 @@ class _File:
         with suppress(OSError), open(self.text.with_suffix(".index"), "rb") as file:
             file.seek(at := max(0, self.read - 1))
             while data := file.read(_CHUNK):
-                if (place := data.rfind(b"\n" + RESET)) >= 0:
+                if (place := data.rfind(b"\n" + RESET.encode())) >= 0:
                     found = at + place + 1 + len(RESET)
                 if len(data) == _CHUNK:
                     file.seek(-len(RESET), os.SEEK_CUR)
@@ -153,7 +158,7 @@ class _File:
                 while data := file.read(_CHUNK):
                     self.read += len(data)
                     *lines, self.rest = (self.rest + data).split(b"\n")
-                    yield from (line.decode(errors="replace").split(" ", 7) for line in lines)
+                    yield from (line.decode(errors="replace").split(" ", 6) for line in lines)
         except FileNotFoundError:  # the run was removed meanwhile
             return
 
@@ -167,11 +172,11 @@ class _File:
                     yield from self._open(place)
                     self.now, self.since = (at, str(json.loads(" ".join(words[5:]))), task, count), place
                 case "e":
-                    started, place, length, task = float(words[1]), int(words[3]), int(words[4]), int(words[5])
-                    stage = str(json.loads(words[7]))
+                    started, place, length, task = float(words[1]), int(words[2]), int(words[3]), int(words[4])
+                    stage = str(json.loads(words[6]))
                     yield from self._open(place)
                     first, self.place = max(self.place, place), max(self.place, place + length)
-                    how = "" if words[6] == "part" else words[6]
+                    how = "" if words[5] == "part" else words[5]
                     yield _Piece(self, started, stage, task, first, self.place, how)
                     if self.now is not None and self.now[3] == 1:
                         self.now = None

@@ -268,7 +268,7 @@ class _TaskPlugin(WorkerPlugin):
             length = self._output.bound(size, end, slack=False) - size
             how = "failed" if outcome.value is None else "returned"
             self._output.note(
-                ended(outcome.started, outcome.ended, size, length, order.number, how, order.stage)
+                ended(outcome.started, size, length, order.number, how, order.stage)
             )
         self.send(outcome)
         with self._beginning:
