@@ -89,7 +89,10 @@ class Run:
         ended = self._ended()
         if ended is None or ended.state is not RunState.SUCCEEDED:
             what = "it has no outcome yet, and no driver here" if ended is None else ended.message
-            raise RunFailed(f"run {self.name}: {what}\n({self._hint()})", stage=ended.stage or None if ended else None)
+            stage = ended.stage if ended else ""
+            if stage and self.directory.output.exists():
+                what += f"\n(`asa logs {self.name} --failed` shows all that failed tasks printed)"
+            raise RunFailed(f"run {self.name}: {what}\n({self._hint()})", stage=stage or None)
 
     def shown_result(self) -> str:
         """As `result`, for people: what is long is cut, and of many results no more is read than is shown."""
