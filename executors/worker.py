@@ -470,7 +470,8 @@ class _WorkerLoop:
                     printed = self._printer.tail() if self._printer else self._output.tail(before, TAIL)
                     outcome = outcome._replace(stderr=printed)
                 if size != before and self._state:
-                    size = self._output.bound(before, size, slack=False)
+                    if size - before > self._output.limit:
+                        size = self._output.bound(before, size, slack=False)
                     how = "failed" if outcome.value is None else "returned"
                     notes.append(ended(outcome.started, before, size - before, order.number, how, order.stage))
             outcomes.append(outcome)
