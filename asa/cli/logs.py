@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import os
 import sys
@@ -43,7 +44,7 @@ class LogsCommand:
         if options.json:
             if options.follow:
                 raise InvalidInput("--json writes what there is once: leave --follow out")
-            return CommandResult({"rows": [line._asdict() for line in lines]}, "")
+            return CommandResult({"rows": [dataclasses.asdict(line) for line in lines]}, "")
         if not write_lines(lines, sys.stdout, nodes=options.nodes, bare=options.bare):
             notify(_nothing(run, options))
         return CommandResult(None, "")

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # workers load this module
     from pathlib import Path
@@ -67,7 +67,8 @@ def cut(place: int, gone: int, skip: int) -> str:
     return f"c {place} {gone} {skip}\n"
 
 
-class OutputLine(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OutputLine:
     """A line that a task has printed, or that says something about what it printed.
 
     Parameters
@@ -320,14 +321,14 @@ class OutputReader:
         if self._failed and event is None and piece.how not in ("failed", "killed"):
             return
         attempt = 1 if piece.index is None else known.attempt(piece.stage, piece.index, piece.started)
-        line = OutputLine(piece.stage, piece.index, attempt, piece.file.node, piece.started, "")
+        which = piece.stage, piece.index, attempt, piece.file.node, piece.started
         for text, note in piece.file.lines(piece.first, piece.last):
             if self._grep(text):
-                yield line._replace(text=text, note=note)
+                yield OutputLine(*which, text, note)
         if self._notes and event is not None and piece.how in ("failed", "killed", "open"):
             yield from self._end(event, known)
         elif self._notes and over and piece.how == "open":
-            yield line._replace(text="[its output ends here: no end of this attempt was reported]", note=True)
+            yield OutputLine(*which, "[its output ends here: no end of this attempt was reported]", True)
 
     def _end(self, event: TaskFailed, known: _Failures) -> Iterator[OutputLine]:
         """How an attempt ended that did not return, once."""
