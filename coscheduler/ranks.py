@@ -25,6 +25,7 @@ from urllib.parse import quote
 
 from asa.core.errors import InvalidInput, RunFailed
 from asa.core.task import Value
+from asa.log.output import OutputReader
 from asa.log.values import load
 from asa.security.files import private_directory, write_private
 from asa.workflows.graph import Graph, make_graph
@@ -68,6 +69,7 @@ class Workers:
         self._processes: ProcessPool | None = None
         self._outcomes: list[OrderOutcome] = []
         self._signal: int | None = None
+        self._printed = OutputReader(values)
 
     def __enter__(self) -> Self:
         signals = self._woken.enter_context(wakeup((*_STOPS, signal.SIGCHLD), self._on_signal))
@@ -79,6 +81,7 @@ class Workers:
     ) -> None:
         if self._processes is not None:
             self._processes.close()
+            self._show(last=True)
         self._selector.close()
         self._woken.close()
 
@@ -128,11 +131,17 @@ class Workers:
         if not self._outcomes:
             self.rest(LOOK_S if soon is None else min(LOOK_S, soon))
             pool.advance()
-            pool.relay()
+            self._show()
+
+    def _show(self, last: bool = False) -> None:
+        """Pass on what tasks have printed to our standard output, which is the job's."""
+        for line in self._printed.read((), last):
+            print(line.text, flush=True)
 
     def _start_pool(self) -> ProcessPool:
         hello = Hello("", socket.gethostname(), os.getpid(), self._cores, memory=0, gpus=0)
-        welcome = Welcome("", {}, str(self._values), os.getcwd(), tuple(sys.path), LOOK_S)
+        options = {"output_directory": str(self._values)}
+        welcome = Welcome("", options, str(self._values), os.getcwd(), tuple(sys.path), LOOK_S)
         return ProcessPool(hello, welcome, self._selector, self._report)
 
     def _report(self, report: TaskReport) -> None:

@@ -21,8 +21,9 @@ from executors import wire
 if TYPE_CHECKING:
     from asa.core.clock import Joinable
     from asa.core.ports import RunContext
+    from executors.output import OutputFile
     from executors.processes import SessionGuard
-    from executors.wire import Channel, ChannelListener, Welcome
+    from executors.wire import Channel, ChannelListener, Hello, Welcome
     from executors.worker import SlotBoard
 
 
@@ -107,15 +108,24 @@ class Host:
     def socketpair(self) -> tuple[socket.socket, socket.socket]:
         return socket.socketpair()
 
+    def open_output(self, hello: Hello, welcome: Welcome) -> OutputFile:
+        """A file for what a worker of this node is to print."""
+        from asa.core.task import OUTPUT_LIMIT
+        from executors.output import OutputFile
+
+        directory = welcome.options.get("output_directory", os.path.dirname(welcome.values))
+        limit = welcome.options.get("output_limit", OUTPUT_LIMIT)
+        return OutputFile.create(directory, hello.allocation, hello.node, limit)
+
     def start_worker(
-        self, link: socket.socket, stderr: int, board: SlotBoard, welcome: Welcome, variables: dict[str, str]
+        self, link: socket.socket, output: OutputFile, board: SlotBoard, welcome: Welcome, variables: dict[str, str]
     ) -> int:
         """Fork a worker, with this end of a socket pair; its process number. See `executors.worker.run_worker`."""
         from executors import worker
 
         pid = os.fork()
         if pid == 0:
-            worker.run_worker(link, stderr, board, welcome, variables)
+            worker.run_worker(link, output, board, welcome, variables)
         return pid
 
     def ended(self, pid: int) -> int | None:

@@ -643,7 +643,9 @@ class HubExecutor:
         """
         values = private_directory(private_directory(context.directory) / VALUES)
         alive_s = self._heartbeat / 4
-        welcome = Welcome(self._pool, self._options, str(values), context.workdir, context.sys_path, alive_s)
+        limit = {} if context.output_limit is None else {"output_limit": context.output_limit}
+        options = self._options | limit
+        welcome = Welcome(self._pool, options, str(values), context.workdir, context.sys_path, alive_s)
         listener = self._host.listen(context)
         try:
             proxy = self._proxy(context, listener) if self._proxy else None

@@ -277,5 +277,5 @@ def _verdict(order: TaskOrder, outcomes: Mapping[int, OrderOutcome], program: st
         return outcomes[0]
     what = "a rank was killed, or could not be started" if code else "rank 0 left no result"
     return OrderOutcome(
-        order.ticket, 0.0, 0.0, None, f"CommandFailed: {program} {ending(code)}: {what}; see standard error"
+        order.ticket, 0.0, 0.0, None, f"CommandFailed: {program} {ending(code)}: {what}; see its output"
     )

@@ -68,9 +68,6 @@ class WorkerPool(Protocol):
     def advance(self) -> float | None:
         """Do what can be done now; in how many seconds [s] to call again at the latest, or None."""
 
-    def relay(self) -> None:
-        """From time to time: pass on what tasks have written."""
-
     def reap(self) -> None:
         """Some child process has ended."""
 
@@ -227,7 +224,6 @@ class Supervisor:
             return None
         now, soon = self._host.monotonic(), self._pool.advance()
         if now - self._spoke >= self._alive_s:
-            self._pool.relay()
             self._spoke = now
             if self._welcome:
                 self._send(Alive())

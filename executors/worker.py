@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` makes enums of its numbers each time, which takes long
 import faulthandler
+import io
 import locale
+import logging
 import mmap
 import os
 import pickle
@@ -27,6 +29,7 @@ import struct
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -35,6 +38,7 @@ from operator import is_not
 from typing import TYPE_CHECKING, Any, cast
 
 from asa.core.task import TAIL, Secrets, last_words
+from asa.log.output import RESET, begun, ended
 from asa.log.values import fill, keep, load
 from executors import node
 from executors.processes import children, detach
@@ -42,10 +46,13 @@ from executors.wire import OrderOutcome, RunOrders, SlotEnded, TaskOrder, Welcom
 
 if TYPE_CHECKING:
     from asa.core.launch import Program
+    from executors.output import OutputFile
 
 
 _PROGRAM = "executors.worker"
 _FLUSH_S = 0.002
+_SHELL_S = 0.0005
+_EMPTIED = "a program has opened its output anew, and emptied the file"
 # The launcher's own variable first: its ranks may inherit those that Slurm set for the daemon that started them.
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
@@ -135,14 +142,14 @@ class SlotBoard:
         flags = os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC
         self.permits = [os.eventfd(0, flags) for _ in range(self.slots)]
 
-    def begin(self, slot: int, position: int, started: float, stderr: int) -> None:
-        """The slot begins this order of its run, with so much on standard error before it."""
-        _PLACE.pack_into(self.page, slot * _PLACE.size, position, started, stderr)
+    def begin(self, slot: int, position: int, started: float, printed: int) -> None:
+        """The slot begins this order of its run, with so much printed by the worker before it."""
+        _PLACE.pack_into(self.page, slot * _PLACE.size, position, started, printed)
 
     def doing(self, slot: int) -> tuple[int, float, int]:
-        """What the slot last began: position in its run, when, and how much was on standard error."""
-        position, started, stderr = _PLACE.unpack_from(self.page, slot * _PLACE.size)
-        return position, started, stderr
+        """What the slot last began: position in its run, when, and how much was printed."""
+        position, started, printed = _PLACE.unpack_from(self.page, slot * _PLACE.size)
+        return position, started, printed
 
     def permit(self, slot: int, count: int) -> None:
         """Let the slot begin `count` orders more."""
@@ -163,7 +170,7 @@ class SlotBoard:
 
 
 def run_worker(
-    link: socket.socket, stderr: int, board: SlotBoard, welcome: Welcome, environment: dict[str, str]
+    link: socket.socket, output: OutputFile, board: SlotBoard, welcome: Welcome, environment: dict[str, str]
 ) -> None:
     """The life of a worker, from just after the fork; never returns.
 
@@ -171,8 +178,8 @@ def run_worker(
     ----------
     link
         Its end of the socket pair.
-    stderr
-        File that takes its standard error.
+    output
+        Takes its standard output and standard error.
     board
         Shared with the supervisor; its number of slots is the number of threads.
     welcome
@@ -186,19 +193,52 @@ def run_worker(
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        os.dup2(stderr, 2)
-        detach({1, 2, link.fileno(), *board.permits})
+        os.dup2(output.text, 1)
+        os.dup2(output.text, 2)
+        output.text = 2
+        detach({1, 2, link.fileno(), output.index, *board.permits})
         faulthandler.enable(all_threads=False)  # says on standard error where a segmentation fault happened
+        speak_at_once()
+        say_levels()
         os.environ.update(environment)
         sys.path[:] = [*welcome.sys_path, *(path for path in sys.path if path not in welcome.sys_path)]
         os.chdir(welcome.workdir)
         link.setblocking(True)
-        _WorkerLoop(link, board, Caller(welcome.values)).serve()
+        _WorkerLoop(link, output, board, Caller(welcome.values)).serve()
         code = 0
     except BaseException as error:  # nothing may unwind into the supervisor's code
         print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     finally:
         os._exit(code)
+
+
+def speak_at_once() -> None:
+    """Have what is printed written line by line: a pipe or a file would get it when there is much, or at the end."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def say_levels() -> None:
+    """Messages of `logging` and `warnings` begin with their level, unless the task's own code says how they look."""
+    root = logging.getLogger()
+    root.handlers.clear()  # the supervisor's: a task's own basicConfig would do nothing
+    root.setLevel(logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler.setLevel(logging.WARNING)
+    handler.setStream(_Stderr())  # type: ignore[arg-type]
+    logging.lastResort = handler
+    plain = warnings.formatwarning
+    warnings.formatwarning = lambda *args, **kwargs: f"WARNING {plain(*args, **kwargs)}"
+
+
+class _Stderr:
+    """Standard error as it is when something is written."""
+
+    def write(self, text: str) -> None:
+        sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 def environment(cores: int, gpus: tuple[str, ...] | None) -> dict[str, str]:
@@ -372,16 +412,20 @@ def _children() -> set[int]:
 
 
 class _WorkerLoop:
-    def __init__(self, link: socket.socket, board: SlotBoard, caller: Caller) -> None:
-        self._link, self._board, self._caller = link, board, caller
+    def __init__(self, link: socket.socket, output: OutputFile, board: SlotBoard, caller: Caller) -> None:
+        self._link, self._output, self._board, self._caller = link, output, board, caller
         self._sending = threading.Lock()
+        self._printer: ThreadPrinter | None = None
         # Threads share all of this, so what one task changes its neighbours meet in any case.
-        self._state = ProcessState((link.fileno(), *board.permits)) if board.slots == 1 else None
+        own = link.fileno(), output.index, *board.permits
+        self._state = ProcessState(own) if board.slots == 1 else None
 
     def serve(self) -> None:
         """Run what comes until the supervisor closes its end."""
         threads = [queue.SimpleQueue[list[TaskOrder]]() for _ in range(self._board.slots)]
         if len(threads) > 1:
+            self._printer = ThreadPrinter(self._output)
+            sys.stdout = sys.stderr = self._printer
             for slot, orders in enumerate(threads):
                 threading.Thread(target=self._serve_slot, args=(slot, orders), daemon=True).start()
         with self._link.makefile("rb") as stream:
@@ -398,39 +442,106 @@ class _WorkerLoop:
 
     def _run(self, slot: int, orders: list[TaskOrder]) -> None:
         outcomes: list[OrderOutcome] = []
-        sent, unfit = time.monotonic(), ""
+        notes: list[str] = []
+        sent, unfit, size = time.monotonic(), "", self._output.size
+        if self._state:
+            self._output.note(begun(time.time(), size, orders[0].number, len(orders), orders[0].stage))
         for position, order in enumerate(orders):
             if position and not self._board.take(slot):
                 break
             if outcomes and time.monotonic() - sent > _FLUSH_S:
-                self._send(SlotEnded(slot, outcomes, free=False))
-                outcomes, sent = [], time.monotonic()
-            size = os.fstat(2).st_size
+                self._send(SlotEnded(slot, outcomes, free=False), notes)
+                outcomes, notes, sent = [], [], time.monotonic()
             self._board.begin(slot, position, time.time(), size)
+            if self._printer:
+                self._printer.begin(order)
             outcome = self._caller.run(order)
             unfit = self._state.restore() if self._state else ""
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError):  # a task may have closed it
                     stream.flush()
-            if outcome.value is None:
-                with suppress(OSError):
-                    outcome = outcome._replace(stderr=tail(2, size))
+            before = size
+            with suppress(OSError):
+                size = self._output.size
+                # shells take longer to start than this, and open with O_TRUNC what they find at /dev/stderr
+                if size != before and outcome.ended - outcome.started > _SHELL_S and not self._output.whole:
+                    notes, before, unfit = [RESET], 0, unfit or _EMPTIED
+                if outcome.value is None:
+                    printed = self._printer.tail() if self._printer else self._output.tail(before, TAIL)
+                    outcome = outcome._replace(stderr=printed)
+                if size != before and self._state:
+                    if size - before > self._output.limit:
+                        size = self._output.bound(before, size, slack=False)
+                    how = "failed" if outcome.value is None else "returned"
+                    notes.append(ended(outcome.started, before, size - before, order.number, how, order.stage))
             outcomes.append(outcome)
             if unfit:
                 break
-        self._send(SlotEnded(slot, outcomes, free=True, unfit=unfit))
+        if notes and not unfit and not self._output.whole:
+            notes, unfit = [RESET], _EMPTIED
+        self._send(SlotEnded(slot, outcomes, free=True, unfit=unfit), notes)
 
-    def _send(self, message: SlotEnded) -> None:
+    def _send(self, message: SlotEnded, notes: list[str]) -> None:
+        if notes:
+            self._output.note(*notes)
         data = frame(message)
         with self._sending:
             self._link.sendall(data)
 
 
-def tail(descriptor: int, start: int) -> str:
-    """The last part of what a file holds from `start` on."""
-    size = os.fstat(descriptor).st_size
-    first = max(start, size - TAIL)
-    return os.pread(descriptor, size - first, first).decode(errors="replace")
+class ThreadPrinter(io.TextIOBase):
+    """Standard output and standard error where tasks are threads of one process: what `print` writes is labelled.
+
+    What is written beside it, by C code or programs, belongs to no task.
+    """
+
+    def __init__(self, output: OutputFile) -> None:
+        self._output, self._own, self._lock = output, threading.local(), threading.Lock()
+
+    def begin(self, order: TaskOrder) -> None:
+        """From now on this thread runs this order."""
+        self._own.order, self._own.started, self._own.left = order, time.time(), self._output.limit or sys.maxsize
+        self._own.text = self._own.last = ""
+
+    def tail(self) -> str:
+        """The last part of what this thread's order has printed."""
+        return str(self._own.last)
+
+    def write(self, text: str) -> int:
+        own = self._own
+        if not hasattr(own, "order"):  # a thread that a task has started
+            os.write(2, text.encode(errors="replace"))
+            return len(text)
+        own.text += text
+        if "\n" in text:
+            whole, end, own.text = own.text.rpartition("\n")
+            self._write(whole + end)
+        return len(text)
+
+    def flush(self) -> None:
+        if rest := getattr(self._own, "text", ""):
+            self._own.text = ""
+            self._write(rest)
+
+    def fileno(self) -> int:
+        return 2
+
+    def writable(self) -> bool:
+        return True
+
+    def _write(self, text: str) -> None:
+        own, data = self._own, text.encode(errors="replace")
+        own.last = (own.last + text)[-TAIL:]
+        if own.left <= 0:
+            return
+        own.left -= len(data)
+        if own.left <= 0:
+            data += b"[the rest is cut: see --output-limit]\n"
+        with self._lock:
+            place = self._output.size
+            os.write(2, data)
+            order = own.order
+            self._output.note(ended(own.started, place, len(data), order.number, "part", order.stage))
 
 
 def rank_number(environ: Mapping[str, str]) -> int:
@@ -460,6 +571,8 @@ def run_rank(folder: str) -> int:
     from executors.launch import ORDER
 
     order, workdir, path, values = pickle.loads(Path(folder, ORDER).read_bytes())
+    speak_at_once()
+    say_levels()
     sys.path[:] = path
     os.chdir(workdir)
     outcome = Caller(values).run(order, wanted=rank == 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
+import math
 import selectors
 import signal
 import sys
@@ -13,17 +13,15 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from asa.core.task import ending
+from asa.core.task import TAIL, ending
+from asa.log.output import RESET, ended
 from executors import node, worker
 from executors.assignment import Batching, NodeSlots
 from executors.host import HOST, Host
+from executors.output import OutputFile
 from executors.wire import LARGEST, Channel, Hello, OrderOutcome, RunOrders, SlotEnded, TaskOrder, TaskReport, Welcome
 
 log = logging.getLogger(__name__)
-
-_KEPT_MOST = 1 << 20
-_PIECE = 1 << 16
-
 
 class WorkerProcess:
     """A worker process as its supervisor sees it; forked when this is made.
@@ -38,6 +36,8 @@ class WorkerProcess:
         Whether the node was given GPUs to share out.
     welcome
         Where tasks run.
+    output
+        Where they print; the caller's to close.
     """
 
     def __init__(
@@ -46,14 +46,15 @@ class WorkerProcess:
         slots: int,
         gpus: bool,
         welcome: Welcome,
+        output: OutputFile,
         host: Host = HOST,
     ) -> None:
+        self.output, self._printed = output, output.size
         self._host, self.shape, self.board, self.stale = host, shape, worker.SlotBoard(slots), False
         environment = {} if shape is None else worker.environment(shape[0], shape[1] if gpus else None)
         ours, theirs = host.socketpair()
-        self._stderr, self._relayed = _nameless_file(), 0
         sys.stdout.flush()
-        self.pid = host.start_worker(theirs, self._stderr, self.board, welcome, environment)
+        self.pid = host.start_worker(theirs, output, self.board, welcome, environment)
         theirs.close()
         self.channel = Channel(ours)
         self.channel.largest = LARGEST
@@ -66,7 +67,7 @@ class WorkerProcess:
 
     def give(self, run: RunOrders) -> None:
         """Have a slot run these orders."""
-        self.board.begin(run.slot, 0, self._host.time(), self._relayed)
+        self.board.begin(run.slot, 0, self._host.time(), self._printed)
         self.board.permit(run.slot, len(run.orders) - 1)
         assert self._selector, "a worker is watched as soon as it is forked"
         with suppress(OSError):  # it has just died; the signal of that comes next
@@ -88,36 +89,36 @@ class WorkerProcess:
             # dead already, or a task has closed the worker's descriptor: it is of no use
             self._host.kill_sessions({self.pid})
         if found:
-            self.relay()
+            self._printed = self.output.size
         return found
 
-    def relay(self) -> None:
-        """Pass what is new on its standard error on to ours, which is the job's output."""
-        size = os.fstat(self._stderr).st_size
-        while self._relayed < size:
-            piece = os.pread(self._stderr, min(_PIECE, size - self._relayed), self._relayed)
-            if not piece:
-                break
-            self._relayed += len(piece)
-            with suppress(OSError):  # a full disk under the job's output must not end the job
-                os.write(2, piece)
+    def look(self, slot: int, run: list[TaskOrder]) -> bool:
+        """Keep what a task prints within its limit; whether it prints so much that one should look again soon."""
+        size = self.output.size
+        position, started, before = self.board.doing(slot)
+        if size <= before or position >= len(run):
+            return False
+        if len(run) > 1:  # else the worker has said which one it is
+            self.output.note_begun(started, before, run[position].number, run[position].stage)
+        self.output.bound(before, size)
+        return size - before > self.output.limit // _MUCH
 
-    def shorten(self) -> None:
-        """Empty the file of its standard error if that has grown long; only while it runs nothing."""
-        if self._relayed > _KEPT_MOST:
-            self.relay()
-            os.ftruncate(self._stderr, 0)
-            self._relayed = 0
-
-    def death(self, order: TaskOrder, code: int, started: float, stderr: int) -> OrderOutcome:
-        """The outcome of the order that a worker died in."""
+    def death(self, order: TaskOrder, code: int, started: float, before: int) -> OrderOutcome:
+        """The outcome of the order that a worker died in, with so much printed before."""
         outside = code == -signal.SIGTERM
         error = f"the worker process {ending(code)}"
         if code == -signal.SIGKILL:
             error += ", perhaps because the node's memory ran out"
+        now, size = self._host.time(), self.output.size
+        if not self.output.whole:
+            self.output.note(RESET)
+            before = 0
+        if size > before:
+            length = self.output.bound(before, size, slack=False) - before
+            self.output.note(ended(started, before, length, order.number, "killed", order.stage))
         return OrderOutcome(
-            order.ticket, started, self._host.time(), None, error,
-            stderr=worker.tail(self._stderr, stderr), infrastructure=outside,
+            order.ticket, started, now, None, error,
+            stderr=self.output.tail(before, TAIL), infrastructure=outside,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -126,21 +127,13 @@ class WorkerProcess:
             self._selector = None
         self.channel.close()
         self.board.close()
-        os.close(self._stderr)
-
-
-def _nameless_file() -> int:
-    """A file on the node's own disk that only we and our children can reach, and that need not be removed."""
-    name = os.path.join(node.scratch(os.environ), f".asa-{os.urandom(16).hex()}")
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(name, flags, 0o600)
-    os.unlink(name)
-    return descriptor
 
 
 _GROUP_S = 0.005
 _OVERDUE_S = 0.02
 _STUCK_S = 0.05
+_LOOK_S, _LOOK_SOON_S, _MUCH = 0.25, 0.02, 8
+"""Time between two looks at how much tasks have printed [s], and while one has printed this part of what it may."""
 
 
 @dataclass(eq=False)
@@ -196,6 +189,8 @@ class ProcessPool:
         self._outcomes: list[OrderOutcome] = []
         self._returned: list[int] = []
         self._guard = host.session_guard()
+        self._outputs: list[OutputFile] = []  # of workers that have ended: the next ones go on with them
+        self._look_at = math.inf
 
     def renew(self, welcome: Welcome) -> None:
         """There is another driver: tasks begin in fresh workers, for what the old ones have loaded may have changed."""
@@ -230,6 +225,8 @@ class ProcessPool:
         self._recall(now)
         self._retire()
         self._start(now)
+        if now >= self._look_at:
+            self._look(now)
         if self._queue and now - self._moved > _STUCK_S:
             # they were sent ahead because tasks here seemed short; another node may have room
             log.debug("%d orders wait too long, and go back to the hub", len(self._queue))
@@ -240,11 +237,8 @@ class ProcessPool:
             self._outcomes, self._returned = [], []
         due = [self._moved + _STUCK_S] if self._queue else []
         due += [slot.given + _OVERDUE_S for slot in self._running.values() if slot.is_divisible]
+        due += [self._look_at] if self._running and self._look_at < math.inf else []
         return max(0.0, min(due) - now) + 0.001 if due else None
-
-    def relay(self) -> None:
-        for process in self._workers.values():
-            process.relay()
 
     def reap(self) -> None:
         for pid in list(self._workers):
@@ -255,12 +249,22 @@ class ProcessPool:
     def close(self) -> None:
         self._host.kill_sessions(set(self._workers))
         for process in self._workers.values():
-            process.relay()
             process.close()
             self._host.ended(process.pid)  # it is dead, or stuck in the kernel
             self._guard.forget(process.pid)
+            process.output.close()
+        for output in self._outputs:
+            output.close()
         self._workers.clear()
         self._guard.close()
+
+    def _look(self, now: float) -> None:
+        """Keep what tasks print within its limit."""
+        soon = False
+        for slot in self._running.values():
+            if not self._threads:
+                soon = slot.process.look(slot.number, slot.run) or soon
+        self._look_at = now + (_LOOK_SOON_S if soon else _LOOK_S)
 
     # ------------------------------------------------------------- starting
 
@@ -309,7 +313,10 @@ class ProcessPool:
     def _start_worker(self, shape: tuple[int, tuple[str, ...]] | None) -> _Slot:
         importlib.import_module("cloudpickle")  # most functions need it: cheaper once here than in each worker
         slots = self._slots.cores if shape is None else 1
-        process = WorkerProcess(shape, slots, self._hello.gpus > 0, self._welcome, self._host)
+        output = self._outputs.pop() if self._outputs else self._host.open_output(self._hello, self._welcome)
+        if output.kept:
+            self._look_at = min(self._look_at, self._host.monotonic())
+        process = WorkerProcess(shape, slots, self._hello.gpus > 0, self._welcome, output, self._host)
         log.debug("forked worker process %d for %s", process.pid, "any task" if shape is None else f"{shape[0]} cores")
         self._guard.guard(process.pid)
         self._workers[process.pid] = process
@@ -333,8 +340,6 @@ class ProcessPool:
                 self._free(slot)
                 if not process.stale:
                     self._idle.append(slot)
-                if not self._threads:
-                    process.shorten()
 
     def _record(self, slot: _Slot, outcomes: list[OrderOutcome]) -> None:
         stage = slot.run[0].stage
@@ -403,7 +408,10 @@ class ProcessPool:
             self._queue.extendleft(reversed(left))
             self._free(slot)
         self._idle = [slot for slot in self._idle if slot.process is not process]
-        process.relay()
         process.close()
+        if process.output.whole:
+            self._outputs.append(process.output)
+        else:
+            process.output.close()
         del self._workers[process.pid]
         self._guard.forget(process.pid)

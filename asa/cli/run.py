@@ -45,6 +45,9 @@ class RunCommand:
         parser.add_argument("--workdir", default=".", help="directory that tasks run in (.)")
         parser.add_argument("--orphan-grace", default="60s", help="how long allocations outlive a dead driver (60s)")
         parser.add_argument(
+            "--output-limit", default="10M", metavar="SIZE", help="how much is kept of what each task prints (10M)"
+        )
+        parser.add_argument(
             "--dry-run", action="store_true", help="print what would be submitted, and charged at most; start nothing"
         )
         add_display_options(parser)
@@ -59,6 +62,7 @@ class RunCommand:
             "name": options.name or _name_of(options.workflow),
             "workdir": options.workdir,
             "orphan_grace": options.orphan_grace,
+            "output_limit": options.output_limit,
         }
         if options.dry_run:
             return _previewed(workflow_of(options), **wanted)

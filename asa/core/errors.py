@@ -146,7 +146,7 @@ class RunFailed(AsaError):
     Parameters
     ----------
     message
-        The whole story in a few lines: stage, task, node, error, last lines of standard error, what was skipped.
+        The whole story in a few lines: stage, task, node, error, last lines of its output, what was skipped.
     stage
         The stage that failed first, or None when the run was cancelled.
     run

@@ -447,9 +447,10 @@ class ResultsLost(Event):
 class TaskFailed(Event):
     """A task did not return.
 
-    `error` is one line: the exception, or what happened to the process; `traceback` and `stderr` are the last part of
-    each, or "". `infrastructure` is True when the task is not to blame (node lost, wall time, driver restart): no retry
-    is used up.
+    `error` is one line: the exception, or what happened to the process; `traceback` is the last part of that, `stderr`
+    of what the task printed, on standard output as well, or "".
+
+    `infrastructure` is True when the task is not to blame (node lost, wall time, driver restart): no retry is used up.
     """
 
     stage: str

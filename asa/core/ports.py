@@ -101,6 +101,8 @@ class RunContext:
         Names of variables that tasks of some stages get, and nobody else.
     now
         The run's time [s since the epoch]; None for the machine's.
+    output_limit
+        How much is kept of what a task prints [bytes]; None for the executor's own default.
     """
 
     run: str
@@ -112,6 +114,7 @@ class RunContext:
     pool: Path | None = None
     secrets: tuple[str, ...] = ()
     now: Callable[[], float] | None = None
+    output_limit: int | None = None
 
 
 class Executor(Protocol):

@@ -1678,5 +1678,5 @@ def _last_words(event: TaskFailed) -> str:
     """What a failed task printed."""
     text = "\n" + event.traceback.rstrip() if event.traceback else ""
     if event.stderr.strip():
-        text += "\nlast lines of standard error:\n" + event.stderr.rstrip()
+        text += "\nlast lines of its output:\n" + event.stderr.rstrip()
     return text

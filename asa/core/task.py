@@ -23,7 +23,10 @@ Value = bytes | str
 """A pickled value: itself (bytes), or the path (str) of a private file that is written once and never changed."""
 
 TAIL = 4096
-"""How much is kept of a traceback [characters], and of standard error [bytes]."""
+"""How much is kept of a traceback [characters], and of what a task printed [bytes]."""
+
+OUTPUT_LIMIT = 10 << 20
+"""What is kept of a task's output unless something else was asked for [bytes]."""
 
 _LONGEST_LINE = 500
 _STRUCTURES = (list, tuple, set, frozenset, dict)

@@ -6,7 +6,6 @@ import functools
 import inspect
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from asa.core.task import TAIL, ending
 from asa.integrations.call import raised
 from asa.log.values import dump
 from asa.security.files import write_private
-from asa.workflows.stage import Stage
+from asa.workflows.stage import Stage, run_program
 
 
 def container(
@@ -119,7 +118,7 @@ class ContainedFunction:
             words = [*self._words, "--bind", folder, "--pwd", os.getcwd(), self._image, self._python]
             code = _run([*words, "-c", _inside(), str(source), str(target)])
             if not target.exists():
-                raise CommandFailed(f"the call in {self._image} {ending(code)} without an answer; see standard error")
+                raise CommandFailed(f"the call in {self._image} {ending(code)} without an answer; see its output")
             answer = pickle.loads(target.read_bytes())
         if answer[0]:
             return answer[1]
@@ -127,18 +126,17 @@ class ContainedFunction:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Run a program; its exit code. What it writes to standard error is passed on, and in the error if it fails."""
+    """Run a program; its exit code. What it prints is passed on, and the end of it is in the error if it fails."""
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        code, printed = run_program(words, os.environ)
     except OSError as error:
         raise CommandFailed(
             f"{words[0]} cannot be started: {error.strerror}: is Apptainer installed on the nodes, and on PATH?"
         ) from None
-    print(done.stderr, end="", file=sys.stderr)
-    if done.returncode:
-        said = done.stderr[-TAIL:].strip()
-        raise CommandFailed(f"{words[0]} {ending(done.returncode)}" + (f"; it said: {said}" if said else ""))
-    return done.returncode
+    if code:
+        said = printed[-TAIL:].strip()
+        raise CommandFailed(f"{words[0]} {ending(code)}" + (f"; it said: {said}" if said else ""))
+    return code
 
 
 @functools.cache

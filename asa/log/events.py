@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from asa.core.errors import StateError
 from asa.core.event import (
@@ -38,6 +38,8 @@ _SCHEMA = (
     " UNIQUE (stage, task))",
 )
 _PACKED_SINCE = 3
+_Kind = TypeVar("_Kind", bound=Event)
+
 _PAGE, _VALUES = 1000, 200
 _LAST_MOST = 2**31 - 1
 _ENDS = "SELECT coalesce((SELECT max(seq) FROM events), 0), application_id FROM pragma_application_id"
@@ -232,6 +234,16 @@ class EventLog:
         self._check_end()
         found = self._decode(*rows[0]) if rows else None
         return [*found.events()][-1] if isinstance(found, TasksDone) else found
+
+    def each(self, kind: type[_Kind]) -> Iterator[_Kind]:
+        """The events of one kind, in order, which is none of those that are kept in columns."""
+        sql = f"SELECT seq, kind, fields, {self._crc} FROM events WHERE kind = ? AND seq > ? ORDER BY seq LIMIT ?"
+        after = 0
+        while rows := self._database.rows(sql, kind.__name__, after, _PAGE):
+            for row in rows:
+                item, after = self._decode(*row), row[0]
+                if isinstance(item, kind):
+                    yield item
 
     def value(self, stage: str, index: int) -> Value:
         """What a task returned.

@@ -191,6 +191,11 @@ class RunDirectory:
         return self.path / "jobs"
 
     @property
+    def output(self) -> Path:
+        """Directory of what tasks print: `asa.log.output`; not there until the first worker starts."""
+        return self.path / "output"
+
+    @property
     def tls(self) -> Path:
         return self.path / "tls"
 

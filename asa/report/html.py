@@ -537,7 +537,7 @@ def failures_section(run: RunSummary) -> str:
 
 
 def _failure(event: TaskFailed) -> str:
-    said = (("traceback", event.traceback), ("standard error", event.stderr))
+    said = (("traceback", event.traceback), ("output", event.stderr))
     more = "".join(
         f'<p class="muted">{name}</p><pre>{escape(last_words(words))}</pre>' for name, words in said if words.strip()
     )

@@ -261,6 +261,7 @@ def assemble_parts(
                 pool=directory.state / "pools" / settings.pool_name if settings.pool_name else None,
                 secrets=parts.graph.withheld,
                 now=timing.clock.now,
+                output_limit=settings.output_limit,
             ),
             outputs=str(directory.jobs),
             budget=budget,

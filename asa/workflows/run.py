@@ -6,12 +6,13 @@ import logging
 import math
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from asa.core.errors import AsaError, RunFailed, StateError
+from asa.core.errors import AsaError, InvalidInput, RunFailed, StateError, UnknownName
 from asa.core.event import (
     DriverStarted,
     Event,
@@ -20,6 +21,7 @@ from asa.core.event import (
     RunState,
     SubmitRefused,
     Submitted,
+    TaskFailed,
     TasksDone,
 )
 from asa.core.task import Value
@@ -35,8 +37,12 @@ from asa.workflows.settings import Settings, Unread, load_settings, make_setting
 from asa.workflows.stage import Node, replace_nodes
 
 if TYPE_CHECKING:
+    from asa.log.output import OutputLine, OutputReader
     from asa.metrics.workflow import RunSummary
 
+
+_FOLLOW_S = 0.25
+"""How often what was printed is looked for [s]."""
 
 _MAY_PASS = re.compile("limit|policy|temporar", re.IGNORECASE)
 """Refusals of a site that may not be its last word."""
@@ -84,8 +90,10 @@ class Run:
         ended = self._ended()
         if ended is None or ended.state is not RunState.SUCCEEDED:
             what = "it has no outcome yet, and no driver here" if ended is None else ended.message
-            stage = ended.stage or None if ended else None
-            raise RunFailed(f"run {self.name}: {what}\n({self._hint()})", stage=stage, run=self)
+            stage = ended.stage if ended else ""
+            if stage and self.directory.output.exists():
+                what += f"\n(`asa logs {self.name} --failed` shows all that failed tasks printed)"
+            raise RunFailed(f"run {self.name}: {what}\n({self._hint()})", stage=stage or None, run=self)
 
     def shown_result(self) -> str:
         """As `result`, for people: what is long is cut, and of many results no more is read than is shown."""
@@ -177,6 +185,61 @@ class Run:
         text = explain(plan, self.now(), driven=driven)
         return text if driven or plan.outcome is not RunState.RUNNING else f"driver: gone ({self._hint()})\n{text}"
 
+    def logs(
+        self,
+        stage: str | None = None,
+        index: int | None = None,
+        *,
+        failed: bool = False,
+        grep: str | None = None,
+        follow: bool = False,
+    ) -> Iterator[OutputLine]:
+        """What tasks have printed, line by line: standard output and standard error in the order of writing.
+
+        Of each worker's tasks what began first comes first. Nothing is kept in memory.
+
+        Parameters
+        ----------
+        stage, index
+            Of which stage, and which of its tasks; default all.
+        failed
+            Only attempts that failed, also those after which another one succeeded.
+        grep
+            Only lines in which this regular expression is found.
+        follow
+            Wait for more until the run is over. Lines of a task that runs come as they are printed.
+
+        Raises
+        ------
+        UnknownName
+            When there is no such stage.
+        InvalidInput
+            When `grep` is no regular expression.
+
+        Examples
+        --------
+        >>> for line in run.logs("align", failed=True):  # doctest: +SKIP
+        ...     print(f"{line.stage}[{line.index}] on {line.node}: {line.text}")
+        """
+        from asa.log.output import OutputReader
+
+        started = self._log.latest(RunStarted)
+        names = [each.name for each in started.stages] if isinstance(started, RunStarted) else []
+        if stage is not None and stage not in names:
+            raise UnknownName("stage", stage, names)
+        try:
+            reader = OutputReader(self.directory.path, stage, index, failed=failed, grep=grep)
+        except re.error as error:
+            raise InvalidInput(f"{grep!r} is no regular expression: {error}") from None
+        return self._logs(reader, follow)
+
+    def _logs(self, reader: OutputReader, follow: bool) -> Iterator[OutputLine]:
+        while follow and self.status is RunState.RUNNING:
+            yield from reader.read(self._log.each(TaskFailed), last=False)
+            time.sleep(_FOLLOW_S)
+        over = self.status is not RunState.RUNNING
+        yield from reader.read(self._log.each(TaskFailed), over=over)
+
     def report(self, path: str | Path) -> Path:
         """Write a report, by the file's ending: ``.html``, ``.png`` or ``.json``."""
         from asa.report.write import check_report, write_summary
@@ -267,6 +330,7 @@ def submit(
     workdir: str | Path = ".",
     state: str | Path | None = None,
     orphan_grace: float | str = 60.0,
+    output_limit: int | str = "10M",
 ) -> Run:
     """Start a workflow and return at once, whatever its tasks will do. Takes the same parameters as `run`, without
     `check`."""
@@ -276,6 +340,7 @@ def submit(
         name or next(reversed(graph.nodes)),
         workdir=workdir,
         orphan_grace=orphan_grace,
+        output_limit=output_limit,
         backend=backend,
         strategy=strategy,
         executor=executor,
@@ -315,6 +380,8 @@ def run(workflow: Any, *, check: bool = True, **options: Any) -> Run:
         State directory; default ``$ASA_STATE_DIR`` or ``~/.local/state/asa``.
     orphan_grace
         How long allocations outlive a driver that died, so that `resume` finds them: seconds, or like ``"10m"``.
+    output_limit
+        How much is kept of what each task prints, its beginning and its end: bytes, or like ``"10M"``.
 
     Returns
     -------

@@ -21,7 +21,8 @@ import cloudpickle
 from asa.core.errors import AsaError, InvalidInput, RunNotFound, StateError, UnknownName
 from asa.core.event import VERSION, RunStarted
 from asa.core.registry import convert
-from asa.core.units import duration
+from asa.core.task import OUTPUT_LIMIT
+from asa.core.units import duration, memory
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, state_directory
 from asa.security.files import write_private
@@ -52,6 +53,8 @@ class Settings:
         How long allocations outlive their driver [s].
     sys_path
         The driver's import path.
+    output_limit
+        How much is kept of what a task prints [bytes].
 
     Raises
     ------
@@ -68,6 +71,7 @@ class Settings:
     workdir: str = "."
     orphan_grace_s: float = 60.0
     sys_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+    output_limit: int = OUTPUT_LIMIT
 
     def __post_init__(self) -> None:
         name = self.pool_name
@@ -88,7 +92,13 @@ class Settings:
 
 
 def make_settings(
-    result: Any, name: str, *, workdir: str | Path = ".", orphan_grace: float | str = 60.0, **options: Any
+    result: Any,
+    name: str,
+    *,
+    workdir: str | Path = ".",
+    orphan_grace: float | str = 60.0,
+    output_limit: int | str = OUTPUT_LIMIT,
+    **options: Any,
 ) -> Settings:
     """Settings as people give them.
 
@@ -100,6 +110,8 @@ def make_settings(
         Directory that tasks run in, which must be there.
     orphan_grace
         How long allocations outlive their driver: seconds, or like ``"10m"``.
+    output_limit
+        How much is kept of what a task prints: bytes, or like ``"10M"``.
     options
         The other parameters of `Settings`.
 
@@ -114,11 +126,17 @@ def make_settings(
     if not os.access(place, os.X_OK, effective_ids=True):
         raise InvalidInput(f"workdir {str(workdir)!r} cannot be entered: change its mode, or name another to run in")
     grace_s = duration(orphan_grace, what="orphan_grace")
-    return Settings(result, name, workdir=str(place), orphan_grace_s=grace_s, **options)
+    try:
+        limit = memory(output_limit)
+    except InvalidInput:
+        raise InvalidInput(
+            f"output_limit={output_limit!r} is no size: write like '10M' how much is kept of what each task prints"
+        ) from None
+    return Settings(result, name, workdir=str(place), orphan_grace_s=grace_s, output_limit=limit, **options)
 
 
-SETTINGS_VERSION = 2
-"""Of what `save_settings` keeps; 1 had no version and no checksum."""
+SETTINGS_VERSION = 3
+"""Of what `save_settings` keeps: 2 had no limit of output, 1 had no version and no checksum."""
 _HEAD = b"asa settings"
 
 

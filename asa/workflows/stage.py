@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import inspect
 import os
@@ -11,13 +12,14 @@ import re
 import shlex
 import string
 import subprocess
+import sys
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import IO, Any, Generic, ParamSpec, TypeVar, overload
 
 from asa.core import units
 from asa.core.errors import CommandFailed, GraphError, InvalidInput, UnknownName
@@ -609,6 +611,7 @@ class StageCommand:
         ok: Iterable[int],
         env: Mapping[str, str] | None = None,
         shell: bool = False,
+        log: str | None = None,
     ) -> None:
         if not template.strip():
             raise InvalidInput("the command is empty: write it like 'mProject {image} {out} {header}'")
@@ -616,7 +619,7 @@ class StageCommand:
             self.words = [template] if shell else shlex.split(template)
         except ValueError as error:
             raise InvalidInput(f"the command {template!r} cannot be split into words: {error}") from None
-        self.outputs, self.shell = dict(outputs), shell
+        self.outputs, self.shell, self.log = dict(outputs), shell, log
         self.ok, self.env = frozenset(ok), dict(env or {})
         if shell:
             _check_script(template)
@@ -625,7 +628,11 @@ class StageCommand:
                 f"the command {template!r} is not read by a shell, so {acted_on!r} would be passed on as it stands: "
                 "say shell=True to have a shell act on it, or put it in single quotes where the program is to get it"
             )
-        fields = [name for text in (*self.words, *outputs.values()) for name in _fields(text)]
+        if log is not None and not outputs:
+            raise InvalidInput(
+                f"log={log!r} needs outputs=: without them what the program prints is the stage's value"
+            )
+        fields = [name for text in (*self.words, *outputs.values(), *([log] if log else ())) for name in _fields(text)]
         self.inputs = tuple(dict.fromkeys(name for name in fields if name not in self.outputs))
         self.__name__ = Path(self.words[0]).name
         if shell:
@@ -671,26 +678,72 @@ class StageCommand:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)  # what an earlier attempt left must not pass for this one's
         argv = [*prefix, *self._words(values | outputs)]
+        environment = {**environment, **self.env}
         try:
-            done = subprocess.run(
-                argv, stdout=subprocess.PIPE, text=True, errors="replace", check=False, env={**environment, **self.env}
-            )
+            if outputs:
+                log = None if self.log is None else Path(_filled(self.log, values | outputs))
+                code, printed = run_program(argv, environment, log)
+            else:
+                done = subprocess.run(
+                    argv, stdout=subprocess.PIPE, text=True, errors="replace", check=False, env=environment
+                )
+                code, printed = done.returncode, done.stdout
+                if code not in self.ok:  # it is no value, so it is shown with what else was printed
+                    print(printed, end="", flush=True)
         except OSError as error:
             raise CommandFailed(
                 f"{argv[0]} cannot be started: {error.strerror}: is it installed, and on PATH?"
             ) from None
-        if done.returncode not in self.ok:
-            tail = done.stdout[-2000:].strip()
-            raise CommandFailed(
-                f"`{shlex.join(argv)}` {ending(done.returncode)}" + (f"; it printed: {tail}" if tail else "")
-            )
+        if code not in self.ok:
+            tail = printed[-_TAIL:].strip()
+            raise CommandFailed(f"`{shlex.join(argv)}` {ending(code)}" + (f"; it printed: {tail}" if tail else ""))
         missing = [f"{name} = {path}" for name, path in outputs.items() if not path.exists()]
         if missing:
             raise CommandFailed(
                 f"`{shlex.join(argv)}` ended well but did not write {', '.join(missing)}: "
                 "is that where the program puts it?"
             )
-        return done.stdout if not outputs else outputs if len(outputs) > 1 else next(iter(outputs.values()))
+        return printed if not outputs else outputs if len(outputs) > 1 else next(iter(outputs.values()))
+
+
+_TAIL, _PIECE = 2000, 1 << 16
+
+
+def run_program(argv: Sequence[str], environment: Mapping[str, str], log: Path | None = None) -> tuple[int, str]:
+    """Run a program to its end: its exit code, and the last part of what it has printed.
+
+    Standard output and standard error, in their order, go to our own standard output as they come, or into a file. They
+    pass through a pipe: a program may open ``/dev/stderr``, which would empty a file.
+
+    Raises
+    ------
+    OSError
+        When it cannot be started.
+    CommandFailed
+        When `log` cannot be written.
+    """
+    decoder, tail = codecs.getincrementaldecoder("utf-8")("replace"), b""
+    with contextlib.ExitStack() as stack:
+        file = None if log is None else stack.enter_context(_log_file(log))
+        merged = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        process = stack.enter_context(merged)
+        assert process.stdout
+        while piece := os.read(process.stdout.fileno(), _PIECE):
+            tail = (tail + piece)[-2 * _TAIL :]
+            if file is None:
+                sys.stdout.write(decoder.decode(piece))
+                sys.stdout.flush()
+            else:
+                file.write(piece)
+    return process.returncode, tail.decode(errors="replace")
+
+
+def _log_file(path: Path) -> IO[bytes]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open(path, "wb", buffering=0)
+    except OSError as error:
+        raise CommandFailed(f"log {path} cannot be written: {error.strerror}: name another file") from None
 
 
 def command(
@@ -700,6 +753,7 @@ def command(
     ok: Iterable[int] = (0,),
     env: Mapping[str, str] | None = None,
     shell: bool = False,
+    log: str | None = None,
     name: str | None = None,
     **needs: Any,
 ) -> Stage[..., Any]:
@@ -718,6 +772,9 @@ def command(
     shell
         True for a line that a shell is to read, with pipes, redirections and variables: ``bash -euo pipefail``, so that
         each part of it must end well. Values are quoted where they are put in, and must not stand in quotes.
+    log
+        File, formatted from inputs and outputs, for what it prints; default where ``print`` of other tasks goes, which
+        `asa logs` shows. A program without outputs has none: what it writes to standard output is the value.
     name
         The stage's name; default the program's.
     needs
@@ -740,7 +797,7 @@ def command(
     >>> project.map([Path("a.fits"), Path("b.fits")], header=Path("m17.hdr"))
     <node mProject.map>
     """
-    function = StageCommand(template, outputs or {}, ok, env, shell)
+    function = StageCommand(template, outputs or {}, ok, env, shell, log)
     stage_name = name or function.__name__
     return Stage(function, make_needs(stage_name, **needs), stage_name)
 

@@ -59,7 +59,8 @@ from asa.workflows.settings import Settings, load_settings, make_settings
 from executors import supervisor, wire
 from executors.host import Host
 from executors.hub import HubExecutor
-from executors.wire import Channel, OrderOutcome, RunOrders, SlotEnded, TaskOrder, Welcome
+from executors.output import OutputFile
+from executors.wire import Channel, Hello, OrderOutcome, RunOrders, SlotEnded, TaskOrder, Welcome
 from executors.worker import Caller, SlotBoard
 
 LOGIN = "login"
@@ -144,8 +145,11 @@ class SimulatedHost(Host):
     def socketpair(self) -> tuple[Any, Any]:
         return self._simulation.network.connect(self.process, self.process)
 
+    def open_output(self, hello: Hello, welcome: Welcome) -> OutputFile:
+        return OutputFile.nowhere()
+
     def start_worker(
-        self, link: Any, stderr: int, board: SlotBoard, welcome: Welcome, variables: dict[str, str]
+        self, link: Any, output: OutputFile, board: SlotBoard, welcome: Welcome, variables: dict[str, str]
     ) -> int:
         process = SimulatedProcess(f"worker of {self.process.name}", self.process.machine)
         host = SimulatedHost(self._site, process, {**self._environ, **variables})

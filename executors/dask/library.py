@@ -25,6 +25,8 @@ import dask
 from dask.base import annotate
 from distributed import Client, Future, Scheduler, SchedulerPlugin, Worker, WorkerPlugin, get_worker
 
+from asa.core.task import TAIL
+from asa.log.output import begun, ended
 from asa.security.ca import dask_security
 from executors.dask.messages import (
     SOCKET,
@@ -32,16 +34,15 @@ from executors.dask.messages import (
     OrdersReturned,
     RecallOrders,
     SchedulerAddress,
-    StderrEmptied,
-    StderrFull,
     TaskBegun,
     WorkerHello,
     WorkerPlace,
     WorkerReady,
 )
 from executors.node import visible
+from executors.output import OutputFile
 from executors.wire import OrderOutcome, TaskOrder, frame, read
-from executors.worker import Caller, tail
+from executors.worker import Caller
 
 PIECE = 8 << 20
 _NEVER_S = 1e9
@@ -162,7 +163,6 @@ def pieces(given: Sequence[AssignedOrder]) -> Iterable[Sequence[AssignedOrder]]:
 
 
 _NAME = "asa"
-_KEPT_MOST = 1 << 20
 _PATIENCE_S = 60.0
 _CONNECT_S = 5.0
 _AGAIN_S = 0.2
@@ -242,7 +242,7 @@ class _TaskPlugin(WorkerPlugin):
         self._lock = threading.Lock()
         self._begun, self._barred = 0, set[int]()  # the last serial number that began, and those returned
         self._beginning, self._running, self._since = threading.Lock(), 0, 0.0
-        self._emptied = threading.Event()
+        self._output = OutputFile.own(place.output_limit)
         threading.Thread(target=self._listen, name="asa-plugin", daemon=True).start()
 
     def send(self, message: object) -> None:
@@ -253,27 +253,26 @@ class _TaskPlugin(WorkerPlugin):
     def run(self, serial: int, order: TaskOrder, gpus: tuple[int, ...]) -> None:
         """Run an order, unless it was recalled. Others may be under way here, if they wait for tasks of their own."""
         with self._beginning:
-            if not self._running:
-                self._shorten()
-            size = os.fstat(2).st_size
-            if not self._begin(serial, TaskBegun(order.ticket, time.time(), size)):
+            begin, size = time.time(), self._output.size
+            if not self._begin(serial, TaskBegun(order.ticket, begin, size)):
                 return
             self._running += 1
+            self._output.note(begun(begin, size, order.number, 1, order.stage))
         self._prepare(order, gpus)
         outcome: OrderOutcome = self._caller.run(order)
         sys.stdout.flush()
         sys.stderr.flush()
         if outcome.value is None:
-            outcome = outcome._replace(stderr=tail(2, size))
+            outcome = outcome._replace(stderr=self._output.tail(size, TAIL))
+        if (end := self._output.size) > size:
+            length = self._output.bound(size, end, slack=False) - size
+            how = "failed" if outcome.value is None else "returned"
+            self._output.note(
+                ended(outcome.started, size, length, order.number, how, order.stage)
+            )
         self.send(outcome)
         with self._beginning:
             self._running -= 1
-
-    def _shorten(self) -> None:
-        if os.fstat(2).st_size > _KEPT_MOST:
-            self._emptied.clear()
-            self.send(StderrFull())
-            self._emptied.wait()
 
     def _begin(self, serial: int, begun: TaskBegun) -> bool:
         """Report that an order begins; False when it must not, because it was returned."""
@@ -299,9 +298,7 @@ class _TaskPlugin(WorkerPlugin):
         os._exit(1)  # the pool is gone
 
     def _receive(self, message: Any) -> None:
-        if isinstance(message, StderrEmptied):
-            self._emptied.set()
-        elif isinstance(message, RecallOrders):
+        if isinstance(message, RecallOrders):
             with self._lock:
                 if self._running and time.monotonic() - self._since > _LONG_S:  # else the orders are still on their way
                     left = {serial: ticket for serial, ticket in message.tickets.items() if serial > self._begun}

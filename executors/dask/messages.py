@@ -24,6 +24,7 @@ class WorkerPlace(NamedTuple):
 
     `certificates`: directory of the run's. `values`: directory for long results. `scratch`: the pool's own directory,
     on the node's disk. `threads`: variables by which libraries know how many threads to use. `gpus`: the node's.
+    `output_limit`: how much is kept of what a task prints [bytes].
     """
 
     scheduler: SchedulerAddress
@@ -32,6 +33,7 @@ class WorkerPlace(NamedTuple):
     scratch: str
     threads: tuple[str, ...]
     gpus: tuple[str, ...]
+    output_limit: int
 
 
 class RecallOrders(NamedTuple):
@@ -65,25 +67,17 @@ class WorkerReady(NamedTuple):
 
 
 class TaskBegun(NamedTuple):
-    """Worker to pool: what it runs now, since when, and how much was on its standard error before."""
+    """Worker to pool: what it runs now, since when, and how much it had printed before."""
 
     ticket: int
     started: float
-    stderr: int
+    printed: int
 
 
 class OrdersReturned(NamedTuple):
     """Worker to pool: tickets of recalled orders that it will not run."""
 
     tickets: list[int]
-
-
-class StderrFull(NamedTuple):
-    """Worker to pool: its standard error has grown long, and it waits until that is emptied."""
-
-
-class StderrEmptied(NamedTuple):
-    """Pool to worker: its standard error is empty."""
 
 
 @dataclass(frozen=True, slots=True)

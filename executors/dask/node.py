@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from asa.core.task import ending
+from asa.core.task import OUTPUT_LIMIT, ending
 from asa.log.messages import notify
 from asa.security.files import write_private
 from executors import node
@@ -27,14 +27,14 @@ from executors.dask.messages import (
     RecallOrders,
     RetireWorker,
     SchedulerAddress,
-    StderrEmptied,
-    StderrFull,
     TaskBegun,
     WorkerGone,
     WorkerHello,
     WorkerPlace,
     WorkerReady,
 )
+from executors.host import HOST
+from executors.output import OutputFile
 from executors.processes import SessionGuard, kill_sessions
 from executors.wire import (
     CERTIFICATES,
@@ -164,6 +164,7 @@ class DaskWorkerPool:
         self._outcomes: list[OrderOutcome] = []
         self._returned: list[int] = []
         self._gone: list[str] = []
+        self._outputs: list[OutputFile] = []  # of workers that have ended: the next ones go on with them
         self._gpus = node.gpus(hello.gpus, os.environ)
         self._threads = worker_environment(1, None)
         serve = self._import()
@@ -197,10 +198,6 @@ class DaskWorkerPool:
             self._start_worker(self._scheduler)
         return None
 
-    def relay(self) -> None:
-        for worker in self._workers.values():
-            worker.process.relay()
-
     def reap(self) -> None:
         for pid in list(self._workers):
             found, status = os.waitpid(pid, os.WNOHANG)
@@ -213,6 +210,8 @@ class DaskWorkerPool:
         for pid in list(self._workers):
             os.waitpid(pid, os.WNOHANG)  # it is dead, or stuck in the kernel
             self._forget(self._workers[pid])
+        for output in self._outputs:
+            output.close()
         for line in list(self._lines):
             self._close_line(line)
         self._guard.close()
@@ -246,10 +245,12 @@ class DaskWorkerPool:
             str(self._scratch.path),
             tuple(self._threads),
             self._gpus,
+            self._welcome.options.get("output_limit", OUTPUT_LIMIT),
         )
         call = pickle.dumps(((name, place), {}))
         order = TaskOrder(0, "dask worker", self._count, str(self._function), call, (), 1, 0, 0, 1)
-        process = WorkerProcess(one, 1, False, self._welcome)
+        output = self._outputs.pop() if self._outputs else HOST.open_output(self._hello, self._welcome)
+        process = WorkerProcess(one, 1, False, self._welcome, output)
         log.debug("forked dask worker %s as process %d", name, process.pid)
         self._guard.guard(process.pid)
         worker = self._workers[process.pid] = _DaskProcess(name, process, order)
@@ -272,7 +273,7 @@ class DaskWorkerPool:
             self._listen(worker.line)  # what it sent before it ended
         for begun in worker.begun.values():
             order = worker.order._replace(ticket=begun.ticket)
-            outcome = worker.process.death(order, code, begun.started, begun.stderr)
+            outcome = worker.process.death(order, code, begun.started, begun.printed)
             if worker.ended:
                 outcome = outcome._replace(error=f"its dask worker has ended: {worker.ended}", infrastructure=True)
             self._outcomes.append(outcome)
@@ -283,8 +284,8 @@ class DaskWorkerPool:
             self._give_up(f"dask workers do not start on {self._hello.node}: {worker.ended or f'exit code {code}'}")
 
     def _forget(self, worker: _DaskProcess) -> None:
-        worker.process.relay()
         worker.process.close()
+        self._outputs.append(worker.process.output)
         del self._workers[worker.process.pid]
         self._guard.forget(worker.process.pid)
 
@@ -327,10 +328,6 @@ class DaskWorkerPool:
             self._returned += message.tickets
         elif isinstance(message, WorkerReady):
             worker.ready = True
-        elif isinstance(message, StderrFull):
-            worker.process.relay()
-            worker.process.shorten()
-            _say(line, StderrEmptied())
 
     def _close_line(self, line: Channel) -> None:
         if line in self._lines:

@@ -18,6 +18,7 @@ from asa.core.errors import InvalidInput
 from asa.core.event import TaskDone, TaskFailed
 from asa.core.job import Resources
 from asa.core.ports import RunContext
+from asa.log.output import OutputReader
 from asa.testing import tasks
 from asa.testing.executors import Bench, ExecutorDriver, is_gone
 from executors.dask import dask
@@ -174,14 +175,17 @@ class TestOneNode:
             for path in ("", "status", "info/main/workers.html", "metrics", "health"):
                 assert requests.get(f"http://127.0.0.1:{number}/{path}", timeout=10.0).status_code == 404
 
-    def test_long_standard_error_does_not_fill_the_disk(self, driver: ExecutorDriver) -> None:
-        def shout() -> int:
-            before = os.fstat(2).st_size
-            os.write(2, b"x" * 1_500_000)
-            return before
+    def test_what_tasks_print_is_labelled_and_bounded(self, driver: ExecutorDriver, bench: Bench) -> None:
+        def shout(number: int) -> None:
+            print("beginning", number)
+            os.write(2, b"x" * 15_000_000)
+            print("\nend", number)
 
-        driver.launch(shout, [()] * 6, stage="shout")
-        assert max(driver.values(6, "shout")) < 1_500_000
+        driver.launch(shout, [(1,), (2,)], stage="shout")
+        driver.values(2, "shout")
+        said = [line.text for line in OutputReader(bench.context.directory, "shout", 1).read(())]
+        assert said[0] == "beginning 2" and said[-1] == "end 2"
+        assert any("bytes are cut here" in text for text in said) and sum(map(len, said)) < 11_000_000
 
     def test_numpy_keeps_to_one_core(self, driver: ExecutorDriver) -> None:
         def more_threads() -> int:

@@ -106,7 +106,7 @@ class TestFunction:
         assert outcome.code == 1
         assert "rank 2 of 4: ValueError: no such band" in outcome.err
         assert "in trace" in outcome.err, "its traceback"
-        assert "last lines of standard error" in outcome.err
+        assert "last lines of its output" in outcome.err
         assert all(is_gone(pid) for ((_, pid),) in traces(shell.folder).values())
 
     def test_interrupted_it_leaves_no_rank(self, shell: Shell, function: list[str]) -> None:

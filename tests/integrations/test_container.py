@@ -138,7 +138,7 @@ def test_the_outcome_of_a_call_is_written(tmp_path: Path, function: Callable[[st
 
 def test_a_container_that_ends_without_an_answer_is_an_error(image: Path) -> None:
     (image.parent / "bin" / "apptainer").write_text("#!/bin/sh\nexit 0\n")
-    with pytest.raises(CommandFailed, match=r"image\.sif ended with exit code 0 without an answer; see standard error"):
+    with pytest.raises(CommandFailed, match=r"image\.sif ended with exit code 0 without an answer; see its output"):
         container(image)(where)("x")
 
 
