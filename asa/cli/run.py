@@ -42,6 +42,12 @@ class RunCommand:
         )
         parser.add_argument("--pool", default="shared", help="shared, per-stage or shared:NAME (shared)")
         parser.add_argument("--name", help="beginning of the run's name")
+        parser.add_argument(
+            "--reuse", action="store_true", help="run nothing again that an earlier run has done, and has not changed"
+        )
+        parser.add_argument(
+            "--reuse-from", action="append", default=[], metavar="DIR", help="the same, from another state directory"
+        )
         parser.add_argument("--workdir", default=".", help="directory that tasks run in (.)")
         parser.add_argument("--orphan-grace", default="60s", help="how long allocations outlive a dead driver (60s)")
         parser.add_argument(
@@ -59,6 +65,8 @@ class RunCommand:
             "name": options.name or _name_of(options.workflow),
             "workdir": options.workdir,
             "orphan_grace": options.orphan_grace,
+            "reuse": options.reuse or bool(options.reuse_from),
+            "reuse_from": options.reuse_from,
         }
         if options.dry_run:
             return _previewed(workflow_of(options), **wanted)

@@ -67,20 +67,27 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
         return f"{begun}; {jobs}" if held else begun
     match stage.state:
         case StageState.DONE:
-            return f"done, {counted(stage.done, 'task')}"
+            return f"done, {counted(stage.done, 'task')}{_reused(stage)}"
         case StageState.FAILED:
             return f"failed: {stage.story}"
         case StageState.SKIPPED:
             return "skipped: a stage before it failed"
         case StageState.RUNNING:
-            return f"running, {stage.done} of {width} tasks done; {jobs}"
+            return f"running, {stage.done} of {width} tasks done{_reused(stage)}; {jobs}"
         case StageState.READY:
-            return f"ready, waits for an allocation; {jobs}"
+            return f"ready, waits for an allocation{_reused(stage)}; {jobs}"
         case StageState.WAITING:
             before = [other for other in stage.spec.predecessors if plan.stages[other].state is not StageState.DONE]
             wait = stage.predicted_wait_s
             predicted = "" if wait is None else f"; its job is expected to wait {brief(wait)}, so it is not sent yet"
             return f"waits for {', '.join(before)}; {jobs}{predicted if not held else ''}"
+
+
+def _reused(stage: StageProgress) -> str:
+    """Which tasks did not run, as earlier runs had their results."""
+    runs = dict.fromkeys(run for run, _ in stage.sources)
+    words = f", {stage.reused} of them reused from {' and '.join(runs)}" if stage.reused else ""
+    return words + (f"; not all could be looked for in earlier runs: {stage.unused}" if stage.unused else "")
 
 
 def _charged(held: Held) -> str:

@@ -142,6 +142,10 @@ class Payloads:
         identity = _identity(found) if found else _OF_NOTHING
         return Task(name, index, self._files[name], arguments, found, resources, launch, identity, secrets)
 
+    def columns(self, name: str) -> list[list[Any] | Node]:
+        """What a parallel stage, whose predecessors are done, is mapped over: lists, or stages of as many tasks."""
+        return self._prepare(name).columns
+
     def _prepare(self, name: str) -> _Mapped:
         if name in self._mapped:
             return self._mapped[name]

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -265,6 +265,8 @@ def submit(
     workdir: str | Path = ".",
     state: str | Path | None = None,
     orphan_grace: float | str = 60.0,
+    reuse: bool = False,
+    reuse_from: Iterable[str | Path] = (),
 ) -> Run:
     """Start a workflow and return at once. Takes the same parameters as `run`."""
     graph = make_graph(workflow)
@@ -277,6 +279,8 @@ def submit(
         strategy=strategy,
         executor=executor,
         pool=pool,
+        reuse=reuse or bool(reuse_from),
+        reuse_from=reuse_from,
     )
     with new_directory(settings.name, state) as directory:
         return _go(directory, graph, settings)
@@ -309,6 +313,10 @@ def run(workflow: Any, **options: Any) -> Run:
         State directory; default ``$ASA_STATE_DIR`` or ``~/.local/state/asa``.
     orphan_grace
         How long allocations outlive a driver that died, so that `resume` finds them: seconds, or like ``"10m"``.
+    reuse
+        Whether results of earlier runs stand for tasks that would do the same again; of a stage, ``reuse=`` decides.
+    reuse_from
+        Other state directories whose runs' results may be reused, too; implies `reuse`.
 
     Returns
     -------

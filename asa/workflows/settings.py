@@ -52,6 +52,12 @@ class Settings:
         How long allocations outlive their driver [s].
     sys_path
         The driver's import path.
+    reuse
+        Whether results of earlier runs may stand for tasks whose stage does not say.
+    reuse_from
+        Other state directories with earlier runs.
+    line
+        The run of which this one, with other code, is a continuation: what that has done is not done again.
 
     Raises
     ------
@@ -68,6 +74,9 @@ class Settings:
     workdir: str = "."
     orphan_grace_s: float = 60.0
     sys_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+    reuse: bool = False
+    reuse_from: tuple[str, ...] = ()
+    line: str = ""
 
     def __post_init__(self) -> None:
         name = self.pool_name
@@ -76,6 +85,10 @@ class Settings:
                 f"pool must be one of {', '.join(POOLS)}, or shared:NAME with a name of letters, digits, '.', '_' and "
                 f"'-', not {self.pool!r}"
             )
+
+    def asks(self, own: bool | str | None) -> bool:
+        """Whether results of earlier runs are looked for, for a stage that says this of its `own`."""
+        return bool(self.line) or (self.reuse if own is None else bool(own))
 
     @property
     def pool_name(self) -> str | None:
@@ -88,7 +101,13 @@ class Settings:
 
 
 def make_settings(
-    result: Any, name: str, *, workdir: str | Path = ".", orphan_grace: float | str = 60.0, **options: Any
+    result: Any,
+    name: str,
+    *,
+    workdir: str | Path = ".",
+    orphan_grace: float | str = 60.0,
+    reuse_from: Iterable[str | Path] = (),
+    **options: Any,
 ) -> Settings:
     """Settings as people give them.
 
@@ -100,6 +119,8 @@ def make_settings(
         Directory that tasks run in, which must be there.
     orphan_grace
         How long allocations outlive their driver: seconds, or like ``"10m"``.
+    reuse_from
+        Other state directories whose runs' results may be reused.
     options
         The other parameters of `Settings`.
 
@@ -114,11 +135,15 @@ def make_settings(
     if not os.access(place, os.X_OK, effective_ids=True):
         raise InvalidInput(f"workdir {str(workdir)!r} cannot be entered: change its mode, or name another to run in")
     grace_s = duration(orphan_grace, what="orphan_grace")
-    return Settings(result, name, workdir=str(place), orphan_grace_s=grace_s, **options)
+    others = tuple(str(state_path(other)) for other in ([reuse_from] if isinstance(reuse_from, str) else reuse_from))
+    for other in others:
+        if not (Path(other) / "runs").is_dir():
+            raise InvalidInput(f"reuse_from {other!r} is no state directory: there are no runs in it")
+    return Settings(result, name, workdir=str(place), orphan_grace_s=grace_s, reuse_from=others, **options)
 
 
-SETTINGS_VERSION = 2
-"""Of what `save_settings` keeps; 1 had no version and no checksum."""
+SETTINGS_VERSION = 3
+"""Of what `save_settings` keeps; 1 had no version and no checksum, 2 nothing of reuse."""
 _HEAD = b"asa settings"
 
 

@@ -1,0 +1,583 @@
+"""Results of earlier runs, in the place of tasks that would do the same again; and what later runs are told of these.
+
+The key of a call is a number for its stage's code, for what it is called with, and for what the stage says besides. The
+files that it is given, or returns, are kept with its result, and must be as they were. Whatever goes wrong here means
+that a task runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import logging
+import os
+import pickle
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from asa.core.errors import AsaError, StateError
+from asa.core.event import StageLookedUp, TaskResult
+from asa.core.task import Value
+from asa.log.events import EventLog
+from asa.log.reuse import Files, KeepLimits, Known, ReuseStore, State
+from asa.log.rundir import RunDirectory
+from asa.log.values import check_file
+from asa.workflows.fingerprint import Fingerprint, Stored, digest
+from asa.workflows.graph import Graph
+from asa.workflows.payload import Payloads
+from asa.workflows.settings import Settings
+from asa.workflows.stage import HASH, Node, Stage, StageCommand, replace_nodes
+
+STORE = "reuse.db"
+"""Name of the store in a state directory."""
+
+_READ_MOST = 4 << 20
+"""Larger results in files are not searched for names of files [bytes]."""
+_NAME_MOST = 4096
+_PENDING_MOST, _PENDING_S = 2000, 1.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What a stage does, as a number.
+
+    Parameters
+    ----------
+    number
+        It.
+    parts
+        What it was made of, and a number for each.
+    files
+        Names of files that its program may read, or be.
+    """
+
+    number: bytes
+    parts: tuple[tuple[str, str], ...]
+    files: tuple[str, ...] = ()
+
+
+def code_of(stage: Stage[..., Any], settings: Settings) -> Code:
+    """What a stage does, where and with what.
+
+    Raises
+    ------
+    InvalidInput
+        When its function reaches something that cannot be told from others.
+    """
+    function, needs, parts = stage.function, stage.needs, dict[str, str]()
+
+    def part(label: str, *values: Any) -> None:
+        found = Fingerprint()
+        for value in values:
+            found.add(value)
+        parts[label] = found.digest().hex()
+
+    files: tuple[str, ...] = ()
+    if isinstance(function, StageCommand):
+        part("command line", function.words)
+        part("outputs of the command", function.outputs)
+        part("exit codes that count as success", function.ok)
+        part("environment of the command", function.env)
+        files = tuple(word for word in function.words if "{" not in word)
+    else:
+        found = Fingerprint(str(getattr(function, "__module__", "") or "").partition(".")[0])
+        found.add(function)
+        parts["code as a whole"] = found.digest().hex()
+        parts |= found.parts()
+        files = tuple(found.files)
+    part("working directory", settings.workdir)
+    part("Python", *sys.version_info[:2])
+    for what, version in needs.version:
+        part(f"version of {what}", version)
+    if stage.launch is not None:
+        part("launcher", stage.launch.words, stage.launch.ranks)
+    if needs.reuse == HASH:
+        part("files by their contents")
+    if needs.reuse is False:
+        part(f"line of runs {settings.line}")
+    number = digest(*(text.encode() for each in sorted(parts.items()) for text in each))
+    return Code(number, tuple(parts.items()), files)
+
+
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What all calls of a stage share: its code, arguments, and files, which are as they were when this was made."""
+
+    code: Code
+    number: bytes
+    files: dict[str, State]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a task is, as a number, and the names of files that it may be given."""
+
+    key: bytes
+    files: tuple[str, ...]
+
+
+class Keys:
+    """Tells the calls of a run's tasks.
+
+    Parameters
+    ----------
+    graph, settings
+        The workflow, and how it is run.
+    columns
+        What a parallel stage is mapped over.
+    value, width
+        A stored result, by stage and index; the number of tasks of a stage.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        settings: Settings,
+        columns: Callable[[str], Sequence[Sequence[Any] | Node]],
+        value: Callable[[str, int], Value],
+        width: Callable[[str], int],
+    ) -> None:
+        self._graph, self._settings, self._columns, self._width, self._value = graph, settings, columns, width, value
+        self._common: dict[str, _Common] = {}
+        self._whole: dict[str, Stored] = {}
+
+    def common(self, name: str) -> _Common:
+        """What all calls of a stage, whose predecessors are done, share."""
+        if (known := self._common.get(name)) is not None:
+            return known
+        node, found = self._graph.nodes[name], Fingerprint()
+        code = code_of(node.stage, self._settings)
+        if node.mapped:
+            found.add(replace_nodes(node.kwargs, self._stored))
+        states = self.states(name, (*code.files, *found.files))
+        found.add(states)
+        self._common[name] = made = _Common(code, digest(code.number, found.digest()), states)
+        return made
+
+    def call(self, name: str, index: int) -> Call:
+        """A task of a stage whose predecessors are done.
+
+        Raises
+        ------
+        InvalidInput
+            When it cannot be told from others.
+        """
+        node, found = self._graph.nodes[name], Fingerprint()
+        for _, value in self._arguments(node, name, index):
+            found.add(value)
+        return Call(digest(self.common(name).number, found.digest()), tuple(found.files))
+
+    def arguments(self, name: str, index: int) -> dict[str, tuple[str, tuple[str, ...]]]:
+        """A number for each argument of a task, and the files that it may name."""
+        node, numbers = self._graph.nodes[name], dict[str, tuple[str, tuple[str, ...]]]()
+        common = [(key, replace_nodes(item, self._stored)) for key, item in node.kwargs.items() if node.mapped]
+        for key, value in (*self._arguments(node, name, index), *common):
+            found = Fingerprint()
+            found.add(value)
+            numbers[key] = found.digest().hex(), tuple(found.files)
+        return numbers
+
+    def _arguments(self, node: Node, name: str, index: int) -> Iterator[tuple[str, Any]]:
+        if not node.mapped:
+            for place, item in enumerate(node.args):
+                yield str(place + 1), replace_nodes(item, self._stored)
+            for key, item in node.kwargs.items():
+                yield key, replace_nodes(item, self._stored)
+            return
+        for place, column in enumerate(self._columns(name)):
+            if isinstance(column, Node):
+                yield str(place + 1), stored(self._value(self._graph.names[column], index))
+            else:
+                yield str(place + 1), replace_nodes(column[index], self._stored)
+
+    def _stored(self, node: Node) -> Stored:
+        """What stands for the result of a stage."""
+        name = self._graph.names[node]
+        if (known := self._whole.get(name)) is None:
+            if node.mapped:
+                each = [stored(self._value(name, index)) for index in range(self._width(name))]
+                files = dict.fromkeys(file for item in each for file in item.files)
+                known = Stored(digest(b"many", *(item.number for item in each)), tuple(files))
+            else:
+                known = stored(self._value(name, 0))
+            self._whole[name] = known
+        return known
+
+    def states(self, name: str, files: Sequence[str]) -> dict[str, State]:
+        """How those of these are that are files."""
+        whole = self._graph.nodes[name].stage.needs.reuse == HASH
+        found = ((file, self._state(file, whole)) for file in files)
+        return {file: state for file, state in found if state is not None}
+
+    def _state(self, file: str, whole: bool) -> State:
+        """How a file is, or None where there is none."""
+        if not file or len(file) > _NAME_MOST:
+            return None
+        path = os.path.join(self._settings.workdir, file)
+        try:
+            found = os.stat(path)
+            if not stat.S_ISREG(found.st_mode):
+                return None
+            if not whole:
+                return [found.st_size, found.st_mtime_ns]
+            with open(path, "rb") as content:
+                return hashlib.file_digest(content, "blake2b").hexdigest()[:32]
+        except (OSError, ValueError):
+            return None
+
+
+class Reuse:
+    """What a run takes from earlier ones, and keeps for later ones. Nothing that goes wrong here stops the run.
+
+    Parameters
+    ----------
+    directory, graph, settings
+        The run.
+    payloads, log
+        Of the run: arguments, and results.
+    """
+
+    def __init__(
+        self, directory: RunDirectory, graph: Graph, settings: Settings, payloads: Payloads, log: EventLog
+    ) -> None:
+        settings = replace(settings, line=settings.line or directory.name)
+        self._directory, self._settings = directory, settings
+        self._keys = Keys(graph, settings, payloads.columns, log.value, payloads.width)
+        self._store: ReuseStore | None = None
+        self._broken = ""  # why there is no store
+        self._unknown: set[str] = set()  # stages whose calls cannot be told from others
+        self._calls: dict[tuple[str, int], Call] = {}  # those that were looked for, and are to be launched
+        self._launched: dict[tuple[str, int], tuple[Call, dict[str, State]]] = {}
+        self._pending: dict[str, list[tuple[bytes, int, bytes, Files]]] = {}
+        self._count, self._since, self._written = 0, time.monotonic(), False
+
+    # ------------------------------------------------------------ what earlier runs have
+
+    def look_up(self, event: StageLookedUp, tasks: Sequence[int]) -> StageLookedUp:
+        """The event with what was found for these tasks of its stage."""
+        name = event.stage
+        try:
+            return self._looked_up(event, tasks)
+        except Exception as error:  # arguments are of the user's own classes; a store may be damaged in any way
+            self._complain(f"no result of an earlier run is used for stage {name!r}", error)
+            return replace(event, trouble=_said(error))
+
+    def _looked_up(self, event: StageLookedUp, tasks: Sequence[int]) -> StageLookedUp:
+        name = event.stage
+        calls = {index: self._keys.call(name, index) for index in tasks}
+        self._calls |= {(name, index): call for index, call in calls.items()}
+        found: dict[int, tuple[str, TaskResult]] = {}
+        trouble: list[str] = []
+        for state in (self._directory.state, *map(Path, self._settings.reuse_from)):
+            left = {index: call for index, call in calls.items() if index not in found}
+            try:
+                found |= self._found_in(state, name, left)
+            except StateError as error:
+                self._complain(f"results of earlier runs in {state} are not used", error)
+                trouble.append(str(error))
+        for index in found:
+            del self._calls[name, index]
+        ranges: dict[str, list[tuple[int, int]]] = {}
+        for index, (run, _) in sorted(found.items()):
+            some = ranges.setdefault(run, [])
+            if some and some[-1][1] == index:
+                some[-1] = some[-1][0], index + 1
+            else:
+                some.append((index, index + 1))
+        _sync(self._directory.values, any(result.path for _, result in found.values()))
+        return replace(
+            event,
+            reused=tuple((run, tuple(some)) for run, some in ranges.items()),
+            trouble="; ".join(trouble),
+            found=tuple(result for _, result in found.values()),
+        )
+
+    def _found_in(self, state: Path, name: str, calls: Mapping[int, Call]) -> dict[int, tuple[str, TaskResult]]:
+        """What a state directory has for these calls: the run, and the result, as this run's own."""
+        with contextlib.ExitStack() as held:
+            if state == self._directory.state:
+                store = self._opened()
+            elif (state / STORE).exists():
+                store = held.enter_context(contextlib.closing(ReuseStore(state / STORE)))
+            else:
+                raise StateError(f"{state} has no results to reuse: there is no {STORE} in it")
+            known = store.look_up([call.key for call in calls.values()])
+        chosen: dict[tuple[str, str], list[tuple[int, Known]]] = {}
+        states: dict[str, State] = {}
+        found: dict[int, tuple[str, TaskResult]] = {}
+        depth = 0
+        while left := [index for index in calls if index not in found and depth < len(known.get(calls[index].key, ()))]:
+            chosen.clear()
+            for index in left:
+                each = known[calls[index].key][depth]
+                if self._is_as_it_was(name, calls[index], each.files, states):
+                    chosen.setdefault((each.run, each.stage), []).append((index, each))
+            for (run, stage), some in chosen.items():
+                for index, value in self._taken(RunDirectory(state / "runs" / run), stage, some):
+                    path, data = (value, None) if isinstance(value, str) else (None, value)
+                    found[index] = run, TaskResult(name, index, data, path)
+                    if run != self._directory.name:
+                        known_files = next(each.files for at, each in some if at == index)
+                        self._keep(name, (calls[index].key, index, _number(value), known_files))
+            depth += 1
+        return found
+
+    def _is_as_it_was(self, name: str, call: Call, files: Files, states: dict[str, State]) -> bool:
+        """Whether the files that a call is given, and those that it has returned, are as they were afterwards."""
+        if not files and not call.files:
+            return True
+        wanted = [file for file in (*files, *call.files) if file not in states]
+        states |= dict.fromkeys(wanted, None)
+        states |= self._keys.states(name, wanted)
+        return all(states[file] == files.get(file) for file in (*files, *call.files))
+
+    def _taken(
+        self, source: RunDirectory, stage: str, wanted: Sequence[tuple[int, Known]]
+    ) -> Iterator[tuple[int, Value]]:
+        """Results of a run that are whole and the ones that are meant, of large ones a file of this run."""
+        if not source.events.exists():
+            return  # the run was removed
+        try:
+            with contextlib.closing(EventLog(source.events)) as log:
+                values = log.whole_values(stage, sorted({known.task for _, known in wanted}))
+        except StateError as error:
+            self._complain(f"results of run {source.name} are not used", error)
+            return
+        for index, known in wanted:
+            value = values.get(known.task)
+            if value is None or _number(value) != known.value:
+                continue
+            if isinstance(value, str):
+                kept = source.values / Path(value).name
+                try:
+                    check_file(str(kept))
+                    value = str(_copied(kept, self._directory.values / kept.name))
+                except (StateError, OSError) as error:
+                    self._complain(f"a result of run {source.name} is not used", error)
+                    continue
+            yield index, value
+
+    # ------------------------------------------------------------ what later runs may have
+
+    def launching(self, name: str, tasks: Sequence[int]) -> None:
+        """Tasks are about to be given to an allocation."""
+        if self._broken or name in self._unknown:
+            return
+        try:
+            for index in tasks:
+                call = self._calls.pop((name, index), None) or self._keys.call(name, index)
+                self._pending.setdefault(name, [])
+                self._launched[name, index] = call, self._keys.states(name, call.files)
+        except Exception as error:  # arguments are of the user's own classes
+            self._unknown.add(name)
+            self._complain(f"later runs cannot reuse results of stage {name!r}", error)
+
+    def done(self, returned: TaskResult) -> None:
+        """A task has returned, and its result is in the log."""
+        name, index, data, path = returned
+        if (launched := self._launched.pop((name, index), None)) is None or self._broken:
+            return
+        call, before = launched
+        value = path if data is None else data
+        assert value is not None, "it returned something"
+        try:
+            files: Files = {}
+            result = stored(value)
+            if call.files or result.files:
+                outputs = self._keys.states(name, result.files)
+                files = self._keys.states(name, call.files)
+                for file, state in before.items():
+                    if file not in outputs and files.get(file) != state:
+                        _log.info(
+                            "stage %s, task %d: %s changed while it ran, so its result is not reused: if the task "
+                            "writes that file, return its path",
+                            name,
+                            index,
+                            file,
+                        )
+                        return
+                files = {**files, **outputs}
+            self._keep(name, (call.key, index, result.number, files))
+        except Exception as error:  # results are of the user's own classes
+            self._complain(f"later runs cannot reuse a result of stage {name!r}", error)
+
+    def _keep(self, name: str, row: tuple[bytes, int, bytes, Files]) -> None:
+        self._pending.setdefault(name, []).append(row)
+        self._count += 1
+        if self._count >= _PENDING_MOST or time.monotonic() > self._since + _PENDING_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has returned so far."""
+        pending, self._pending, self._count, self._since = self._pending, {}, 0, time.monotonic()
+        try:
+            for name, rows in pending.items():
+                common = self._keys.common(name)
+                if self._keys.states(name, (*common.files, *common.code.files)) == common.files:
+                    code = dict(common.code.parts)
+                    self._opened().add(self._directory.name, name, code, rows, time.time())
+                    self._written = True
+        except Exception as error:  # whatever is wrong with the store
+            self._complain("later runs cannot reuse results of this run", error)
+            self._broken = _said(error)
+
+    def _opened(self) -> ReuseStore:
+        if self._broken:
+            raise StateError(self._broken)
+        if self._store is None:
+            self._store = ReuseStore(self._directory.state / STORE)
+        return self._store
+
+    def close(self) -> None:
+        """Write what is left, and forget what is too much."""
+        self.flush()
+        store, self._store = self._store, None
+        if store is None:
+            return
+        try:
+            if self._written:
+                runs = self._directory.state / "runs"
+                if went := store.prune(KeepLimits.of(), lambda run: (runs / run).is_dir(), time.time()):
+                    _log.info("%s: %s", self._directory.state / STORE, went)
+            store.close()
+        except Exception as error:  # as above
+            self._complain("nothing of it is forgotten", error)
+
+    def _complain(self, what: str, error: Exception) -> None:
+        _log.warning("%s: %s", what, _said(error))
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, AsaError) else f"{type(error).__name__}: {error}"
+
+
+def _copied(source: Path, target: Path) -> Path:
+    """A second name for a file that is never changed; a copy where there cannot be one."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        check_file(str(target))
+    except OSError:
+        draft = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(descriptor, "wb") as file, open(source, "rb") as content:
+                shutil.copyfileobj(content, file, 1 << 20)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, target)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+    return target
+
+
+def _sync(directory: Path, needed: bool) -> None:
+    """Have names in a directory survive a power failure."""
+    if needed:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# ---------------------------------------------------------------- results
+
+
+def _number(value: Value) -> bytes:
+    """What tells a stored result from others: of a file the name, which no other has, as it is never opened for it."""
+    return digest(b"file", Path(value).name.encode()) if isinstance(value, str) else digest(b"value", value)
+
+
+def stored(value: Value) -> Stored:
+    """What stands for a result, with the files that it names."""
+    return Stored(_number(value), tuple(files_in(value)))
+
+
+def files_in(value: Value) -> dict[str, None]:
+    """Strings and paths in a result: each may be the name of a file."""
+    if isinstance(value, str):
+        try:
+            if os.path.getsize(value) > _READ_MOST:
+                return {}
+            value = Path(value).read_bytes()
+        except OSError:
+            return {}
+    if not any(mark in value for mark in _TEXTS):
+        return {}
+    try:
+        found = _Names(io.BytesIO(value)).load()
+    except Exception:  # it is of classes that are made as it is read
+        try:
+            found = pickle.loads(value)
+        except Exception:  # they cannot be made here
+            return {}
+    names: dict[str, None] = {}
+    _collect(found, names, 0)
+    return names
+
+
+_TEXTS = (b"\x8c", b"X")
+"""What begins a string in a pickle."""
+_DEEP = 20
+
+
+class _Strings:
+    """Stands for an object of a class that need not be imported to see which strings are in it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.inside = [args, kwargs]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> _Strings:
+        made = object.__new__(cls)
+        made.inside = [args, kwargs]
+        return made
+
+    def __setstate__(self, state: Any) -> None:
+        self.inside.append(state)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> _Strings:
+        return _Strings(*args, **kwargs)
+
+    def append(self, item: Any) -> None:
+        self.inside.append(item)
+
+    def extend(self, items: Any) -> None:
+        self.inside += items
+
+    def __setitem__(self, key: Any, item: Any) -> None:
+        self.inside += [key, item]
+
+
+class _Names(pickle.Unpickler):
+    """Imports nothing but paths."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return super().find_class(module, name) if module.partition(".")[0] == "pathlib" else _Strings
+
+
+def _collect(value: Any, names: dict[str, None], depth: int) -> None:
+    if isinstance(value, str):
+        names[value] = None
+    elif isinstance(value, os.PathLike):
+        names[os.fspath(value)] = None
+    elif depth < _DEEP:
+        items: Any = ()
+        if isinstance(value, dict):
+            items = (*value, *value.values())
+        elif isinstance(value, list | tuple | set | frozenset):
+            items = value
+        elif isinstance(value, _Strings):
+            items = value.inside
+        for item in items:
+            _collect(item, names, depth + 1)
