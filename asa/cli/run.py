@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -190,11 +191,39 @@ class ResumeCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")
+        parser.add_argument(
+            "--code",
+            dest="workflow",
+            metavar="FILE[:NAME]",
+            help="with this workflow instead: what has changed in it runs, and what follows from that, in a new run",
+        )
+        add_set_option(parser)
         add_display_options(parser)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         check_display_options(options)
-        return show_to_end(resume(options.run), options)
+        code = workflow_of(options) if options.workflow else None
+        return show_to_end(resume(options.run, code=code), options)
+
+
+class WhyCommand:
+    """Say why a task of a run ran, or did not run, although an earlier run had done its stage."""
+
+    help = "say what has changed since an earlier run, so that a task ran again"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")
+        parser.add_argument("stage", metavar="STAGE[INDEX]", help="stage, and which of its tasks, counted from 0 (0)")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        from asa.log.rundir import RunDirectory, state_directory
+        from asa.workflows.reuse import why
+
+        found = re.fullmatch(r"(.+?)(?:\[(\d+)\])?", options.stage)
+        assert found is not None, "it is not empty"
+        directory = RunDirectory.open(state_directory(), options.run)
+        lines = why(directory, found[1], int(found[2] or 0))
+        return CommandResult({"run": directory.name, "stage": options.stage, "why": lines}, "\n".join(lines))
 
 
 class GraphCommand:

@@ -141,9 +141,7 @@ class Assembly(Generic[P]):
         self._held.close()
 
 
-def assemble(
-    directory: RunDirectory, graph: Graph, settings: Settings, timing: Timing | None = None
-) -> Assembly[Plan]:
+def assemble(directory: RunDirectory, graph: Graph, settings: Settings, timing: Timing | None = None) -> Assembly[Plan]:
     """All parts of a workflow's run, new or resumed, which is this process's from now on; `timing` is the backend's.
 
     Raises

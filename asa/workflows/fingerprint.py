@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -59,6 +59,23 @@ def digest(*parts: bytes) -> bytes:
     for part in parts:
         found.update(b"%d " % len(part) + part)
     return found.digest()
+
+
+def plain(values: Sequence[Any]) -> bytes | None:
+    """What stands for some short values in short; None where one of them is of another kind."""
+    found = b""
+    for value in values:
+        kind = type(value)
+        if kind is int:
+            found += b"int %x " % value
+        elif kind is str:
+            data = value.encode("utf-8", "surrogatepass")
+            found += b"str %d %b " % (len(data), data)
+        elif kind is float or kind is bool or value is None:
+            found += f"{kind.__name__} {value!r} ".encode()
+        else:
+            return None
+    return found
 
 
 class Stored(NamedTuple):

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import io
 import logging
+import math
 import os
 import pickle
 import shutil
@@ -22,18 +23,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from asa.core.errors import AsaError, StateError
+from asa.core.errors import AsaError, InvalidInput, StateError, UnknownName
 from asa.core.event import StageLookedUp, TaskResult
+from asa.core.run import FoldedRun
 from asa.core.task import Value
 from asa.log.events import EventLog
 from asa.log.reuse import Files, KeepLimits, Known, ReuseStore, State
 from asa.log.rundir import RunDirectory
 from asa.log.values import check_file
-from asa.workflows.fingerprint import Fingerprint, Stored, digest
-from asa.workflows.graph import Graph
+from asa.workflows.fingerprint import SIZE, Fingerprint, Stored, digest, plain
+from asa.workflows.graph import Graph, make_graph
 from asa.workflows.payload import Payloads
-from asa.workflows.settings import Settings
-from asa.workflows.stage import HASH, Node, Stage, StageCommand, replace_nodes
+from asa.workflows.settings import Settings, load_settings
+from asa.workflows.stage import HASH, Node, Stage, StageCommand, nodes_in, replace_nodes
 
 STORE = "reuse.db"
 """Name of the store in a state directory."""
@@ -41,7 +43,10 @@ STORE = "reuse.db"
 _READ_MOST = 4 << 20
 """Larger results in files are not searched for names of files [bytes]."""
 _NAME_MOST = 4096
-_PENDING_MOST, _PENDING_S = 2000, 1.0
+_NAMED_MOST = 50
+_COMPARED_MOST = 1000
+_PENDING_MOST, _PENDING_S = 20_000, 5.0
+"""How many calls are written at once, and how long until then [s]: what dies with a driver."""
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +96,7 @@ def code_of(stage: Stage[..., Any], settings: Settings) -> Code:
     else:
         found = Fingerprint(str(getattr(function, "__module__", "") or "").partition(".")[0])
         found.add(function)
-        parts["code as a whole"] = found.digest().hex()
+        parts[_WHOLE] = found.digest().hex()
         parts |= found.parts()
         files = tuple(found.files)
     part("working directory", settings.workdir)
@@ -115,6 +120,12 @@ class _Common:
     code: Code
     number: bytes
     files: dict[str, State]
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What it is made of, by name, and a number for each."""
+        files = {f"file {file}": str(state) for file, state in self.files.items()}
+        return dict(self.code.parts) | (files if len(files) <= _NAMED_MOST else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +160,7 @@ class Keys:
         self._graph, self._settings, self._columns, self._width, self._value = graph, settings, columns, width, value
         self._common: dict[str, _Common] = {}
         self._whole: dict[str, Stored] = {}
+        self._listed: dict[str, Sequence[Sequence[Any]] | None] = {}
 
     def common(self, name: str) -> _Common:
         """What all calls of a stage, whose predecessors are done, share."""
@@ -171,10 +183,22 @@ class Keys:
         InvalidInput
             When it cannot be told from others.
         """
-        node, found = self._graph.nodes[name], Fingerprint()
+        node, common = self._graph.nodes[name], self.common(name).number
+        if node.mapped and (columns := self._lists(node, name)) is not None:
+            values = [column[index] for column in columns]
+            if (short := plain(values)) is not None:
+                return Call(_key(common, short), tuple([each for each in values if type(each) is str]))
+        found = Fingerprint()
         for _, value in self._arguments(node, name, index):
             found.add(value)
-        return Call(digest(self.common(name).number, found.digest()), tuple(found.files))
+        return Call(_key(common, found.digest()), tuple(found.files))
+
+    def _lists(self, node: Node, name: str) -> Sequence[Sequence[Any]] | None:
+        """What a parallel stage is mapped over, where that is lists only."""
+        if name not in self._listed:
+            columns = [each for each in self._columns(name) if not isinstance(each, Node)]
+            self._listed[name] = columns if len(columns) == len(node.args) else None
+        return self._listed[name]
 
     def arguments(self, name: str, index: int) -> dict[str, tuple[str, tuple[str, ...]]]:
         """A number for each argument of a task, and the files that it may name."""
@@ -233,6 +257,14 @@ class Keys:
                 return hashlib.file_digest(content, "blake2b").hexdigest()[:32]
         except (OSError, ValueError):
             return None
+
+
+def _key(common: bytes, arguments: bytes) -> bytes:
+    """The key of a call. It begins with what all calls of its stage have in common: they are kept side by side."""
+    return common[:_BESIDE] + hashlib.blake2b(common + arguments, digest_size=SIZE - _BESIDE).digest()
+
+
+_BESIDE = 4
 
 
 class Reuse:
@@ -322,12 +354,11 @@ class Reuse:
                 if self._is_as_it_was(name, calls[index], each.files, states):
                     chosen.setdefault((each.run, each.stage), []).append((index, each))
             for (run, stage), some in chosen.items():
-                for index, value in self._taken(RunDirectory(state / "runs" / run), stage, some):
+                for index, each, value in self._taken(RunDirectory(state / "runs" / run), stage, some):
                     path, data = (value, None) if isinstance(value, str) else (None, value)
                     found[index] = run, TaskResult(name, index, data, path)
                     if run != self._directory.name:
-                        known_files = next(each.files for at, each in some if at == index)
-                        self._keep(name, (calls[index].key, index, _number(value), known_files))
+                        self._keep(name, (calls[index].key, index, each.value, each.files))
             depth += 1
         return found
 
@@ -342,7 +373,7 @@ class Reuse:
 
     def _taken(
         self, source: RunDirectory, stage: str, wanted: Sequence[tuple[int, Known]]
-    ) -> Iterator[tuple[int, Value]]:
+    ) -> Iterator[tuple[int, Known, Value]]:
         """Results of a run that are whole and the ones that are meant, of large ones a file of this run."""
         if not source.events.exists():
             return  # the run was removed
@@ -364,7 +395,7 @@ class Reuse:
                 except (StateError, OSError) as error:
                     self._complain(f"a result of run {source.name} is not used", error)
                     continue
-            yield index, value
+            yield index, known, value
 
     # ------------------------------------------------------------ what later runs may have
 
@@ -375,8 +406,8 @@ class Reuse:
         try:
             for index in tasks:
                 call = self._calls.pop((name, index), None) or self._keys.call(name, index)
-                self._pending.setdefault(name, [])
-                self._launched[name, index] = call, self._keys.states(name, call.files)
+                self._launched[name, index] = call, self._keys.states(name, call.files) if call.files else {}
+            self._pending.setdefault(name, [])
         except Exception as error:  # arguments are of the user's own classes
             self._unknown.add(name)
             self._complain(f"later runs cannot reuse results of stage {name!r}", error)
@@ -391,9 +422,9 @@ class Reuse:
         assert value is not None, "it returned something"
         try:
             files: Files = {}
-            result = stored(value)
-            if call.files or result.files:
-                outputs = self._keys.states(name, result.files)
+            names = files_in(value)
+            if call.files or names:
+                outputs = self._keys.states(name, tuple(names))
                 files = self._keys.states(name, call.files)
                 for file, state in before.items():
                     if file not in outputs and files.get(file) != state:
@@ -406,15 +437,25 @@ class Reuse:
                         )
                         return
                 files = {**files, **outputs}
-            self._keep(name, (call.key, index, result.number, files))
+            self._keep(name, (call.key, index, _number(value), files))
         except Exception as error:  # results are of the user's own classes
             self._complain(f"later runs cannot reuse a result of stage {name!r}", error)
 
     def _keep(self, name: str, row: tuple[bytes, int, bytes, Files]) -> None:
         self._pending.setdefault(name, []).append(row)
         self._count += 1
-        if self._count >= _PENDING_MOST or time.monotonic() > self._since + _PENDING_S:
+        if self._count >= _PENDING_MOST:
             self.flush()
+
+    def tend(self) -> float:
+        """Write what is due; how long until something will be [s]."""
+        if not self._pending:
+            return math.inf
+        left = self._since + _PENDING_S - time.monotonic()
+        if left > 0:
+            return left
+        self.flush()
+        return math.inf
 
     def flush(self) -> None:
         """Write what has returned so far."""
@@ -423,8 +464,7 @@ class Reuse:
             for name, rows in pending.items():
                 common = self._keys.common(name)
                 if self._keys.states(name, (*common.files, *common.code.files)) == common.files:
-                    code = dict(common.code.parts)
-                    self._opened().add(self._directory.name, name, code, rows, time.time())
+                    self._opened().add(self._directory.name, name, common.parts, rows, time.time())
                     self._written = True
         except Exception as error:  # whatever is wrong with the store
             self._complain("later runs cannot reuse results of this run", error)
@@ -491,12 +531,138 @@ def _sync(directory: Path, needed: bool) -> None:
             os.close(descriptor)
 
 
+# ---------------------------------------------------------------- why a task ran
+
+
+def why(directory: RunDirectory, name: str, index: int) -> list[str]:
+    """Why a task of a run ran although runs before it had done a stage of that name, or why it did not, in lines.
+
+    Raises
+    ------
+    InvalidInput
+        When there is no such stage or task.
+    StateError
+        When the run, or the store, cannot be read.
+    """
+    settings = load_settings(directory)
+    settings = replace(settings, line=settings.line or directory.name)
+    graph, run = make_graph(settings.result), FoldedRun()
+    if name not in graph.nodes:
+        raise UnknownName(f"run {directory.name} has no stage", name, graph.nodes)
+    with contextlib.ExitStack() as held:
+        log = held.enter_context(EventLog(directory.events))
+        for _, event in log.packed():
+            run.on(event)
+        stage = run.stages[name]
+        if stage.width is not None and index >= stage.width:
+            raise InvalidInput(f"stage {name!r} of run {directory.name} has {stage.width} tasks, counted from 0")
+        for source, ranges in stage.sources:
+            if any(start <= index < stop for start, stop in ranges):
+                return [f"task {index} of {name} did not run: its result is that of run {source}, and nothing differed"]
+        lines = [] if stage.launched else [f"stage {name} was not launched in this run"]
+        if graph.nodes[name].stage.needs.reuse is False and not stage.spec.reuse:
+            lines.append("it says reuse=False, so that it runs in each run")
+        elif not stage.spec.reuse:
+            lines.append("this run was not asked to reuse anything: start it with --reuse")
+        if stage.unused:
+            lines.append(f"not all could be looked for: {stage.unused}")
+        store = held.enter_context(contextlib.closing(ReuseStore(directory.state / STORE)))
+        codes = store.code(name)
+        mine = codes.get(directory.name)
+        before = list(codes)[list(codes).index(directory.name) + 1 :] if mine else list(codes)
+        before = [each for each in before if (directory.state / "runs" / each).is_dir()]
+        keys = _keys_of(directory, graph, settings, log)
+        if not before:
+            return [*lines, f"no run before it in {directory.state} has done a stage of the name {name}"]
+        other = RunDirectory(directory.state / "runs" / before[0])
+        found = _changed(codes[other.name], dict(keys.common(name).parts) if mine is None else mine)
+        found = [f"{what} since run {other.name}" for what in found]
+        try:
+            found += _changed_call(keys, graph, name, index, other, held, store, directory.name)
+        except (AsaError, KeyError, LookupError) as error:
+            found.append(f"what its tasks were called with cannot be compared with run {other.name}: {_said(error)}")
+        return [*lines, *(found or [f"nothing that can be seen differs from run {other.name}, which had done it"])]
+
+
+def _keys_of(directory: RunDirectory, graph: Graph, settings: Settings, log: EventLog) -> Keys:
+    payloads = Payloads(graph, directory.functions, directory.values, log.value)
+    return Keys(graph, settings, payloads.columns, log.value, payloads.width)
+
+
+def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Which parts differ; the whole only where no part of it does."""
+    found = [f"{label} has changed" for label in after if label in before and before[label] != after[label]]
+    found += [f"{label} is new" for label in after if label not in before]
+    found += [f"{label} is gone" for label in before if label not in after]
+    parts = [each for each in found if not each.startswith(_WHOLE)]
+    return parts or found
+
+
+_WHOLE = "code as a whole"
+
+
+def _changed_call(
+    keys: Keys,
+    graph: Graph,
+    name: str,
+    index: int,
+    other: RunDirectory,
+    held: contextlib.ExitStack,
+    store: ReuseStore,
+    run: str,
+) -> list[str]:
+    """What a task is called with that it was not called with in another run, and which files are not as they were."""
+    settings = load_settings(other)
+    theirs, log = make_graph(settings.result), held.enter_context(EventLog(other.events))
+    others = _keys_of(other, theirs, replace(settings, line=settings.line or other.name), log)
+    if name not in theirs.nodes:
+        return []
+    mine = {key: number for key, (number, _) in keys.arguments(name, index).items()}
+    width = _tasks(theirs, log, name)
+    nearest: dict[str, str] = {}
+    for task in (index, *range(min(width, _COMPARED_MOST))):
+        if task < width:
+            called = {key: number for key, (number, _) in others.arguments(name, task).items()}
+            nearest = nearest or called
+            if called == mine:
+                nearest = called
+                break
+    found = []
+    for key in mine:
+        if nearest.get(key) != mine[key]:
+            source = _source(graph.nodes[name], key, graph)
+            found.append(f"argument {key} of task {index}{source} is not what it was in run {other.name}")
+    known = {
+        each.run: each.files for each in store.look_up([keys.call(name, index).key]).get(keys.call(name, index).key, ())
+    }
+    if run in known:
+        for source, files in known.items():
+            if source != run:
+                differ = [file for file in {**files, **known[run]} if files.get(file) != known[run].get(file)]
+                found += [f"file {file} is not as it was after run {source}" for file in differ]
+                break
+    return found
+
+
+def _tasks(graph: Graph, log: EventLog, name: str) -> int:
+    known = graph.width(name)
+    return (log.width(name) or 0) if known is None else known
+
+
+def _source(node: Node, key: str, graph: Graph) -> str:
+    """Of which stage an argument is the result, in words."""
+    value = node.args[int(key) - 1] if key.isdigit() else node.kwargs.get(key)
+    names = [graph.names[each] for each in nodes_in(value)]
+    return f", the result of {' and '.join(names)}," if names else ""
+
+
 # ---------------------------------------------------------------- results
 
 
 def _number(value: Value) -> bytes:
     """What tells a stored result from others: of a file the name, which no other has, as it is never opened for it."""
-    return digest(b"file", Path(value).name.encode()) if isinstance(value, str) else digest(b"value", value)
+    data = b"file " + os.path.basename(value).encode() if isinstance(value, str) else b"value " + value
+    return hashlib.blake2b(data, digest_size=SIZE).digest()
 
 
 def stored(value: Value) -> Stored:
@@ -513,7 +679,7 @@ def files_in(value: Value) -> dict[str, None]:
             value = Path(value).read_bytes()
         except OSError:
             return {}
-    if not any(mark in value for mark in _TEXTS):
+    if b"\x8c" not in value and b"X" not in value:  # what begins a string in a pickle
         return {}
     try:
         found = _Names(io.BytesIO(value)).load()
@@ -527,8 +693,6 @@ def files_in(value: Value) -> dict[str, None]:
     return names
 
 
-_TEXTS = (b"\x8c", b"X")
-"""What begins a string in a pickle."""
 _DEEP = 20
 
 

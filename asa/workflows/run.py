@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -340,13 +342,16 @@ def run(workflow: Any, **options: Any) -> Run:
     return finish(submit(workflow, **options))
 
 
-def resume(name: str, *, state: str | Path | None = None) -> Run:
+def resume(name: str, *, state: str | Path | None = None, code: Any = None) -> Run:
     """Go on with a run whose driver died, that failed, or that was cancelled: only what is not done is run.
 
     Parameters
     ----------
     name
         The run's name, or a beginning of it that no other run shares.
+    code
+        The workflow anew, as `run` takes it: another run goes on with it, which runs what has changed in it, and what
+        follows from that, and takes all else from the run of this name. That stays as it is.
 
     Raises
     ------
@@ -357,7 +362,14 @@ def resume(name: str, *, state: str | Path | None = None) -> Run:
     """
     directory = RunDirectory.open(state_path(state), name)
     settings = load_settings(directory)
-    return _go(directory, make_graph(settings.result), settings)
+    if code is None:
+        return _go(directory, make_graph(settings.result), settings)
+    if directory.is_driven():
+        raise StateError(f"run {directory.name} has a driver: wait for it, or stop it, and go on with other code then")
+    graph = make_graph(code)
+    settings = replace(settings, result=graph, line=settings.line or directory.name, sys_path=tuple(sys.path))
+    with new_directory(settings.name, state) as anew:
+        return _go(anew, graph, settings)
 
 
 def open_run(name: str, *, state: str | Path | None = None) -> Run:

@@ -262,6 +262,8 @@ class Runner:
                     return
                 if isinstance(self.clock, SystemClock):
                     until = min(until, now + _LOOK_S)
+            if self.reuse is not None:
+                until = min(until, now + self.reuse.tend())
             self.clock.wait(self.inbox.signal, until)
             if self._leaving:
                 return

@@ -14,13 +14,16 @@ from typing import Any
 
 import pytest
 
+from asa.core.errors import AsaError, RunFailed, StateError
 from asa.core.event import StageLookedUp, Submitting, TaskDone
 from asa.integrations.recorded import recorded
 from asa.integrations.rocrate import crate
 from asa.integrations.wfformat import wfformat
 from asa.log.reuse import REUSE_VERSION, KeepLimits, ReuseStore
-from asa.workflows.run import Run, open_run, run
+from asa.workflows.reuse import why
+from asa.workflows.run import Run, open_run, resume, run
 from asa.workflows.settings import load_workflow
+from tests.waiting import until
 
 FLOW = """
 import asa
@@ -430,3 +433,149 @@ def test_what_cannot_be_compared_runs(place: Place) -> None:
     again = place.run()
     assert (again.result(), ran(again)) == (1, {"one": [0]})
     assert "LOCK" in troubles(again)[0]
+
+
+BUGGY = """
+    import asa
+    @asa.stage(reuse=False)
+    def draw(n): return n
+    @asa.stage
+    def check(x):
+        if x == 2: raise ValueError("a bug")
+        return x
+    @asa.stage
+    def total(xs): return sum(xs)
+    def main(): return total(check.map([draw(1), draw(2), draw(3)]))
+"""
+
+
+def test_a_failed_run_goes_on_with_new_code(place: Place) -> None:
+    place.write(BUGGY)
+    failed = place.run(reuse=False)
+    with pytest.raises(RunFailed):
+        failed.result()
+    done = set(ran(failed).get("check", ()))
+    place.edit('if x == 2: raise ValueError("a bug")', "pass")
+    sys.modules.pop("asa_file_flow", None)
+    again = resume(failed.name, state=place.state, code=load_workflow(f"{place.file}:main"))
+    assert again.result() == 6
+    assert ran(again) == {"check": [0, 1, 2], "total": [0]}, (
+        "what is drawn stays so, as in the run that is gone on with"
+    )
+    again.wait()
+    assert again.name != failed.name and done <= {0, 2}
+    place.edit("sum(xs)", "sum(xs) + 1")
+    sys.modules.pop("asa_file_flow", None)
+    third = resume(again.name, state=place.state, code=load_workflow(f"{place.file}:main"))
+    assert (third.result(), ran(third)) == (7, {"total": [0]})
+    third.wait()
+    assert set(ran(place.run())) == {"draw", "draw-2", "draw-3"}, "another run draws anew; equal results are equal"
+
+
+def test_new_code_on_the_command_line(place: Place) -> None:
+    def asa(*words: str) -> subprocess.CompletedProcess[str]:
+        environ = os.environ | {"ASA_STATE_DIR": str(place.state)}
+        code = "import sys; from asa.cli.main import main; sys.exit(main(sys.argv[1:]))"
+        words = (sys.executable, "-c", code, *words)
+        return subprocess.run(words, cwd=place.path, env=environ, capture_output=True, text=True, check=False)
+
+    place.write(BUGGY)
+    assert asa("run", "flow.py:main", "--quiet", "--name", "first").returncode == 1
+    place.edit('if x == 2: raise ValueError("a bug")', "pass")
+    done = asa("resume", "first", "--code", "flow.py:main", "--quiet")
+    assert (done.returncode, done.stdout) == (0, "6\n"), done.stderr
+    name = max((place.state / "runs").iterdir(), key=lambda path: path.stat().st_ctime).name
+    said = asa("why", name, "check[1]")
+    assert said.returncode == 0 and "function check has changed since run first-" in said.stdout, said
+    assert "did not run: its result is that of run first-" in asa("why", name, "draw").stdout
+
+
+def test_why_says_what_has_changed(place: Place) -> None:
+    (place.path / "beside.py").write_text("def f(x):\n    return x\n")
+    (place.path / "in.txt").write_text("abc")
+    (place.path / "map.sh").write_text("cat $1\n")
+    place.write("""
+        import asa, beside
+        from pathlib import Path
+        LIMIT = 3
+        @asa.stage(version="1")
+        def one(x, path): return beside.f(x) + LIMIT + len(path.read_text())
+        @asa.stage
+        def two(x, y): return x + y
+        show = asa.command("sh map.sh {path}", name="show")
+        def main(): return [two(one(1, Path("in.txt")), 5), show.map([Path("in.txt")])]
+    """)
+
+    def said(stage: str) -> str:
+        found = place.run()
+        found.result()
+        return "\n".join(why(found.directory, stage, 0))
+
+    assert "no run before it" in said("one")
+    assert "did not run: its result is that of run" in said("one")
+    (place.path / "beside.py").write_text("def f(x):\n    return x + 0\n")
+    assert "helper f has changed" in said("one")
+    place.edit("LIMIT = 3", "LIMIT = 4")
+    assert "constant LIMIT has changed" in said("one")
+    place.edit('version="1"', 'version="2"')
+    assert "version of the stage has changed" in said("one")
+    (place.path / "in.txt").write_text("abcd")
+    text = said("one")
+    assert "file in.txt is not as it was" in text and "changed since" not in text
+    place.edit("LIMIT = 4", "LIMIT = 5")
+    assert "argument 1 of task 0, the result of one, is not what it was" in said("two")
+    place.edit(", 5)", ", 6)")
+    assert "argument 2 of task 0 is not what it was" in said("two")
+    (place.path / "map.sh").write_text("cat  $1\n")
+    assert "file map.sh has changed" in said("show")
+    place.edit("sh map.sh {path}", "sh map.sh {path} {path}")
+    assert "command line has changed" in said("show")
+    plain = place.run(reuse=False)
+    assert "start it with --reuse" in "\n".join(why(plain.directory, "one", 0))
+    with pytest.raises(AsaError, match="no stage"):
+        why(plain.directory, "three", 0)
+    with pytest.raises(AsaError, match="has 1 tasks"):
+        why(plain.directory, "one", 3)
+
+
+def test_a_run_with_a_driver_does_not_go_on_with_other_code(place: Place) -> None:
+    place.write("""
+        import asa, time
+        @asa.stage
+        def slow(x): time.sleep(x)
+        def main(): return slow(5)
+    """)
+    code = "import sys; from asa.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    words = [sys.executable, "-c", code, "run", "flow.py:main", "--quiet", "--name", "busy"]
+    environ = os.environ | {"ASA_STATE_DIR": str(place.state)}
+    driver = subprocess.Popen(words, cwd=place.path, env=environ, stdout=subprocess.PIPE)
+    try:
+        assert until(lambda: [*(place.state / "runs").glob("busy-*/settings")])
+        with pytest.raises(StateError, match="has a driver"):
+            resume("busy", state=place.state, code=load_workflow(f"{place.file}:main"))
+    finally:
+        driver.terminate()
+        driver.wait()
+
+
+def test_a_run_that_was_killed_knows_what_it_has_reused(place: Place) -> None:
+    """Nothing is looked for twice, and what the first driver found is not run by the second."""
+    place.run(reuse=False).result()
+    place.edit(
+        "return sum(parts)", "import os, time\n    time.sleep(0 if os.path.exists('go') else 6)\n    return sum(parts)"
+    )
+    code = "import sys; from asa.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    words = [sys.executable, "-c", code, "run", "flow.py:main", "--quiet", "--reuse", "--name", "killed"]
+    environ = os.environ | {"ASA_STATE_DIR": str(place.state)}
+    driver = subprocess.Popen(words, cwd=place.path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert until(lambda: any(place.state.glob("runs/killed-*/events.db")))
+    found = open_run("killed", state=place.state)
+    assert until(lambda: any(type(event).__name__ == "TasksLaunched" for _, event in found.events()))
+    driver.kill()
+    driver.wait()
+    (place.path / "go").touch()
+    again = resume("killed", state=place.state)
+    assert again.result(120) == 18
+    assert ran(again) == {"merge": [0]}
+    assert sum(isinstance(event, StageLookedUp) for _, event in again.events()) == 3
+    again.wait()
