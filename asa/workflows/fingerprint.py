@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
+import cloudpickle
+
 from asa.core.errors import InvalidInput
 from asa.workflows.stage import Stage
 
@@ -105,10 +107,13 @@ class Fingerprint:
     ----------
     files
         Strings and paths that were met in values: each may be the name of a file.
+    modules
+        Files of the user's own that workers import what was met from.
     """
 
     def __init__(self, package: str = "") -> None:
         self.files: dict[str, None] = {}
+        self.modules: dict[str, None] = {}
         self._package = package
         self._hash = hashlib.blake2b(digest_size=SIZE)
         self._parts: list[tuple[str, Any]] = []
@@ -222,6 +227,7 @@ class Fingerprint:
         inner._value(value, inner._hash.update, {}, search)
         inner._finish()
         self.files |= inner.files
+        self.modules |= inner.modules
         return inner.digest()
 
     def _object(self, value: Any, add: Add, seen: dict[int, int], search: bool) -> None:
@@ -297,6 +303,8 @@ class Fingerprint:
         else:
             self._value((callable_, arguments), add, seen, search)
         state, items, pairs, *_ = [*rest, None, None, None]
+        if isinstance(state, dict) and "__doc__" in state:
+            state = {key: item for key, item in state.items() if key != "__doc__"}
         self._value(state, add, seen, search)
         for found in (items, pairs):
             if found is not None:
@@ -307,6 +315,7 @@ class Fingerprint:
     def _function(self, function: types.FunctionType) -> bytes:
         if not self._is_own(function.__module__, function.__code__.co_filename):
             return _named(function)
+        self._imported_from(function.__module__, function.__code__.co_filename)
         name = function.__qualname__.replace("<locals>.", "")
         label = f"helper {name}" if self._parts else f"function {name}"
         return self._part(id(function), label, function, lambda add: self._describe(function, name, add))
@@ -344,6 +353,7 @@ class Fingerprint:
         file = getattr(module, "__file__", None) or ""
         if kind.__module__ == "builtins" or not self._is_own(kind.__module__, file):
             return _named(kind)
+        self._imported_from(kind.__module__, file)
         name = kind.__qualname__.replace("<locals>.", "")
         return self._part(id(kind), f"class {name}", kind, lambda add: self._describe_class(kind, add))
 
@@ -369,6 +379,8 @@ class Fingerprint:
         name = module.__name__
         if not self._is_own(name, getattr(module, "__file__", None) or ""):
             return f"module {name} ".encode()
+
+        self._imported_from(name, _file_of(module))
 
         def describe(add: Add) -> None:
             for key, item in sorted(vars(module).items()):
@@ -457,6 +469,8 @@ class Fingerprint:
         if not file.endswith(".py") or not self._is_own(name, file):
             return f"module {name} ".encode()
 
+        self._imported_from(name, file)
+
         def describe(add: Add) -> None:
             try:
                 code = compile(Path(file).read_bytes(), "module", "exec", dont_inherit=True)
@@ -468,6 +482,10 @@ class Fingerprint:
                     self._import(imported, names, level, {"__package__": name.rpartition(".")[0]}, add)
 
         return self._part(("source", name), f"module {name}", None, describe)
+
+    def _imported_from(self, module: str | None, file: str) -> None:
+        if file and module != "__main__" and module not in cloudpickle.list_registry_pickle_by_value():
+            self.modules[file] = None
 
     def _is_own(self, module: str | None, file: str) -> bool:
         """Whether a module, or the code of a file, is the user's own."""

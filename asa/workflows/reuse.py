@@ -63,11 +63,14 @@ class Code:
         What it was made of, and a number for each.
     files
         Names of files that its program may read, or be.
+    modules
+        Files of the user's own that workers import.
     """
 
     number: bytes
     parts: tuple[tuple[str, str], ...]
     files: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
 
 
 def code_of(stage: Stage[..., Any], settings: Settings) -> Code:
@@ -87,6 +90,7 @@ def code_of(stage: Stage[..., Any], settings: Settings) -> Code:
         parts[label] = found.digest().hex()
 
     files: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
     if isinstance(function, StageCommand):
         part("command line", function.words)
         part("outputs of the command", function.outputs)
@@ -94,11 +98,12 @@ def code_of(stage: Stage[..., Any], settings: Settings) -> Code:
         part("environment of the command", function.env)
         files = tuple(word for word in function.words if "{" not in word)
     else:
-        found = Fingerprint(str(getattr(function, "__module__", "") or "").partition(".")[0])
+        package = str(getattr(function, "__module__", "") or "").partition(".")[0]
+        found = Fingerprint("" if package in sys.stdlib_module_names else package)
         found.add(function)
         parts[_WHOLE] = found.digest().hex()
         parts |= found.parts()
-        files = tuple(found.files)
+        files, modules = tuple(found.files), tuple(found.modules)
     part("working directory", settings.workdir)
     part("Python", *sys.version_info[:2])
     for what, version in needs.version:
@@ -110,16 +115,17 @@ def code_of(stage: Stage[..., Any], settings: Settings) -> Code:
     if needs.reuse is False:
         part(f"line of runs {settings.line}")
     number = digest(*(text.encode() for each in sorted(parts.items()) for text in each))
-    return Code(number, tuple(parts.items()), files)
+    return Code(number, tuple(parts.items()), files, modules)
 
 
 @dataclass(frozen=True, slots=True)
 class _Common:
-    """What all calls of a stage share: its code, arguments, and files, which are as they were when this was made."""
+    """What all calls of a stage share: code and arguments; files and modules that workers import, as they were then."""
 
     code: Code
     number: bytes
     files: dict[str, State]
+    modules: dict[str, State]
 
     @property
     def parts(self) -> dict[str, str]:
@@ -172,7 +178,8 @@ class Keys:
             found.add(replace_nodes(node.kwargs, self._stored))
         states = self.states(name, (*code.files, *found.files))
         found.add(states)
-        self._common[name] = made = _Common(code, digest(code.number, found.digest()), states)
+        made = _Common(code, digest(code.number, found.digest()), states, self.states(name, code.modules))
+        self._common[name] = made
         return made
 
     def call(self, name: str, index: int) -> Call:
@@ -463,7 +470,10 @@ class Reuse:
         try:
             for name, rows in pending.items():
                 common = self._keys.common(name)
-                if self._keys.states(name, (*common.files, *common.code.files)) == common.files:
+                if (
+                    self._keys.states(name, (*common.files, *common.code.files)) == common.files
+                    and self._keys.states(name, common.code.modules) == common.modules
+                ):
                     self._opened().add(self._directory.name, name, common.parts, rows, time.time())
                     self._written = True
         except Exception as error:  # whatever is wrong with the store

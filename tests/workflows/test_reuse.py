@@ -16,13 +16,15 @@ import pytest
 
 from asa.core.errors import AsaError, RunFailed, StateError
 from asa.core.event import StageLookedUp, Submitting, TaskDone
+from asa.integrations.container import container
 from asa.integrations.recorded import recorded
 from asa.integrations.rocrate import crate
 from asa.integrations.wfformat import wfformat
 from asa.log.reuse import REUSE_VERSION, KeepLimits, ReuseStore
-from asa.workflows.reuse import why
+from asa.workflows.reuse import code_of, why
 from asa.workflows.run import Run, open_run, resume, run
-from asa.workflows.settings import load_workflow
+from asa.workflows.settings import Settings, load_workflow
+from asa.workflows.stage import DEFAULT_NEEDS, Stage, command
 from tests.waiting import until
 
 FLOW = """
@@ -579,3 +581,46 @@ def test_a_run_that_was_killed_knows_what_it_has_reused(place: Place) -> None:
     assert ran(again) == {"merge": [0]}
     assert sum(isinstance(event, StageLookedUp) for _, event in again.events()) == 3
     again.wait()
+
+
+def test_a_module_that_is_edited_while_it_is_used_is_no_reason_to_reuse(place: Place) -> None:
+    """Which of the two a worker has imported is not known."""
+    beside = "from pathlib import Path\ndef f(x):\n    Path('beside.py').open('a').write('\\n')\n    return x\n"
+    (place.path / "beside.py").write_text(beside)
+    place.write("""
+        import asa, beside
+        @asa.stage
+        def one(x): return beside.f(x)
+        def main(): return one(1)
+    """)
+    assert place.run(reuse=False).result() == 1
+    assert ran(place.run()) == {"one": [0]}
+
+
+def test_functions_of_others_count_by_name(place: Place) -> None:
+    place.write("""
+        import asa, json, statistics
+        import numpy as np
+        mean, text, total = asa.stage(statistics.mean), asa.stage(json.dumps), asa.stage(np.sum)
+        def main(): return [mean([1, 2, 3]), text({"a": 1}), total([1, 2])]
+    """)
+    place.run(reuse=False).result()
+    again = place.run()
+    assert (again.result(), ran(again)) == ([2, '{"a": 1}', 3], {})
+
+
+def test_an_image_counts_by_its_name_and_as_a_file() -> None:
+    def code(image: str, made: Stage[..., Any] | None = None) -> Any:
+        inside = container(image)(made or command("sort {x}"))
+        return code_of(inside, Settings(None, "run", workdir="/"))
+
+    def plain(x: int) -> int:
+        return x
+
+    def other(x: int) -> int:
+        return -x
+
+    assert code("a.sif") == code("a.sif") != code("b.sif")
+    assert "a.sif" in code("a.sif").files
+    assert code("a.sif", Stage(plain, DEFAULT_NEEDS)).number != code("a.sif", Stage(other, DEFAULT_NEEDS)).number
+    assert code("a.sif", command("sort {x}", env={"LC_ALL": "C"})).number != code("a.sif").number
