@@ -274,7 +274,7 @@ def no_bytecode(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_an_edited_program_has_the_result_it_would_have_anew(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,7 +303,7 @@ def test_an_edited_program_has_the_result_it_would_have_anew(
 
 
 @given(program=programs())
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_function_is_the_same_once_it_has_travelled(
     program: Program, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
