@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,12 @@ class RunCommand:
         )
         parser.add_argument("--pool", default="shared", help="shared, per-stage or shared:NAME (shared)")
         parser.add_argument("--name", help="beginning of the run's name")
+        parser.add_argument(
+            "--reuse", action="store_true", help="run nothing again that an earlier run has done, and has not changed"
+        )
+        parser.add_argument(
+            "--reuse-from", action="append", default=[], metavar="DIR", help="the same, from another state directory"
+        )
         parser.add_argument("--workdir", default=".", help="directory that tasks run in (.)")
         parser.add_argument("--orphan-grace", default="60s", help="how long allocations outlive a dead driver (60s)")
         parser.add_argument(
@@ -63,6 +70,8 @@ class RunCommand:
             "workdir": options.workdir,
             "orphan_grace": options.orphan_grace,
             "output_limit": options.output_limit,
+            "reuse": options.reuse or bool(options.reuse_from),
+            "reuse_from": options.reuse_from,
         }
         if options.dry_run:
             return _previewed(workflow_of(options), **wanted)
@@ -186,11 +195,39 @@ class ResumeCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", metavar="RUN", help="name of the run, a beginning of it, or @last")
+        parser.add_argument(
+            "--code",
+            dest="workflow",
+            metavar="FILE[:NAME]",
+            help="with this workflow instead: what has changed in it runs, and what follows from that, in a new run",
+        )
+        add_set_option(parser)
         add_display_options(parser)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         check_display_options(options)
-        return show_to_end(resume(options.run), options)
+        code = workflow_of(options) if options.workflow else None
+        return show_to_end(resume(options.run, code=code), options)
+
+
+class WhyCommand:
+    """Say why a task of a run ran, or did not run, although an earlier run had done its stage."""
+
+    help = "say what has changed since an earlier run, so that a task ran again"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")
+        parser.add_argument("stage", metavar="STAGE[INDEX]", help="stage, and which of its tasks, counted from 0 (0)")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        from asa.log.rundir import RunDirectory, state_directory
+        from asa.workflows.reuse import why
+
+        found = re.fullmatch(r"(.+?)(?:\[(\d+)\])?", options.stage)
+        assert found is not None, "it is not empty"
+        directory = RunDirectory.open(state_directory(), options.run)
+        lines = why(directory, found[1], int(found[2] or 0))
+        return CommandResult({"run": directory.name, "stage": options.stage, "why": lines}, "\n".join(lines))
 
 
 class GraphCommand:

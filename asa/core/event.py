@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import struct
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
@@ -19,7 +19,7 @@ from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec
 
-VERSION = 3
+VERSION = 4
 """Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
 
 
@@ -56,6 +56,11 @@ class Event:
     def result(self) -> TaskResult | None:
         """What a task returned, in the event that reports it."""
         return None
+
+    @property
+    def results(self) -> Sequence[TaskResult]:
+        """What is to be stored with the event."""
+        return () if (result := self.result) is None else (result,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,25 @@ class StageExpanded(Event):
 
     stage: str
     width: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageLookedUp(Event):
+    """Results of earlier runs were looked for that stand for tasks of a stage, for those below `stop` by now.
+
+    They stand for the tasks in `reused`, half-open ranges by the run they are of, and are stored with the event.
+    `trouble` says why some were not looked for, or "".
+    """
+
+    stage: str
+    stop: int
+    reused: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+    trouble: str = ""
+    found: tuple[TaskResult, ...] = field(default=(), repr=False, metadata={"logged": False})
+
+    @property
+    def results(self) -> Sequence[TaskResult]:
+        return self.found
 
 
 @dataclass(frozen=True, slots=True)

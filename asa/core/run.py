@@ -48,6 +48,7 @@ from asa.core.event import (
     RunState,
     StageExpanded,
     StageFailed,
+    StageLookedUp,
     SubmitRefused,
     Submitted,
     Submitting,
@@ -332,6 +333,10 @@ class StageProgress:
     launched, done, dropped, news_at
         Tasks launched in all, reruns included; that returned; that were given up before they were launched; how many
         have to return until that counts as news.
+    looked, reused, unused
+        Tasks for which results of earlier runs were looked for; for which they stand; why some were not looked for.
+    sources
+        The runs whose results these are, and the tasks, as half-open ranges.
     failures
         Task -> how often it failed by its own fault; call -> how often it was lost.
     errors
@@ -371,6 +376,10 @@ class StageProgress:
     launched: int = 0
     done: int = 0
     dropped: int = 0
+    looked: int = 0
+    reused: int = 0
+    unused: str = ""
+    sources: list[tuple[str, tuple[tuple[int, int], ...]]] = field(default_factory=list)
     news_at: int = 1
     failures: dict[int, int] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
@@ -438,6 +447,24 @@ class StageProgress:
         self.stirred[self.spec.name] = None
         self.width, self.news_at = width, self.done + max(1, (width or 0) // _DONE_STEPS)
         self._grow(width or 0)
+
+    def reuse(self, event: StageLookedUp) -> None:
+        """Results of earlier runs stand for tasks, which will not be launched."""
+        self.stirred[self.spec.name] = None
+        self.looked, self.unused = event.stop, event.trouble or self.unused
+        self.sources += event.reused
+        last = 0
+        for start, stop in (each for _, ranges in event.reused for each in ranges):
+            self._grow(stop)
+            last = max(last, stop)
+            waiting = self.tasks.count(TaskState.WAITING, start, stop)
+            self.tasks[start:stop] = self.tasks[start:stop].translate(_DONE + bytes(256 - len(TaskState)))
+            self.done += waiting
+            self.reused += waiting
+        if last > self.fresh:
+            self.again |= {index: None for index in range(self.fresh, last) if self.tasks[index] == TaskState.WAITING}
+            self.fresh = last
+        self.news_at = self.done + max(1, (self.width or 0) // _DONE_STEPS)
 
     def launch(self, start: int, stop: int, now: float) -> None:
         """Tasks were given to an allocation."""
@@ -571,8 +598,9 @@ class StageProgress:
         is done, before that by its predicted run time."""
         if self.state is not StageState.RUNNING or self.started is None:
             return None
-        if self.width and self.done >= _TRUST_SHARE * self.width:
-            return max(now, self.started + (now - self.started) * self.width / self.done)
+        width, done = (self.width or 0) - self.reused, self.done - self.reused
+        if width > 0 and done >= _TRUST_SHARE * width:
+            return max(now, self.started + (now - self.started) * width / done)
         return max(now, self.started + self.spec.run_time_s)
 
     def view(self, now: float, allocations: tuple[AllocationView, ...]) -> StageView:
@@ -1199,6 +1227,8 @@ class FoldedRun:
         How many more tasks of which size the executor was last asked to find room for.
     unexpanded
         Names of stages that are ready, but for the number of their tasks.
+    unlooked
+        Names of stages that are ready, but results of earlier runs have to be looked for first.
     launchable
         Stages with tasks to launch.
     changes
@@ -1231,6 +1261,7 @@ class FoldedRun:
         self.changes = 0
         self.touched: dict[str, None] = {}
         self.unexpanded: dict[str, None] = {}
+        self.unlooked: dict[str, None] = {}
         self.launchable = Launchable()
         self._order: list[StageProgress] = []
         self._stirred: dict[str, None] = {}
@@ -1305,6 +1336,8 @@ class FoldedRun:
                 self._results_lost(event)
             case StageExpanded():
                 self.stages[event.stage].expand(event.width)
+            case StageLookedUp():
+                self.stages[event.stage].reuse(event)
             case StageFailed():
                 self.stages[event.stage].fail(event.reason, event.at)
             case Predicted():
@@ -1622,11 +1655,14 @@ class FoldedRun:
                 if stage.launched:
                     stage.move("tasks launched")
             self.unexpanded.pop(stage.spec.name, None)
+            self.unlooked.pop(stage.spec.name, None)
             if stage.state in (StageState.READY, StageState.RUNNING):
                 if stage.done == stage.width and not stage.open:
                     stage.close("all tasks done", now)
                 elif stage.width is None:
                     self.unexpanded[stage.spec.name] = None
+                elif stage.spec.reuse and stage.looked < stage.width:
+                    self.unlooked[stage.spec.name] = None
                 else:
                     self.launchable.add(stage)
             if stage.state.final and not stage.followed:

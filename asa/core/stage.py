@@ -46,6 +46,8 @@ class StageSpec:
         How often a task that failed by its own fault is tried again.
     width
         Number of tasks, or None while only a predecessor's result will tell.
+    reuse
+        Whether results of earlier runs may stand for its tasks: they are looked for before any is launched.
 
     Raises
     ------
@@ -61,6 +63,7 @@ class StageSpec:
     predecessors: tuple[str, ...] = ()
     retries: int = 0
     width: int | None = 1
+    reuse: bool = False
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

@@ -89,6 +89,18 @@ class RecordedRun:
                 node = table.node_names[table.node[row]]
                 yield LastAttempt(stage, index, node, float(table.started[row]), float(table.ended[row]), error)
 
+    def reused(self, stage: str) -> Iterator[tuple[int, str]]:
+        """Tasks of a stage that did not run, as the result of another run stands for each; and which run."""
+        table, sources = self._all, self._run.stages[stage].sources
+        if not sources:
+            return
+        rows = self._returned[table.stage[self._returned] == table.stage_names.index(stage)] if self.ran(stage) else []
+        ran = {int(table.index[row]) for row in rows}
+        for run, ranges in sources:
+            for index in (index for start, stop in ranges for index in range(start, stop)):
+                if index not in ran and self._run.stages[stage].is_done(index):
+                    yield index, run
+
     @property
     def first(self) -> float | None:
         """When the first of all attempts at tasks that returned began [s since the epoch]; None when none did."""

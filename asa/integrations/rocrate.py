@@ -155,7 +155,9 @@ def _prospective(run: RecordedRun, names: dict[str, str]) -> list[Entity]:
 
 def _retrospective(run: RecordedRun, names: dict[str, str]) -> Iterator[Entity]:
     """What was done: the run, its orchestration, and every task of it."""
-    controls = {stage.name: f"#control-{names[stage.name]}" for stage in run.stages if run.ran(stage.name)}
+    kept = {stage.name: dict(run.reused(stage.name)) for stage in run.stages}
+    acted = (stage.name for stage in run.stages if run.ran(stage.name) or kept[stage.name])
+    controls = {name: f"#control-{names[name]}" for name in acted}
     started, ended = timestamp(run.start.at), timestamp(run.last)
     action: Entity = {
         "@id": _RUN,
@@ -179,10 +181,21 @@ def _retrospective(run: RecordedRun, names: dict[str, str]) -> Iterator[Entity]:
     yield from (action, organize)
     for stage, key in controls.items():
         name = names[stage]
-        tasks = ({"@id": _task_id(name, attempt)} for attempt in run.attempts(stage))
+        again = [{"@id": f"#task-{name}-{index}"} for index in kept[stage]]
+        tasks = chain(({"@id": _task_id(name, attempt)} for attempt in run.attempts(stage)), again)
         step = {"instrument": {"@id": f"#step-{name}"}}
         yield {"@id": key, "@type": "ControlAction", "name": f"Run stage {stage}", **step, "object": tasks}
         yield from (_task(attempt, name) for attempt in run.attempts(stage))
+        for (index, other), key in zip(kept[stage].items(), again, strict=True):
+            yield {
+                **key,
+                "@type": "CreateAction",
+                "name": f"Task {index} of {stage}",
+                "description": f"its result is that of run {other}, which had done the same",
+                "instrument": {"@id": f"#stage-{name}"},
+                "endTime": started,
+                **_status("", failed=False),
+            }
 
 
 def _task_id(name: str, attempt: LastAttempt) -> str:

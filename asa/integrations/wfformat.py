@@ -47,13 +47,15 @@ def wfformat_text(events: Iterable[Event | TasksDone], version: str) -> Iterator
     """
     run = recorded(events)
     graph = _Graph(run)
-    if (first := run.first) is None:
+    reused = [(stage.name, *each) for stage in run.stages for each in run.reused(stage.name)]
+    first = run.start.at if run.first is None else run.first
+    if run.first is None and not reused:
         raise InvalidInput(f"run {run.start.run}: no task has returned, so there is nothing to tell in WfFormat")
     done = (attempt for stage in run.stages for attempt in run.attempts(stage.name, returned=True))
     execution = {
         "makespanInSeconds": max(0.0, run.last - run.start.at),
         "executedAt": timestamp(run.start.at),
-        "tasks": chain(map(graph.execution, done), graph.joints(first)),
+        "tasks": chain(map(graph.execution, done), graph.reused(reused, run.start.at), graph.joints(first)),
         "machines": [{"nodeName": node, "system": "linux"} for node in run.nodes],
     }
     document = {
@@ -103,6 +105,17 @@ class _Graph:
             "coreCount": self._specs[attempt.stage].task.cores,
             "machines": [attempt.node],
         }
+
+    def reused(self, tasks: Iterable[tuple[str, int, str]], at: float) -> Iterator[dict[str, Any]]:
+        """Of tasks that did not run, as another run had their results: the program has that run for an argument."""
+        for stage, index, run in tasks:
+            program = {"program": stage, "arguments": [f"reused from run {run}"]}
+            yield {
+                "id": self._id(stage, index),
+                "runtimeInSeconds": 0.0,
+                "executedAt": timestamp(at),
+                "command": program,
+            }
 
     def joints(self, at: float) -> Iterator[dict[str, Any]]:
         """Of tasks that never ran."""

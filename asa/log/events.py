@@ -90,7 +90,7 @@ class EventLog:
         """
         items = packed(events) if self._database.version >= _PACKED_SINCE else events
         rows = [(_count(item), kind, _to_text(fields)) for item in items for kind, fields in [encode(item)]]
-        results = [result for event in events if self._results and (result := event.result) is not None]
+        results = [result for event in events for result in event.results] if self._results else []
         lost = [task for event in events if isinstance(event, ResultsLost) for task in event.tasks]
         lasting = any(isinstance(event, Submitting | RunEnded) for event in events)
         with self._database.transaction(lasting=lasting) as connection:
@@ -271,6 +271,16 @@ class EventLog:
         if len(found) < stop - start:  # a damaged index may hide from a search what a scan, as for `lost`, finds
             found = self._values("AND +task BETWEEN ? AND ?", stage, start, stop - 1)
         return [found[index] for index in range(start, stop)]
+
+    def whole_values(self, stage: str, tasks: Sequence[int]) -> dict[int, Value]:
+        """What these tasks of a stage returned, as far as they have, and it is undamaged; a file is not looked into."""
+        found: dict[int, Value] = {}
+        for first in range(0, len(tasks) if self._checked else 0, _PAGE // 2):
+            some = tasks[first : first + _PAGE // 2]
+            for row in self._rows(f"AND task IN ({','.join('?' * len(some))})", stage, *some):
+                with suppress(StateError):
+                    found[row[0]] = self._whole(stage, *row)
+        return found
 
     def all_values(self, stage: str) -> Iterator[Value]:
         """What the tasks of a stage returned that have returned, in order, read as it is asked for.

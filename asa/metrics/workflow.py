@@ -57,6 +57,8 @@ class StageSummary:
         when all allocations it had were gone.
     error
         Why it failed, or "".
+    reused
+        Tasks for which results of earlier runs stand; they are counted as done.
     """
 
     name: str
@@ -76,6 +78,7 @@ class StageSummary:
     perceived_wait_s: float | None
     run_time_s: float | None
     error: str
+    reused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +351,8 @@ def _stage(stage: StageProgress, run: FoldedRun, meant: list[JobSummary], now: f
     over = now if run.ended is None else run.ended
     until = over if stage.ended is None else stage.ended
     waited_until = until if stage.started is None else stage.started
+    if stage.reused and stage.reused == stage.width:
+        waited_until = -math.inf  # for nothing
     return StageSummary(
         name=stage.spec.name,
         state=stage.state,
@@ -366,6 +371,7 @@ def _stage(stage: StageProgress, run: FoldedRun, meant: list[JobSummary], now: f
         perceived_wait_s=None if stage.ready is None else max(0.0, waited_until - stage.ready),
         run_time_s=None if stage.started is None else stage.active_s + _since(stage.since, now),
         error=stage.error,
+        reused=stage.reused,
     )
 
 

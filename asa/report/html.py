@@ -412,6 +412,7 @@ def stages_section(run: RunSummary) -> str:
     for number, stage in enumerate(run.stages):
         tasks = "?" if stage.tasks is None else f"{stage.tasks:,}"
         done = tasks if stage.done == stage.tasks else f"{stage.done:,} of {tasks}"
+        done += f", {stage.reused:,} reused" if stage.reused else ""
         state = stage_state(stage, run)
         rows.append(
             (

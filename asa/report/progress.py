@@ -68,7 +68,8 @@ def _open_job(stage: StageSummary, run: RunSummary) -> JobSummary | None:
 def _note(stage: StageSummary, job: JobSummary | None, run: RunSummary) -> str:
     """What a stage is doing, or why it is not doing anything."""
     if stage.state is StageState.DONE:
-        return "" if stage.run_time_s is None else f"ran {brief(stage.run_time_s)}"
+        ran = [] if stage.run_time_s is None else [f"ran {brief(stage.run_time_s)}"]
+        return ", ".join([*([f"{stage.reused} reused"] if stage.reused else []), *ran])
     if stage.state.final or run.ended is not None:
         return stage.error.splitlines()[0] if stage.error else ""
     if job is None:

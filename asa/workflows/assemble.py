@@ -50,6 +50,7 @@ from asa.workflows.graph import Graph
 from asa.workflows.learned import FIXED_S, LearnedWaits
 from asa.workflows.payload import Payloads
 from asa.workflows.plan import Plan, Submit
+from asa.workflows.reuse import Reuse
 from asa.workflows.runner import Decider, Inbox, Log, Runner, TaskMaker, WaitBook, job_request
 from asa.workflows.settings import Settings, save_settings
 from asa.workflows.stage import nodes_in
@@ -163,13 +164,19 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings, timing: 
             plan.strategy.estimator,
             chosen_strategy(settings, site),
             plan.shared,
-            lambda learned: graph.specs(site, learned.run_time(settings.name)),
+            lambda learned: _asking(graph, settings, graph.specs(site, learned.run_time(settings.name))),
             lambda log: Payloads(
                 graph, directory.functions, directory.values, log.value, variables, workdir=settings.workdir
             ),
         )
 
     return assemble_parts(directory, settings, parts, timing)
+
+
+def _asking(graph: Graph, settings: Settings, specs: tuple[StageSpec, ...]) -> tuple[StageSpec, ...]:
+    """Stages, of which those are marked for which results of earlier runs are to be looked for."""
+    asks = {name: settings.asks(node.stage.needs.reuse) for name, node in graph.nodes.items()}
+    return tuple(replace(spec, reuse=True) if asks[spec.name] else spec for spec in specs)
 
 
 def assemble_parts(
@@ -266,6 +273,9 @@ def assemble_parts(
             outputs=str(directory.jobs),
             budget=budget,
         )
+        if isinstance(payloads, Payloads) and not isinstance(backend, VirtualBackend):
+            runner.reuse = Reuse(directory, parts.graph, settings, payloads, log)
+            held.callback(runner.reuse.close)
         learned.report(runner.inbox.post, runner.clock)
         if not isinstance(backend, VirtualBackend):
             _heed(directory, runner, held)

@@ -69,7 +69,7 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
         return f"{begun}; {jobs}" if held else begun
     match stage.state:
         case StageState.DONE:
-            return f"done, {counted(stage.done, 'task')}"
+            return f"done, {counted(stage.done, 'task')}{_reused(stage)}"
         case StageState.FAILED:
             return f"failed: {stage.story}"
         case StageState.SKIPPED:
@@ -80,10 +80,10 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
                 if stage.unlaunched and (has := _others(plan, name, held, now))
                 else ""
             )
-            return f"running, {stage.done} of {width} tasks done{others}; {jobs}"
+            return f"running, {stage.done} of {width} tasks done{_reused(stage)}{others}; {jobs}"
         case StageState.READY:
             others = _others(plan, name, held, now)
-            return f"ready, waits for {others or 'an allocation'}; {jobs}"
+            return f"ready, waits for {others or 'an allocation'}{_reused(stage)}; {jobs}"
         case StageState.WAITING:
             before = [other for other in stage.spec.predecessors if plan.stages[other].state is not StageState.DONE]
             wait = stage.predicted_wait_s
@@ -109,6 +109,13 @@ def _others(plan: Plan, name: str, meant: Iterable[Held], now: float) -> str:
         words.append(f"{task} {so_far if not now < end < math.inf else f'for about {brief(end - now)} more'}")
     more = f" and {counted(len(found) - OTHERS_MOST, 'more task')}" if len(found) > OTHERS_MOST else ""
     return f"its allocation, whose cores run {', '.join(words)}{more}" if words else ""
+
+
+def _reused(stage: StageProgress) -> str:
+    """Which tasks did not run, as earlier runs had their results."""
+    runs = dict.fromkeys(run for run, _ in stage.sources)
+    words = f", {stage.reused} of them reused from {' and '.join(runs)}" if stage.reused else ""
+    return words + (f"; not all could be looked for in earlier runs: {stage.unused}" if stage.unused else "")
 
 
 def _charged(held: Held) -> str:

@@ -153,9 +153,7 @@ class _Notes:
         return sorted({*kept, *(key for key in self._own if key.startswith(prefix))})
 
     def update(self, key: str, change: Change) -> Record | None:
-        return self._try(
-            lambda store: self._stored(key, store.update(key, change)), lambda: self._note(key, change)
-        )
+        return self._try(lambda store: self._stored(key, store.update(key, change)), lambda: self._note(key, change))
 
     def learn_once(self, key: str, token: str, change: Change) -> bool:
         def note() -> bool:

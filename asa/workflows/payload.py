@@ -182,6 +182,10 @@ class Payloads:
             written = written_by(Node(stage, args, kwargs, mapped=False), 0, partial(_filled, inputs))
             self._outputs.add(name, index, written or ())
 
+    def columns(self, name: str) -> list[list[Any] | Node]:
+        """What a parallel stage, whose predecessors are done, is mapped over: lists, or stages of as many tasks."""
+        return self._prepare(name).columns
+
     def _prepare(self, name: str) -> _Mapped:
         if name in self._mapped:
             return self._mapped[name]

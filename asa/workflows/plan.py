@@ -22,6 +22,9 @@ from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Launchable, P
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, Extent, StageView, WorkflowView
 
+LOOKED_UP_MOST = 10_000
+"""Tasks for which results are looked for at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Submit:
@@ -56,6 +59,15 @@ class Expand:
 
 
 @dataclass(frozen=True, slots=True)
+class LookUp:
+    """Look for results of earlier runs that stand for the tasks `start` to `stop` - 1 of a stage, which is ready."""
+
+    stage: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
 class Teach:
     """Tell the estimator how long the queue made a job wait [s], unless that is `censored`: then only log it."""
 
@@ -81,7 +93,7 @@ class Finish:
     stage: str = ""
 
 
-Action = Submit | Cancel | Amend | Release | LaunchTasks | Expand | Predict | Teach | Want | Finish
+Action = Submit | Cancel | Amend | Release | LaunchTasks | Expand | LookUp | Predict | Teach | Want | Finish
 """What the runner carries out; `Cancel`, `Amend` and `Predict` are the strategy's own decisions, when they may be."""
 
 
@@ -265,9 +277,10 @@ class Plan(FoldedRun):
         self._sort_out()
         if self._is_over:
             return [*self._conclude(), *self._let_go(now), *self._want(lambda: NOTHING), *self._teach()]
-        # Jobs come in the round after widths are known, tasks in the one after it is settled which allocations stay.
-        if expanding := [*self._expand()]:
-            return expanding
+        # Jobs come in the round after it is known what there is to do, tasks in the one after it is settled which
+        # allocations stay.
+        if unknown := [*self._expand(), *self._look_up()]:
+            return unknown
         asked = [*self._ask(now)]
         changes = [*asked, *self._let_go(now, _arrays(asked, self.pool, now))]
         return changes or self._launch(now) or [*self._want(self._missing), *self._conclude(), *self._teach()]
@@ -370,6 +383,11 @@ class Plan(FoldedRun):
 
     def _expand(self) -> Iterator[Action]:
         return map(Expand, self.unexpanded)
+
+    def _look_up(self) -> Iterator[Action]:
+        for name in self.unlooked:
+            stage = self.stages[name]
+            yield LookUp(name, stage.looked, min(stage.looked + LOOKED_UP_MOST, stage.width or 0))
 
     def _ask(self, now: float) -> Iterator[Action]:
         if self.changes != self._asked_at or now >= self._wake:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import re
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -330,7 +332,9 @@ def submit(
     workdir: str | Path = ".",
     state: str | Path | None = None,
     orphan_grace: float | str = 60.0,
-    output_limit: int | str = "10M",
+    output_limit: str = "10M",
+    reuse: bool = False,
+    reuse_from: Iterable[str | Path] = (),
 ) -> Run:
     """Start a workflow and return at once, whatever its tasks will do. Takes the same parameters as `run`, without
     `check`."""
@@ -345,6 +349,8 @@ def submit(
         strategy=strategy,
         executor=executor,
         pool=pool,
+        reuse=reuse or bool(reuse_from),
+        reuse_from=reuse_from,
     )
     graph.outputs(settings.workdir)
     with new_directory(settings.name, state) as directory:
@@ -382,6 +388,10 @@ def run(workflow: Any, *, check: bool = True, **options: Any) -> Run:
         How long allocations outlive a driver that died, so that `resume` finds them: seconds, or like ``"10m"``.
     output_limit
         How much is kept of what each task prints, its beginning and its end: bytes, or like ``"10M"``.
+    reuse
+        Whether results of earlier runs stand for tasks that would do the same again; of a stage, ``reuse=`` decides.
+    reuse_from
+        Other state directories whose runs' results may be reused, too; implies `reuse`.
 
     Returns
     -------
@@ -410,13 +420,16 @@ def run(workflow: Any, *, check: bool = True, **options: Any) -> Run:
     return done
 
 
-def resume(name: str, *, state: str | Path | None = None) -> Run:
+def resume(name: str, *, state: str | Path | None = None, code: Any = None) -> Run:
     """Go on with a run whose driver died, that failed, or that was cancelled: only what is not done is run.
 
     Parameters
     ----------
     name
         The run's name, or a beginning of it (of several runs the newest is meant), or ``"@last"``.
+    code
+        The workflow anew, as `run` takes it: another run goes on with it, which runs what has changed in it, and what
+        follows from that, and takes all else from the run of this name. That stays as it is.
 
     Raises
     ------
@@ -427,7 +440,14 @@ def resume(name: str, *, state: str | Path | None = None) -> Run:
     """
     directory = RunDirectory.open(state_path(state), name)
     settings = load_settings(directory)
-    return _go(directory, make_graph(settings.result), settings)
+    if code is None:
+        return _go(directory, make_graph(settings.result), settings)
+    if directory.is_driven():
+        raise StateError(f"run {directory.name} has a driver: wait for it, or stop it, and go on with other code then")
+    graph = make_graph(code)
+    settings = replace(settings, result=graph, line=settings.line or directory.name, sys_path=tuple(sys.path))
+    with new_directory(settings.name, state) as anew:
+        return _go(anew, graph, settings)
 
 
 def open_run(name: str, *, state: str | Path | None = None) -> Run:

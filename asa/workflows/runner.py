@@ -41,6 +41,7 @@ from asa.core.event import (
     RunEnded,
     StageExpanded,
     StageFailed,
+    StageLookedUp,
     SubmitRefused,
     Submitted,
     Submitting,
@@ -59,11 +60,13 @@ from asa.workflows.plan import (
     Expand,
     Finish,
     LaunchTasks,
+    LookUp,
     Release,
     Submit,
     Teach,
     Want,
 )
+from asa.workflows.reuse import Reuse
 
 
 class Inbox:
@@ -186,6 +189,8 @@ class Runner:
         The run, for the executor.
     outputs
         Directory for the jobs' output files.
+    reuse
+        Finds results of earlier runs, and tells later ones of this run's; None where neither is of use.
     """
 
     plan: Decider
@@ -198,6 +203,7 @@ class Runner:
     context: RunContext
     outputs: str
     inbox: Inbox = field(default_factory=Inbox)
+    reuse: Reuse | None = None
     decided: threading.Event = field(default_factory=threading.Event)
     _deadline: float = math.inf
     _leaving: bool = False
@@ -256,6 +262,8 @@ class Runner:
                     return
                 if isinstance(self.clock, SystemClock):
                     until = min(until, now + _LOOK_S)
+            if self.reuse is not None:
+                until = min(until, now + self.reuse.tend())
             self.clock.wait(self.inbox.signal, until)
             if self._leaving:
                 return
@@ -328,7 +336,9 @@ class Runner:
                 _log.debug("event %s", event)
             _note(event)
             self.plan.on(event)
-            if isinstance(event, NodeJoined):
+            if self.reuse is not None and (result := event.result) is not None:
+                self.reuse.done(result)
+            elif isinstance(event, NodeJoined):
                 self._welcome(event.allocation)
             elif isinstance(event, Released):
                 self.watch.hurry(ENDING_S)
@@ -338,6 +348,8 @@ class Runner:
                 self._release(event.allocation)
             elif isinstance(event, RunEnded):
                 self._deadline = event.at + CLOSING_S
+                if self.reuse is not None:  # the next run may be started as soon as this one's outcome is known
+                    self.reuse.flush()
                 self.decided.set()
 
     def _welcome(self, allocation: str) -> None:
@@ -414,6 +426,8 @@ class Runner:
                     return StageExpanded(now, action.stage, self.payloads.width(action.stage)), _nothing
                 except InvalidInput as error:
                     return StageFailed(now, action.stage, str(error)), _nothing
+            case LookUp():
+                return self._look_up(action, now), _nothing
             case Predict():
                 return self._predict(action, now), _nothing
             case Teach():
@@ -485,8 +499,18 @@ class Runner:
                 tasks += [self.payloads.task(action.stage, index, needs) for index in range(start, stop)]
         except InvalidInput as error:
             return StageFailed(now, action.stage, str(error)), _nothing
+        if self.reuse is not None:
+            self.reuse.launching(action.stage, [task.index for task in tasks])
         event = TasksLaunched(now, action.stage, action.ranges, action.allocation)
         return event, lambda: self.executor.launch(tasks, action.allocation)
+
+    def _look_up(self, action: LookUp, now: float) -> Event:
+        """Results of earlier runs for tasks that are not done; none where the run knows of none."""
+        stage, event = self.plan.stages[action.stage], StageLookedUp(now, action.stage, action.stop)
+        if self.reuse is None:
+            return event
+        left = [index for index in range(action.start, action.stop) if not stage.is_done(index)]
+        return self.reuse.look_up(event, left)
 
     def _want(self, action: Want) -> None:
         assert isinstance(self.executor, Sharing), "only with one that can is the run's pool a named one"

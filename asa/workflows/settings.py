@@ -55,6 +55,12 @@ class Settings:
         The driver's import path.
     output_limit
         How much is kept of what a task prints [bytes].
+    reuse
+        Whether results of earlier runs may stand for tasks whose stage does not say.
+    reuse_from
+        Other state directories with earlier runs.
+    line
+        The run of which this one, with other code, is a continuation: what that has done is not done again.
 
     Raises
     ------
@@ -72,6 +78,9 @@ class Settings:
     orphan_grace_s: float = 60.0
     sys_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
     output_limit: int = OUTPUT_LIMIT
+    reuse: bool = False
+    reuse_from: tuple[str, ...] = ()
+    line: str = ""
 
     def __post_init__(self) -> None:
         name = self.pool_name
@@ -80,6 +89,10 @@ class Settings:
                 f"pool must be one of {', '.join(POOLS)}, or shared:NAME with a name of letters, digits, '.', '_' and "
                 f"'-', not {self.pool!r}"
             )
+
+    def asks(self, own: bool | str | None) -> bool:
+        """Whether results of earlier runs are looked for, for a stage that says this of its `own`."""
+        return bool(self.line) or (self.reuse if own is None else bool(own))
 
     @property
     def pool_name(self) -> str | None:
@@ -97,7 +110,8 @@ def make_settings(
     *,
     workdir: str | Path = ".",
     orphan_grace: float | str = 60.0,
-    output_limit: int | str = OUTPUT_LIMIT,
+    output_limit: str = "10M",
+    reuse_from: Iterable[str | Path] = (),
     **options: Any,
 ) -> Settings:
     """Settings as people give them.
@@ -112,6 +126,8 @@ def make_settings(
         How long allocations outlive their driver: seconds, or like ``"10m"``.
     output_limit
         How much is kept of what a task prints: bytes, or like ``"10M"``.
+    reuse_from
+        Other state directories whose runs' results may be reused.
     options
         The other parameters of `Settings`.
 
@@ -132,11 +148,23 @@ def make_settings(
         raise InvalidInput(
             f"output_limit={output_limit!r} is no size: write like '10M' how much is kept of what each task prints"
         ) from None
-    return Settings(result, name, workdir=str(place), orphan_grace_s=grace_s, output_limit=limit, **options)
+    others = tuple(str(state_path(other)) for other in ([reuse_from] if isinstance(reuse_from, str) else reuse_from))
+    for other in others:
+        if not (Path(other) / "runs").is_dir():
+            raise InvalidInput(f"reuse_from {other!r} is no state directory: there are no runs in it")
+    return Settings(
+        result,
+        name,
+        workdir=str(place),
+        orphan_grace_s=grace_s,
+        output_limit=limit,
+        reuse_from=others,
+        **options,
+    )
 
 
 SETTINGS_VERSION = 3
-"""Of what `save_settings` keeps: 2 had no limit of output, 1 had no version and no checksum."""
+"""Of what `save_settings` keeps; 1 had no version and no checksum, 2 neither a limit of output nor reuse."""
 _HEAD = b"asa settings"
 
 

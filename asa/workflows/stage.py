@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import hashlib
 import inspect
 import os
 import re
@@ -37,6 +38,9 @@ RunTime = float | Callable[..., float]
 PACK, ANY = SPREADS = ("pack", "any")
 """Where the cores of a stage may lie, as in `stage`."""
 
+HASH = "hash"
+"""What `reuse` is where files are compared by their contents."""
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -52,6 +56,8 @@ class Needs:
     secrets: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     options: Options = ()
+    reuse: bool | str | None = None
+    version: tuple[tuple[str, str], ...] = ()
 
 
 class Node:
@@ -266,6 +272,8 @@ def make_needs(
     constraint: str | None = None,
     setup: str | Sequence[str] | None = None,
     batch_options: Mapping[str, Any] | None = None,
+    reuse: bool | str | None = None,
+    version: str | Path | Sequence[str | Path] | None = None,
     **unknown: Any,
 ) -> Needs:
     """Needs of a stage from the keywords of `stage`; what is not given is taken from `base`."""
@@ -300,6 +308,8 @@ def make_needs(
             raise InvalidInput(
                 f"spread={spread!r} says where cores= lie, and with nodes= they lie on whole nodes: drop it"
             )
+        if reuse not in (None, True, False, HASH) or (isinstance(reuse, int) and type(reuse) is not bool):
+            raise InvalidInput(f"reuse must be True, False or {HASH!r}, not {reuse!r}")
         gpus = base.resources.gpus if gpus is None else gpus
         size = base.resources.memory if memory is None else units.memory(memory)
         if run_time is None:
@@ -321,7 +331,40 @@ def make_needs(
             secrets=hidden,
             env=base.env if env is None else _variables(env),
             options=tuple(sorted(asked.items())),
+            reuse=base.reuse if reuse is None else reuse,
+            version=base.version if version is None else _versions(version),
         )
+
+
+def _versions(given: Any) -> tuple[tuple[str, str], ...]:
+    """What is to be run anew for, and its version: of a file its contents, of packages those that are installed."""
+    if isinstance(given, int | float | str) and not isinstance(given, bool):
+        return (("the stage", str(given)),)
+    if isinstance(given, Path):
+        try:
+            return ((given.name, hashlib.blake2b(given.read_bytes(), digest_size=16).hexdigest()),)
+        except OSError as error:
+            raise InvalidInput(f"version: {given} cannot be read: {error.strerror}") from None
+    if not isinstance(given, list | tuple) or not all(isinstance(item, str | Path) for item in given):
+        raise InvalidInput(
+            "version must be a text or number of your own, a pathlib.Path of a file whose contents count, or a list of "
+            f"packages and such files, not {given!r}"
+        )
+    import importlib.metadata  # here: few stages ask for it
+
+    found: list[tuple[str, str]] = []
+    for item in given:
+        if isinstance(item, Path):
+            found += _versions(item)
+            continue
+        try:
+            found.append((item, importlib.metadata.version(item)))
+        except importlib.metadata.PackageNotFoundError:
+            raise InvalidInput(
+                f"version: there is no package {item!r} in this environment: in a list, name what is installed; a "
+                "version of your own is a text by itself, as in version='2'"
+            ) from None
+    return tuple(found)
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -434,6 +477,8 @@ def stage(
     constraint: str | None = None,
     setup: str | Sequence[str] | None = None,
     batch_options: Mapping[str, Any] | None = None,
+    reuse: bool | str | None = None,
+    version: str | Path | Sequence[str | Path] | None = None,
 ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 def stage(function: Callable[..., Any] | None = None, /, *, name: str | None = None, **needs: Any) -> Any:
     """Make a stage of a plain function: ``@asa.stage`` or ``@asa.stage(cores=16, walltime="30m")``.
@@ -484,6 +529,13 @@ def stage(function: Callable[..., Any] | None = None, /, *, name: str | None = N
     run_time
         How long one task takes in virtual time (``backend="sim:..."``): seconds, or like ``"5m"``, or a function of the
         task's arguments that returns seconds. Real backends take no notice of it.
+    reuse
+        Whether results of earlier runs may stand for its tasks. True: always; False: never, as for what is not
+        deterministic; ``"hash"``: always, and files are compared by their contents, not by size and time; by default
+        as the run says, ``asa run --reuse``.
+    version
+        What else has to be the same for that: a text or number of your own, a `Path` of a file whose contents count,
+        such as an environment's lock, or a list of installed packages and such files.
 
     Raises
     ------
@@ -602,7 +654,7 @@ class StageCommand:
     With a shell, values are quoted where they are put in.
     """
 
-    shell = False  # of those that an earlier version has kept, too
+    shell, log = False, None  # of those that an earlier version has kept, too
 
     def __init__(
         self,
@@ -648,12 +700,16 @@ class StageCommand:
         """Paths of its outputs when it is called like this, `value_of` the arguments that they are made of."""
         given = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
         values = {name: value_of(given[name]) for name in self._named}
-        return [_filled(text, values) for text in self.outputs.values()]
+        return [_filled(text, values) for text in self._files]
 
     @cached_property
     def _named(self) -> frozenset[str]:
         """Inputs that its outputs are named after."""
-        return frozenset(name for text in self.outputs.values() for name in _fields(text))
+        return frozenset(name for text in self._files for name in _fields(text))
+
+    @property
+    def _files(self) -> list[str]:
+        return [*self.outputs.values(), *([self.log] if self.log else ())]
 
     def launched(self, prefix: Sequence[str], environment: Mapping[str, str]) -> Callable[..., Any]:
         """The same command, started through a launcher: see `asa.core.launch.Program`."""

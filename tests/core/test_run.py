@@ -29,6 +29,7 @@ from asa.core.event import (
     Requeued,
     ResultsLost,
     StageExpanded,
+    StageLookedUp,
     SubmitRefused,
     Submitted,
     Submitting,
@@ -111,6 +112,30 @@ def test_a_new_driver_gives_a_failed_stage_another_go() -> None:
     progress.reopen()
     assert (progress.state, progress.error, progress.ended) == (StageState.WAITING, "", None)
     assert (progress.failures, progress.barren, progress.done) == ({}, 0, 1)
+
+
+@given(st.integers(1, 40), st.data())
+def test_of_tasks_that_are_reused_none_is_launched_and_of_the_others_each_once(width: int, data: st.DataObject) -> None:
+    """However many are looked for at once, and launched at once."""
+    reused = data.draw(st.sets(st.integers(0, width - 1)))
+    run = folded(*run_begins(replace(stage_spec("s", 4, width), reuse=True)))
+    start = 0
+    while start < width:
+        assert run.unlooked and not [*run.launchable], "nothing is launched before all were looked for"
+        stop = data.draw(st.integers(start + 1, width))
+        ranges = tuple((index, index + 1) for index in sorted(reused) if start <= index < stop)
+        run.on(StageLookedUp(1.0, "s", stop, (("before", ranges),) if ranges else ()))
+        start = stop
+    progress, launched = run.stages["s"], list[int]()
+    assert not run.unlooked and (progress.done, progress.reused) == (len(reused), len(reused))
+    assert progress.unlaunched == width - len(reused)
+    while found := progress.next_ranges(data.draw(st.integers(1, 5))):
+        for first, last in found:
+            launched += range(first, last)
+            progress.launch(first, last, 2.0)
+    assert sorted(launched) == [index for index in range(width) if index not in reused]
+    assert progress.state is (StageState.RUNNING if launched else StageState.DONE)
+    assert not run.illegal and len(run.attempts) == 0
 
 
 def test_nothing_may_be_launched_before_the_width_is_known_or_the_stage_is_ready() -> None:

@@ -54,6 +54,7 @@ HERE = {
 FRAGMENTS = {
     "howto/agents.md": (WORKFLOW, 1),
     "howto/dask.md": (WORKFLOW + "step = abs\n", 2),
+    "howto/reuse.md": ("import asa\nfrom pathlib import Path\nPath('uv.lock').touch()\n", 1),
     "howto/shared-pools.md": (WORKFLOW, 1),
     "howto/slurm.md": (WORKFLOW, 2),
     "howto/write-a-workflow.md": (STAGES, 4),

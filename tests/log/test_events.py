@@ -23,7 +23,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.errors import StateError
-from asa.core.event import TOGETHER_MOST, Event, NodeJoined, RunEnded, RunState, StageExpanded, TaskDone, TasksDone
+from asa.core.event import (
+    TOGETHER_MOST,
+    Event,
+    NodeJoined,
+    RunEnded,
+    RunState,
+    StageExpanded,
+    StageLookedUp,
+    TaskDone,
+    TaskResult,
+    TasksDone,
+)
 from asa.core.job import Resources
 from asa.core.stage import StageSpec
 from asa.log import database
@@ -360,6 +371,8 @@ def values_of(hint):
     if issubclass(hint, enum.Enum):
         return st.sampled_from(hint)
     hints = typing.get_type_hints(hint)
+    if hint is TaskResult:
+        return st.builds(TaskResult, TEXT, st.integers(0, 9), st.binary(max_size=8), st.none())
     return st.builds(hint, **{field.name: values_of(hints[field.name]) for field in dataclasses.fields(hint)})
 
 
@@ -374,6 +387,8 @@ def done(index, value=b"v", stage="s", **more):
 
 
 def without_result(event):
+    if isinstance(event, StageLookedUp):
+        return dataclasses.replace(event, found=())
     return dataclasses.replace(event, value=None, path=None) if isinstance(event, TaskDone) else event
 
 

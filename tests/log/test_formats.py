@@ -24,6 +24,7 @@ from asa.core.launch import Launch
 from asa.core.task import Input, Secrets
 from asa.log.database import LearnedStore
 from asa.log.events import EventLog
+from asa.log.reuse import ReuseStore
 from asa.workflows.settings import SETTINGS_VERSION, Settings
 from asa.workflows.stage import Node, Stage
 from executors import wire
@@ -79,10 +80,11 @@ def formats() -> dict[str, dict[str, Any]]:
     """Each format: which constant has its version, the version, the layout."""
     messages: Iterable[Any] = [each for each in vars(wire).values() if hasattr(each, "_fields")]
     with tempfile.TemporaryDirectory() as folder:
-        log, learned = Path(folder, "events.db"), Path(folder, "learned.db")
+        log, learned, reuse = Path(folder, "events.db"), Path(folder, "learned.db"), Path(folder, "reuse.db")
         EventLog(log).close()
         LearnedStore(learned).close()
-        log_tables, learned_tables = tables(log), tables(learned)
+        ReuseStore(reuse).close()
+        log_tables, learned_tables, reuse_tables = tables(log), tables(learned), tables(reuse)
     return {
         "events": _format("asa.core.event.VERSION", VERSION, layout(*Event.kinds.values())),
         "tables of the event log": _format(
@@ -90,6 +92,7 @@ def formats() -> dict[str, dict[str, Any]]:
         ),
         "settings": _format("SETTINGS_VERSION", SETTINGS_VERSION, layout(Settings, Node, Stage, Launch)),
         "learned store": _format("_STORE_VERSION in asa/log/database.py", learned_tables[0], learned_tables),
+        "reuse store": _format("asa.log.reuse.REUSE_VERSION", reuse_tables[0], reuse_tables),
         "messages": _format(
             "executors.wire.WIRE_VERSION", wire.WIRE_VERSION, layout(*messages, Launch, Secrets, Input)
         ),
