@@ -186,9 +186,9 @@ def _retrospective(run: RecordedRun, names: dict[str, str]) -> Iterator[Entity]:
         step = {"instrument": {"@id": f"#step-{name}"}}
         yield {"@id": key, "@type": "ControlAction", "name": f"Run stage {stage}", **step, "object": tasks}
         yield from (_task(attempt, name) for attempt in run.attempts(stage))
-        for (index, other), key in zip(kept[stage].items(), again, strict=True):
+        for (index, other), entry in zip(kept[stage].items(), again, strict=True):
             yield {
-                **key,
+                **entry,
                 "@type": "CreateAction",
                 "name": f"Task {index} of {stage}",
                 "description": f"its result is that of run {other}, which had done the same",

@@ -302,7 +302,7 @@ class Fingerprint:
             self._value(arguments, add, seen, search)
         else:
             self._value((callable_, arguments), add, seen, search)
-        state, items, pairs, *_ = [*rest, None, None, None]
+        state, items, pairs, *_ = [*list(rest), None, None, None]
         if isinstance(state, dict) and "__doc__" in state:
             state = {key: item for key, item in state.items() if key != "__doc__"}
         self._value(state, add, seen, search)
@@ -359,9 +359,8 @@ class Fingerprint:
 
     def _describe_class(self, kind: type, add: Add) -> None:
         self._value((kind.__name__, type(kind), kind.__bases__), add, {})
-        hidden = issubclass(kind, enum.Enum)
-        if hidden:
-            self._value([(each.name, each.value) for each in kind], add, {})  # type: ignore[var-annotated]
+        if hidden := issubclass(kind, enum.Enum):
+            self._value([(name, each.value) for name, each in kind.__members__.items()], add, {})
         for name, item in sorted(vars(kind).items()):
             if name in _OF_NO_CLASS or (hidden and not isinstance(item, types.FunctionType | property | classmethod)):
                 continue

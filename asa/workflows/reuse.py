@@ -14,6 +14,7 @@ import logging
 import math
 import os
 import pickle
+import re
 import shutil
 import stat
 import sys
@@ -25,6 +26,7 @@ from typing import Any
 
 from asa.core.errors import AsaError, InvalidInput, StateError, UnknownName
 from asa.core.event import StageLookedUp, TaskResult
+from asa.core.job import SETUP
 from asa.core.run import FoldedRun
 from asa.core.task import Value
 from asa.log.events import EventLog
@@ -92,11 +94,12 @@ def code_of(stage: Stage[..., Any], settings: Settings) -> Code:
     files: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     if isinstance(function, StageCommand):
-        part("command line", function.words)
+        part("command line", function.words, *(["shell"] if function.shell else []))
         part("outputs of the command", function.outputs)
         part("exit codes that count as success", function.ok)
         part("environment of the command", function.env)
-        files = tuple(word for word in function.words if "{" not in word)
+        words = [word for text in function.words for word in (_WORD.findall(text) if function.shell else [text])]
+        files = tuple(word for word in words if "{" not in word)
     else:
         package = str(getattr(function, "__module__", "") or "").partition(".")[0]
         found = Fingerprint("" if package in sys.stdlib_module_names else package)
@@ -106,6 +109,10 @@ def code_of(stage: Stage[..., Any], settings: Settings) -> Code:
         files, modules = tuple(found.files), tuple(found.modules)
     part("working directory", settings.workdir)
     part("Python", *sys.version_info[:2])
+    if needs.env:
+        part("environment of the stage", needs.env)
+    if setup := dict(needs.options).get(SETUP):
+        part("setup of its jobs", setup)
     for what, version in needs.version:
         part(f"version of {what}", version)
     if stage.launch is not None:
@@ -608,6 +615,7 @@ def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     return parts or found
 
 
+_WORD = re.compile(r"[\w./+~-]+")
 _WHOLE = "code as a whole"
 
 
