@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from asa.core.decision import JobKey
-from asa.core.job import QueueRegime, Resources
+from asa.core.job import Options, QueueRegime, Resources
 from asa.core.stage import StageSpec, StageState
 
 
@@ -198,17 +198,20 @@ class StageView:
 
 
 class Extent(NamedTuple):
-    """How large a run is: the cores that its stages are charged for times run times [s], and those of the widest."""
+    """How large a run is: the cores that its stages are charged for times run times [s], and those of the widest; and
+    with which options of the batch system its stages are to run."""
 
     core_s: float
     widest: int
+    kinds: tuple[Options, ...] = ()
 
     @classmethod
     def of(cls, specs: Iterable[StageSpec], charged: Callable[[Resources], int]) -> Extent:
         """That of these stages."""
-        sizes = [(charged(spec.resources), spec.run_time_s) for spec in specs]
-        core_s = sum(cores * run_time_s for cores, run_time_s in sizes)
-        return cls(core_s, max((cores for cores, _ in sizes), default=0))
+        sizes = [(charged(spec.resources), spec.run_time_s, spec.resources.options) for spec in specs]
+        core_s = sum(cores * run_time_s for cores, run_time_s, _ in sizes)
+        kinds = dict.fromkeys(options for _, _, options in sizes)
+        return cls(core_s, max((cores for cores, _, _ in sizes), default=0), tuple(kinds))
 
 
 @dataclass(frozen=True)
@@ -291,6 +294,11 @@ class WorkflowView:
     def widest(self) -> int:
         """Cores that an allocation for the largest stage is charged for."""
         return self._extent.widest
+
+    @property
+    def kinds(self) -> tuple[Options, ...]:
+        """Options of the batch system with which stages are to run, each once."""
+        return self._extent.kinds
 
     @cached_property
     def _extent(self) -> Extent:

@@ -29,9 +29,11 @@ def since_start(time: float | None, run: RunSummary) -> str:
 def core_hours(amount: float) -> str:
     """Core-hours, with as many digits as matter.
 
-    >>> core_hours(0.0123), core_hours(26.23), core_hours(12345.6)
-    ('0.012', '26.2', '12,346')
+    >>> core_hours(0.0123), core_hours(26.23), core_hours(12345.6), core_hours(3e-5)
+    ('0.012', '26.2', '12,346', '<0.001')
     """
+    if 0 < amount < 1e-3:
+        return "<0.001"
     return f"{amount:,.0f}" if amount >= 100 else f"{amount:.1f}" if amount >= 10 else f"{amount:.2g}"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from asa.core.decision import Ask, StrategyDecision
-from asa.core.job import Options, Resources
-from asa.core.view import WorkflowView
+from asa.core.job import Resources
+from asa.core.view import StageView, WorkflowView
 from asa.strategies.options import DEFAULT_ESTIMATOR
 
 
@@ -24,12 +24,13 @@ class BigJob:
     own_pools = False
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
-        kinds = {stage.spec.resources.options for stage in view.stages}
-        return [ask for options in sorted(kinds) for ask in self._decide(view, options)]
+        if len(kinds := view.kinds) <= 1:
+            return [*self._decide(view, view.stages)]
+        alike = ([stage for stage in view.stages if stage.spec.resources.options == options] for options in kinds)
+        return [ask for stages in alike for ask in self._decide(view, stages)]
 
-    def _decide(self, view: WorkflowView, options: Options) -> Iterator[Ask]:
-        """One for the stages with these options of the batch system: one job cannot be in two partitions."""
-        alike = [stage for stage in view.stages if stage.spec.resources.options == options]
+    def _decide(self, view: WorkflowView, alike: Sequence[StageView]) -> Iterator[Ask]:
+        """One for the stages with the same options of the batch system: one job cannot be in two partitions."""
         if any(not item.leaving for stage in reversed(alike) for item in stage.allocations):
             return  # seen at once: the last stages need it to the end
         left = [stage for stage in alike if not stage.state.final]

@@ -274,7 +274,7 @@ def assemble_parts(
             budget=budget,
         )
         if isinstance(payloads, Payloads) and not isinstance(backend, VirtualBackend):
-            runner.reuse = Reuse(directory, parts.graph, settings, payloads, log)
+            runner.reuse = Reuse(directory, parts.graph, settings, payloads, log, timing.clock.now)
             held.callback(runner.reuse.close)
         learned.report(runner.inbox.post, runner.clock)
         if not isinstance(backend, VirtualBackend):

@@ -293,8 +293,15 @@ class Reuse:
     """
 
     def __init__(
-        self, directory: RunDirectory, graph: Graph, settings: Settings, payloads: Payloads, log: EventLog
+        self,
+        directory: RunDirectory,
+        graph: Graph,
+        settings: Settings,
+        payloads: Payloads,
+        log: EventLog,
+        now: Callable[[], float] = time.time,
     ) -> None:
+        self._now = now
         settings = replace(settings, line=settings.line or directory.name)
         self._directory, self._settings = directory, settings
         self._keys = Keys(graph, settings, payloads.columns, log.value, payloads.width)
@@ -304,7 +311,7 @@ class Reuse:
         self._calls: dict[tuple[str, int], Call] = {}  # those that were looked for, and are to be launched
         self._launched: dict[tuple[str, int], tuple[Call, dict[str, State]]] = {}
         self._pending: dict[str, list[tuple[bytes, int, bytes, Files]]] = {}
-        self._count, self._since, self._written = 0, time.monotonic(), False
+        self._count, self._since, self._written = 0, now(), False
 
     # ------------------------------------------------------------ what earlier runs have
 
@@ -465,7 +472,7 @@ class Reuse:
         """Write what is due; how long until something will be [s]."""
         if not self._pending:
             return math.inf
-        left = self._since + _PENDING_S - time.monotonic()
+        left = self._since + _PENDING_S - self._now()
         if left > 0:
             return left
         self.flush()
@@ -473,7 +480,7 @@ class Reuse:
 
     def flush(self) -> None:
         """Write what has returned so far."""
-        pending, self._pending, self._count, self._since = self._pending, {}, 0, time.monotonic()
+        pending, self._pending, self._count, self._since = self._pending, {}, 0, self._now()
         try:
             for name, rows in pending.items():
                 common = self._keys.common(name)
@@ -481,7 +488,7 @@ class Reuse:
                     self._keys.states(name, (*common.files, *common.code.files)) == common.files
                     and self._keys.states(name, common.code.modules) == common.modules
                 ):
-                    self._opened().add(self._directory.name, name, common.parts, rows, time.time())
+                    self._opened().add(self._directory.name, name, common.parts, rows, self._now())
                     self._written = True
         except Exception as error:  # whatever is wrong with the store
             self._complain("later runs cannot reuse results of this run", error)
@@ -503,7 +510,7 @@ class Reuse:
         try:
             if self._written:
                 runs = self._directory.state / "runs"
-                if went := store.prune(KeepLimits.of(), lambda run: (runs / run).is_dir(), time.time()):
+                if went := store.prune(KeepLimits.of(), lambda run: (runs / run).is_dir(), self._now()):
                     _log.info("%s: %s", self._directory.state / STORE, went)
             store.close()
         except Exception as error:  # as above

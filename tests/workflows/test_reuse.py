@@ -74,7 +74,7 @@ class Place:
         sys.modules.pop("beside", None)
         workflow = load_workflow(f"{self.file}:{name}", set)
         given = {"backend": "local:cores=2", "state": self.state, "workdir": self.path} | options
-        found = run(workflow, reuse=reuse, **given)
+        found = run(workflow, reuse=reuse, check=False, **given)
         found.wait()
         return found
 
