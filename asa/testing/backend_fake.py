@@ -209,7 +209,9 @@ class FakeBatch:
 
     def vanish(self, token: str, *, again: bool = False) -> None:
         """The batch system knows this job no longer, whether it runs or not; the next job gets its id if `again`."""
-        self._queue.forget(self._named(token).job_id, again=again)
+        job_id = self._named(token).job_id
+        self._queue.forget(job_id, again=again)
+        self._reported.pop(job_id, None)
         self._step()
 
     def break_next(self, call: str, error: BackendError, *, times: int = 1, after: bool = False) -> None:

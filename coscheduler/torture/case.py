@@ -209,9 +209,10 @@ def _driver_dies_acting(site: SimulatedSite, fault: Fault) -> None:
 
 
 def _supervisor_hangs(site: SimulatedSite, fault: Fault) -> None:
-    """It does nothing any more, until its job is ended."""
-    if host := _pick(_hosts(site), fault):
-        host.process.stopped = math.inf
+    """It does nothing for a long time, although it is there: its connections are, too."""
+    working = [host for host in _hosts(site) if host.process.machine in site.worked]
+    if host := _pick(working, fault):
+        host.process.stopped = site.simulation.now + 1500.0 * fault.share
         site.hanging.add(host.process.machine)
 
 
@@ -558,7 +559,7 @@ def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None
 
     def look() -> None:
         if not site.over:
-            found.violations += _misbeliefs(site)
+            found.violations += [what for what in _misbeliefs(site) if what not in found.violations]
             simulation.soon(LOOK_S, look)
 
     simulation.soon(LOOK_S, look)
@@ -614,7 +615,8 @@ def _misbeliefs(site: SimulatedSite) -> Iterator[str]:
             launched = [at for _, at in held.running.values()]
             hosts = site.supervisors.get(job.handle.job_id, ())
             worked = [site.worked.get(host.process.machine, 0.0) for host in hosts]
-            if launched and min(launched) < settled and max(worked, default=0.0) < settled:
+            given_up = settled - run.grace_s  # a node without a driver may come back for so long
+            if launched and min(launched) < given_up and max(worked, default=0.0) < given_up:
                 yield f"{where} has tasks, and none of them runs"
 
 
@@ -665,8 +667,6 @@ def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
         with EventLog(run.directory.events) as log:
             yield from (f"{run.name} {found}" for found in contradictions(event for _, event in log.read()))
     kinds = {fault.kind for fault in case.faults}
-    if kinds <= set(HARMLESS) - {"disk full"}:
-        yield from (f"{run.name} failed: {failure}" for run in site.runs for failure in run.failures)
     away_s = max(run.away_s for run in site.runs)
     late = any(status.state is JobState.TIMEOUT for _, status in site.batch.jobs())
     if kinds <= set(HARMLESS) - {"disk full", "disk slow", "files late"} and away_s < case.grace_s / 2 and not late:

@@ -7,6 +7,7 @@ of `asa.testing` with its controller between (`Controller`). `coscheduler.tortur
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -431,8 +432,6 @@ class TorturedRun:
     """The longest time that it had no driver [s]."""
     gone: float = math.inf
     """When its last driver ended [s]."""
-    failures: list[str] = field(default_factory=list)
-    """What the run said each time when it failed."""
     doomed: tuple[str, Callable[[], None]] | None = None
     """At which moment of its driver something is to happen, and what."""
 
@@ -475,8 +474,6 @@ class TorturedRun:
     def on(self, event: Event) -> None:
         if isinstance(event, RunEnded):
             self.ended, self.message = event.state, event.message
-            if event.state is RunState.FAILED:
-                self.failures.append(event.message)
 
 
 class SimulatedSite:
@@ -519,7 +516,7 @@ class SimulatedSite:
     worked
         When a worker of each machine last had a task [s].
     hanging
-        Machines whose supervisors do nothing any more: they end with their jobs, or never if those are forgotten.
+        Machines whose supervisors do nothing for long: they end with their jobs, or late if those are forgotten.
     """
 
     def __init__(
@@ -547,6 +544,7 @@ class SimulatedSite:
         self.supervisors: dict[str, list[SimulatedHost]] = {}
         self.tokens: dict[str, str] = {}
         self.pids = iter(range(1000, 10**9))
+        self._machines = itertools.count(1)
         self.away = self.mute = self.slow = self.stale = self.doubled = -math.inf
         self.full = self.laggard = self.hidden = self.hung = self.struck = -math.inf
         self.calls: list[tuple[float, str]] = []
@@ -644,7 +642,7 @@ class SimulatedSite:
         self.tokens[job] = request.token
         self.supervisors[job] = hosts = []
         for number in range(nodes):
-            machine = f"n{status.handle.job_id}.{status.restarts}.{number}"
+            machine = f"n{next(self._machines)}"  # a name of its own: ids of jobs may come again
             process = SimulatedProcess(f"supervisor of {request.token} on {machine}", machine)
             each = request.resources.on_each(nodes)
             host = SimulatedHost(self, process, {"SLURMD_NODENAME": machine, "SLURM_CPUS_ON_NODE": str(each.cores)})
