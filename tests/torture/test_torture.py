@@ -289,6 +289,8 @@ def test_a_trial_on_real_processes(
     wrong: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    trial = replace(real.draw(45, "local"), faults=at("driver stopped", 1.0), seconds=((2.0,) * 6,) * 3)
+    monkeypatch.setattr(real, "draw", lambda *_arguments: trial)
     if wrong:
         monkeypatch.setattr(real, "evaluate", lambda steps: [*evaluate(steps)[:-1], [-1]])
     assert real.main(["--seed", "45", "--trials", "1", "--where", "local"]) == wrong
