@@ -27,7 +27,9 @@ class LogsCommand:
     help = "print what tasks have printed: standard output and standard error, labelled by task"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")
+        parser.add_argument(
+            "run", metavar="RUN", nargs="?", default="@last", help="name of the run, a beginning of it, or @last (@last)"
+        )
         parser.add_argument(
             "task", metavar="STAGE[INDEX]", nargs="?", help="a stage, or one task of it such as 'align[3]' (all)"
         )
