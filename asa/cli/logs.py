@@ -28,7 +28,7 @@ class LogsCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "run", metavar="RUN", nargs="?", default="@last", help="name of the run, a beginning of it, or @last (@last)"
+            "run", metavar="RUN", nargs="?", default="@last", help="name of a run, a beginning of it, or @last (@last)"
         )
         parser.add_argument(
             "task", metavar="STAGE[INDEX]", nargs="?", help="a stage, or one task of it such as 'align[3]' (all)"
