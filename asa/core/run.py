@@ -699,10 +699,12 @@ class Held:
     nodes, hosts, confirmed
         Nodes that are ready, with their cores; names of all nodes of the job, once the batch system has confirmed them.
     running, lost
-        Task (stage, index) -> what it uses and when it was launched; tasks that its nodes took along -> when they were
-        launched and lost [s since the epoch].
+        Task (stage, index) -> what it uses and when it was launched; tasks that its nodes took along -> since when at
+        the latest they ran, and when they were lost [s since the epoch].
     unseen, away
         Of what runs, what an earlier driver launched and this one has not heard of; nodes that the earlier one had.
+    crowded
+        When one of its tasks ended last while more were in it than can run at once [s since the epoch].
     useful, taught, requeued
         Whether a task ran to its end in it; its wait was learned from; its job had to wait a second time.
     dependable
@@ -768,6 +770,7 @@ class Held:
     cores_busy: int = 0
     memory_busy: int = 0
     gpus_busy: int = 0
+    crowded: float = -math.inf
 
     @property
     def key(self) -> str:
@@ -898,6 +901,8 @@ class Held:
             return None
         if self.unseen:
             self.unseen.pop(task, None)
+        if self._is_crowded():
+            self.crowded = now
         self._count(entry[0], -1)
         if not self.running:
             self.idle_since = now
@@ -912,8 +917,28 @@ class Held:
             return False
         for task in tasks:
             del running[task]
-        self._count(needs, -len(done))
+        left = len(done)
+        for at in done.at:
+            if not self._is_crowded():
+                break
+            self.crowded, left = at, left - 1
+            self._count(needs, -1)
+        self._count(needs, -left)
         return True
+
+    def runs_since(self, launched: float, now: float) -> float:
+        """Since when at the latest a task runs that was launched then [s since the epoch]: it may have had to wait for
+        another one to end; `now` where it may still wait."""
+        return now if self._is_crowded() else max(launched, self.crowded)
+
+    def _is_crowded(self) -> bool:
+        """Whether there are more tasks in it than can run at once."""
+        there = self.request.resources
+        return (
+            self.cores_busy > self.cores
+            or (there.memory is not None and self.memory_busy > there.memory)
+            or self.gpus_busy > there.gpus
+        )
 
     def _count(self, needs: Resources, times: int) -> None:
         self.cores_busy += times * needs.cores
@@ -1491,17 +1516,19 @@ class FoldedRun:
         if not stage.is_done(index):
             stage.errors[index] = event.error
         held = self.pool.held.get(event.allocation)
-        if held is None or (launched := held.drop(task, event.at)) is None:
+        if held is None or (launched := held.running.get(task)) is None:
             return  # it counts as lost already, and waits or runs again
+        began = held.runs_since(launched[1], event.at)
+        held.drop(task, event.at)
         stage.leave(event.at)
         if event.infrastructure:
-            self._lose(stage, index, event.error, event.at - launched)
+            self._lose(stage, index, event.error, event.at - began)
             if (
                 held.ends is None
                 or event.at < held.ends - UNRESPONSIVE_S
-                or not self._outlived(stage, index, event.at - launched, event.at)
+                or not self._outlived(stage, index, event.at - began, event.at)
             ):
-                held.lost[task] = launched, event.at
+                held.lost[task] = began, event.at
             return
         held.useful = True  # it was the task that failed, not the allocation
         if stage.open:
@@ -1545,8 +1572,9 @@ class FoldedRun:
         what = _how_ended(held, event)
         for (name, index), (_, launched) in held.running.items():
             self.stages[name].leave(event.at)
-            held.lost[name, index] = launched, event.at
-            self._lose(self.stages[name], index, what, event.at - launched)
+            began = held.runs_since(launched, event.at)
+            held.lost[name, index] = began, event.at
+            self._lose(self.stages[name], index, what, event.at - began)
         held.running = {}
         if isinstance(event, SubmitRefused) and (held.request.array or held.request.begin is not None):
             self._displace(held)  # it was the way to hold its place that the site refused, for all that is known
@@ -1599,9 +1627,9 @@ class FoldedRun:
 
     def _blame_longest(self, held: Held, now: float) -> None:
         """Tasks that had a whole wall time, and were not done in it, would not be the next time either."""
-        for (name, index), (launched, lost) in held.lost.items():
+        for (name, index), (began, lost) in held.lost.items():
             if lost >= now - UNRESPONSIVE_S:  # not with a node that was lost before
-                self._outlived(self.stages[name], index, lost - launched, now)
+                self._outlived(self.stages[name], index, lost - began, now)
 
     def _outlived(self, stage: StageProgress, index: int, ran_s: float, now: float) -> bool:
         """Blame a task that ran up to the end of its allocation, if it had nearly a whole wall time; whether it had."""

@@ -544,3 +544,22 @@ def test_a_task_that_outlived_its_wall_time_needs_no_second_job() -> None:
     assert "task 0 ran for 9 min 58 s and reached the wall time" in plan.stages["a"].story
     tell(plan, JobEnded(612.0, JOB, JobState.TIMEOUT, 10.0))
     assert plan.stages["a"].failures == {0: 1}, "blamed once"
+
+
+@pytest.mark.parametrize("ended", ["node", "job"])
+def test_a_task_that_had_to_wait_in_its_allocation_is_not_blamed_for_that(ended: str) -> None:
+    """Eight were sent to four cores. Four ended late, and left the others the rest of the wall time."""
+    launched = [TasksLaunched(11.0, "a", ((0, 8),), JOB), *done(0, 1, 2, 3, at=400.0)]
+    plan = tell(plan_of(stage(width=8)), *RUNNING[:-1], *launched)
+    for index in (4, 5) if ended == "node" else ():
+        plan.on(TaskFailed(609.0, "a", index, JOB, "n1", 609.0, "node lost", infrastructure=True))
+    plan.on(JobEnded(610.0, JOB, JobState.TIMEOUT, started=10.0))
+    assert plan.stages["a"].state.value == "running" and plan.stages["a"].done == 4
+    (submit,) = plan.decide(611.0)
+    assert isinstance(submit, Submit), "they run again"
+
+
+def test_a_task_that_ran_to_the_wall_time_is_blamed_although_others_had_to_wait_before() -> None:
+    launched = [TasksLaunched(11.0, "a", ((0, 8),), JOB), *done(0, 1, 2, 3, at=12.0), *done(4, 5, 6, at=13.0)]
+    plan = tell(plan_of(stage(width=8)), *RUNNING[:-1], *launched, JobEnded(610.0, JOB, JobState.TIMEOUT, started=10.0))
+    assert "task 7 ran for 9 min 58 s and reached the wall time" in plan.stages["a"].story
