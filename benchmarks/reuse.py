@@ -74,7 +74,7 @@ def lookups(state: Path, tasks: int) -> list[dict[str, Any]]:
 
 
 def _lookups(state: Path, tasks: int, number: int) -> list[dict[str, Any]]:
-    """Of the first run, which nobody has done before, or the second."""
+    """Of the first run, with calls that are new, or the second."""
     graph = make_graph(no_op.map(range(tasks)))
     directory = RunDirectory.create(state, f"run-{number}")
     with EventLog(directory.events) as log:
@@ -96,7 +96,7 @@ def _lookups(state: Path, tasks: int, number: int) -> list[dict[str, Any]]:
         measured: dict[str, Callable[[], Any]]
         if not number:
             measured = {
-                "look a task up that nobody has": look,
+                "look a task up that is new": look,
                 "launch it": lambda: reuse.launching("no_op", range(tasks)),
                 "log that it has returned": lambda: log.append(done),
                 "keep it for later runs": keep,

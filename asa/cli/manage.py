@@ -112,7 +112,7 @@ def _state(run: RunDirectory) -> str:
 
 
 def _check_removable(run: RunDirectory) -> None:
-    """Refuse one that runs, or whose jobs do: nobody would find these any more."""
+    """Refuse one that runs, or whose jobs do: these could not be found any more."""
     if run.is_driven():
         raise InvalidInput(f"run {run.name} is running, so it is not removed: asa cancel {run.name} ends it")
     try:

@@ -1,7 +1,7 @@
 """Which runs of a state directory have the result of which call: a table from what a call is to where its result lies.
 
-It holds no result: that is in the run's own store. Nothing in it is needed to run anything: whoever cannot read it
-runs the call.
+It holds no result: that is in the run's own store. Nothing in it is needed to run anything: where it cannot be read,
+the call runs.
 """
 
 from __future__ import annotations

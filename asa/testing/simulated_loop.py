@@ -129,7 +129,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     Parameters
     ----------
     failed
-        Called with what asyncio would log: an exception that nobody has handled.
+        Called with what asyncio would log: an exception that was not handled.
     """
 
     _selector: _LoopSelector

@@ -171,7 +171,7 @@ class Simulation:
         self.wait(_never, self.now + seconds)
 
     def pass_by(self, process: SimulatedProcess) -> None:
-        """Count a turn in which nobody else goes first; it may be the one at which the process is killed."""
+        """Count a turn in which no other thread goes first; it may be the one at which the process is killed."""
         process.turns += 1
         if process.turns == process.dies_at:
             self.kill(process)

@@ -374,7 +374,7 @@ class Fingerprint:
                 raise InvalidInput(f"{name!r} of class {kind.__name__}: {error}") from error
 
     def _module(self, module: types.ModuleType) -> bytes:
-        """A module as a whole: of the user's own all that is bound in it, as nobody knows what is taken out of it."""
+        """A module as a whole: of the user's own all that is bound in it, since all of it may be used."""
         name = module.__name__
         if not self._is_own(name, getattr(module, "__file__", None) or ""):
             return f"module {name} ".encode()
@@ -459,7 +459,7 @@ class Fingerprint:
             self._value(module, add, {})
 
     def _source(self, name: str) -> bytes:
-        """A module that nobody has imported here: the whole file counts, and what that imports."""
+        """A module that was not imported here: the whole file counts, and what that imports."""
         try:
             spec = importlib.util.find_spec(name)
         except (ImportError, AttributeError, ValueError):

@@ -10,6 +10,7 @@ import os
 import random
 import sqlite3
 import tempfile
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ from typing import Any, TypeVar
 import asa
 from asa.allocations.budget import VARIABLE as BUDGET
 from asa.allocations.budget import WINDOW_S, CallLimits
-from asa.core.errors import AsaError, InvalidInput, StateError
+from asa.core.errors import AsaError, AsaWarning, InvalidInput, StateError
 from asa.core.event import (
     DriverStarted,
     RunState,
@@ -494,7 +495,9 @@ def _environment() -> Iterator[None]:
     os.environ[VARIABLE] = SECRET
     os.environ.pop(BUDGET, None)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AsaWarning)  # cores that are idle, in what is drawn
+            yield
     finally:
         learned.BUSY_S = patience
         for name, value in before.items():

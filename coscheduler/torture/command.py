@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
@@ -100,10 +101,20 @@ def _all_results(site: str, first: int, most: int, processes: int, until: float 
                 yield future.result()
 
 
-def _pool(processes: int) -> ProcessPoolExecutor:
+@contextmanager
+def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
     """Processes in which the order of sets is always the same: else no seed would replay."""
-    os.environ.update(PYTHONHASHSEED="0", ASA_LOG_LEVEL="warning")
-    return ProcessPoolExecutor(processes, get_context("spawn"), _hush, max_tasks_per_child=_CHUNKS_EACH)
+    wanted = {"PYTHONHASHSEED": "0", "ASA_LOG_LEVEL": "warning"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        with ProcessPoolExecutor(processes, get_context("spawn"), _hush, max_tasks_per_child=_CHUNKS_EACH) as pool:
+            yield pool
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _hush() -> None:

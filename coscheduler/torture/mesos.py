@@ -972,7 +972,7 @@ class GangCustomer(Customer):
 
 
 class ToldScheduler(FrameworkScheduler):
-    """As it is, and looks at what it is told."""
+    """As it is, and looks at what it receives."""
 
     def __init__(self, customer: GangCustomer, framework: Framework, host: SimulatedPoolHost) -> None:
         super().__init__(framework, customer.on_outcomes, host=host)
@@ -1166,7 +1166,7 @@ def _stubborn(site: PoolSite, fault: Fault) -> None:
 
 
 def _agent_damaged(site: PoolSite, fault: Fault) -> None:
-    """The agent dies, and its journal with it: whoever starts it again moves it away."""
+    """The agent dies, and its journal with it, which is moved away when it is started again."""
     node = _pick(site.nodes, fault)
     if node.machine:
         if node.alive:

@@ -73,7 +73,7 @@ FOUND = {
         ),
     ),
     # The process that starts containers was killed, and each of several that waited for it started another one: all but
-    # one of these ended at once, with containers that nobody knew of.
+    # one of these ended at once, with containers that were not known to any agent.
     "several containers after the death of a shim": replace(
         QUIET, seed=4609, cpus=(4,), customers=(USER,), faults=at("shim dies", 9.646, which=4, share=0.29)
     ),
