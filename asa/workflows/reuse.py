@@ -1,4 +1,4 @@
-"""Results of earlier runs, in the place of tasks that would do the same again; and what is kept of these for later runs.
+"""Results of earlier runs, in the place of tasks that would do the same again, and what is kept for later runs.
 
 The key of a call is a number for its stage's code, for what it is called with, and for what the stage says besides. The
 files that it is given, or returns, are kept with its result, and must be as they were. Whatever goes wrong here means
