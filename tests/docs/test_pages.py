@@ -57,7 +57,7 @@ FRAGMENTS = {
     "howto/reuse.md": ("import asa\nfrom pathlib import Path\nPath('uv.lock').touch()\n", 1),
     "howto/shared-pools.md": (WORKFLOW, 1),
     "howto/slurm.md": (WORKFLOW, 2),
-    "howto/write-a-workflow.md": (STAGES, 4),
+    "howto/write-a-workflow.md": (STAGES, 7),
 }
 """Pages, what a reader has before them, and how many blocks of Python they have."""
 

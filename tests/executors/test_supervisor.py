@@ -220,23 +220,6 @@ def output(context: RunContext, tmp_path: Path) -> Iterator[tuple[Bench, Path]]:
         yield bench, file
 
 
-def test_what_tasks_print_reaches_the_jobs_output(output: tuple[Bench, Path]) -> None:
-    def speak(text: str) -> None:
-        sys.stdout.write(
-            f"said {text}\n"
-        )  # one write even where Python does not buffer: the other task's may come between
-        os.system(f"echo written {text} >&2")
-
-    bench, file = output
-    driver, program = bench.driver(), bench.node()
-    driver.launch(speak, [("one",), ("two",)])
-    driver.ended(2)
-    driver.executor.release("a")
-    program.wait(PATIENCE_S)
-    lines = file.read_text().splitlines()
-    assert sorted(lines) == ["said one", "said two", "written one", "written two"]
-
-
 def test_why_it_gave_up_is_in_the_jobs_output(output: tuple[Bench, Path]) -> None:
     bench, file = output
     bench.context.directory.mkdir(mode=0o700)
