@@ -550,13 +550,10 @@ def stage(function: Callable[..., Any] | None = None, /, *, name: str | None = N
     >>> double.map([1, 2, 3])
     <node double.map>
     """
-    if function is not None:
-        return Stage(function, DEFAULT_NEEDS)
-
     def decorate(function: Callable[..., Any]) -> Stage[..., Any]:
         return Stage(function, make_needs(name or str(getattr(function, "__name__", "?")), **needs), name)
 
-    return decorate
+    return decorate if function is None else decorate(function)
 
 
 def nodes_in(value: Any) -> list[Node]:

@@ -43,6 +43,7 @@ background = asa.stage(list, name="background")
 add = asa.stage(sum, name="add")
 images = [1, 2, 3]
 mosaic = add(double.map(images))
+run = asa.run(asa.stage(abs, name="align")(1), backend="local")
 """
 HERE = {
     '"slurm:partition=core,account=p123"': '"local"',

@@ -840,3 +840,9 @@ def test_a_stage_has_variables_of_its_own(tmp_path: Path) -> None:
 
 def list_of(*items: Any) -> list[Any]:
     return list(items)
+
+
+def test_needs_count_also_where_the_function_is_given_with_them() -> None:
+    whole = asa.stage(solve, name="whole", cores=4, partition="long")  # type: ignore[call-overload]
+    assert (whole.name, whole.needs.resources.cores, whole.needs.options) == ("whole", 4, (("partition", "long"),))
+    assert asa.stage(solve).needs == asa.stage()(solve).needs
