@@ -104,17 +104,14 @@ def _all_results(site: str, first: int, most: int, processes: int, until: float 
 @contextmanager
 def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
     """Processes in which the order of sets is always the same: else no seed would replay."""
-    wanted = {"PYTHONHASHSEED": "0", "ASA_LOG_LEVEL": "warning"}
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+    before = dict(os.environ)
+    os.environ.update(PYTHONHASHSEED="0", ASA_LOG_LEVEL="warning")
     try:
         with ProcessPoolExecutor(processes, get_context("spawn"), _hush, max_tasks_per_child=_CHUNKS_EACH) as pool:
             yield pool
     finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _hush() -> None:
