@@ -65,7 +65,7 @@ test-slow: .venv/.test packages
 # Others: asa torture --seed N --time 8h, asa torture --site mesos --seed N --time 8h
 test-torture: .venv/.test
 	$(BIN)/asa torture --schedules 2500 --time 4m --shrink
-	$(BIN)/asa torture --site mesos --schedules 400 --time 1m --shrink
+	$(BIN)/asa torture --site mesos --schedules 200 --time 1m --shrink
 
 # The same faults in real time: no part of CI, and no run is like another. One trial again: TORTURE_REAL="--seed 7 --trials 1"
 TORTURE_REAL_TIME ?= 1h
