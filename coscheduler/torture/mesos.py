@@ -699,7 +699,7 @@ class Customer:
         """What is reported is true, and nothing that goes on follows what is surely over."""
         task, state = value_of(status, "task_id"), field_of(status, "state", str)
         why = f"{field_of(status, 'reason', str, '')} {field_of(status, 'message', str, '')[:100]}"
-        self.site.note(f"{self.name} is told {task} {state} {why}")
+        self.site.note(f"{self.name} receives {task} {state} {why}")
         reported = self.site.reported[task]
         if state not in _ENDED and any(before in _SURELY_OVER for before in reported):
             self.site.problem(f"{task} is reported as {state} after {reported[-1]}")
@@ -782,7 +782,7 @@ class CustomerLife:
         customer.told(status)
         found = customer.tasks.get(task)
         if found is None:
-            self._site.problem(f"{customer.name} is told of {task}, which it has not launched")
+            self._site.problem(f"{customer.name} receives an update of {task}, which it has not launched")
             return
         work, attempt = found
         before, current = attempt.state, work.current
