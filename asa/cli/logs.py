@@ -77,21 +77,16 @@ def write_lines(lines: Iterator[OutputLine], stream: TextIO, *, nodes: bool = Fa
     count = 0
     for line in lines:
         count += 1
-        label = "" if bare else paint(line, _label(line, nodes)) + " "
+        label = "" if bare else paint(line, f"{line.task}{_place(line) if nodes else ''}") + " "
         text = f"{_RED}{line.text}{_PLAIN}" if coloured and line.note else line.text
         print(f"{label}{text}", file=stream, flush=coloured)
     stream.flush()
     return count
 
 
-def _label(line: OutputLine, nodes: bool) -> str:
-    name = f"{line.stage}[{'?' if line.index is None else line.index}]" if line.stage else "-"
-    if line.attempt > 1:
-        name += f" try {line.attempt}"
-    if nodes:
-        began = f"{datetime.datetime.fromtimestamp(line.started):%H:%M:%S}" if line.started else "-"
-        name += f" {line.node} {began}"
-    return name
+def _place(line: OutputLine) -> str:
+    began = f"{datetime.datetime.fromtimestamp(line.started):%H:%M:%S}" if line.started else "-"
+    return f" {line.node} {began}"
 
 
 def _plain(line: OutputLine, label: str) -> str:
@@ -102,4 +97,3 @@ def _painted(line: OutputLine, label: str) -> str:
     if not line.stage:
         return f"{_FAINT}{label}{_PLAIN}"
     return f"\033[{_COLOURS[zlib.crc32(line.stage.encode()) % len(_COLOURS)]}m{label}{_PLAIN}"
-

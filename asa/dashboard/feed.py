@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar
 
 from asa.core.context import Context
@@ -19,6 +21,7 @@ from asa.core.event import (
     Learned,
     RunStarted,
     Submitting,
+    TaskFailed,
 )
 from asa.core.registry import Registry
 from asa.dashboard import rows
@@ -26,6 +29,7 @@ from asa.dashboard.beliefs import Beliefs
 from asa.dashboard.containers import Containers
 from asa.dashboard.document import Document, plain
 from asa.log.events import EventLog
+from asa.log.output import OutputLine, OutputReader
 from asa.log.rundir import RunDirectory, list_runs
 from asa.metrics.workflow import summary
 from asa.workflows.assemble import VIRTUAL, logged_plan, logged_strategy
@@ -282,6 +286,46 @@ class Sources:
         found = [(path, page.read) for page in pages for path in page.logs(self._state)]
         found.sort(key=lambda each: each[0].stat().st_mtime, reverse=True)
         return {path.parent.name: QueueLog(path, read) for path, read in found}
+
+
+TAIL_MOST = 400
+"""Lines of output that are shown."""
+LETTERS_MOST = 2000
+"""Letters of a line of output that are shown."""
+TAILS_MOST = 8
+"""Of how many selections it is kept how far they were read."""
+OutputRow = tuple[str, str, bool]
+"""A line of output: its task, its text, and whether it is a note of ASA's."""
+
+
+class OutputTails:
+    """The end of what tasks have printed, of a few runs, stages and tasks that are looked at again and again."""
+
+    def __init__(self) -> None:
+        self._tails: dict[tuple[Path, str | None, int | None, bool], tuple[OutputReader, deque[OutputLine]]] = {}
+        self._reading = Lock()
+
+    def rows(self, directory: RunDirectory, stage: str | None, index: int | None, failed: bool) -> list[OutputRow]:
+        """The last lines there are, `TAIL_MOST` at most.
+
+        Parameters
+        ----------
+        stage, index
+            Of what; None for all.
+        failed
+            Only attempts that failed.
+        """
+        key = (directory.path, stage, index, failed)
+        with self._reading, EventLog(directory.events) as log:
+            reader, tail = self._tails.pop(key, None) or (
+                OutputReader(directory.path, stage, index, failed=failed),
+                deque(maxlen=TAIL_MOST),
+            )
+            tail.extend(reader.newest(log.each(TaskFailed), TAIL_MOST))
+            while len(self._tails) >= TAILS_MOST:
+                del self._tails[next(iter(self._tails))]
+            self._tails[key] = reader, tail
+            return [(line.task, line.text[:LETTERS_MOST], line.note) for line in tail]
 
 
 def _row(directory: RunDirectory) -> dict[str, Any]:

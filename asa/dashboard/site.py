@@ -10,6 +10,7 @@
     GET  /api/KIND/NAME/at?t=SECONDS    token     the page as it was
     GET  /api/runs/NAME/beliefs         token     what estimators believe of waits now, in the whole queue
     GET  /api/runs/NAME/containers      token     containers on the run's agents now: not every log has them
+    GET  /api/runs/NAME/output          token     the last lines that tasks have printed; stage=, index=, failed=1
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from asa.core.event import RunStarted
 from asa.dashboard.beliefs import beliefs
 from asa.dashboard.containers import containers, pool_of
 from asa.dashboard.document import Document, difference
-from asa.dashboard.feed import Feed, Sources, View
+from asa.dashboard.feed import Feed, OutputTails, Sources, View
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.security.files import check_private, private_directory, write_private
@@ -60,6 +61,7 @@ from asa.web.server import (
 )
 
 _JSON = "application/json"
+_DIGITS_MOST = 19
 _Answering = Coroutine[Any, Any, Response | StreamResponse]
 _Answer = Callable[[Request], _Answering]
 
@@ -70,6 +72,7 @@ class Site:
     def __init__(self, sources: Sources, access: Access, host: str, scheme: str, opens: tuple[str, str]) -> None:
         self._sources, self._access, self._host, self._scheme, self._opens = sources, access, host, scheme, opens
         self._watches: dict[tuple[str, str], Watch] = {}
+        self._outputs = OutputTails()
         self.authenticated: Callable[[Any], object] = lambda connection: None
         """Called with connections that have authenticated."""
 
@@ -114,6 +117,8 @@ class Site:
                 return 0, partial(self._beliefs, name)
             case ["runs", name, "containers"]:
                 return 0, partial(self._containers, name)
+            case ["runs", name, "output"]:
+                return 0, partial(self._output, name)
         raise HTTPError(404, "there is nothing here")
 
     # ------------------------------------------------------- answers
@@ -155,6 +160,14 @@ class Site:
     async def _containers(self, name: str, request: Request) -> Response:
         rows = await asyncio.to_thread(_contained, self._sources.directory(name))
         return _answer({"rows": rows, "at": time.time()}, request)
+
+    async def _output(self, name: str, request: Request) -> Response:
+        stage, index = request.query.get("stage"), request.query.get("index")
+        if index is not None and not (index.isdecimal() and len(index) < _DIGITS_MOST):
+            raise HTTPError(400, f"expected index, the number of a task, found {index[:50]!r}")
+        which = stage, None if index is None else int(index), "failed" in request.query
+        rows = await asyncio.to_thread(lambda: self._outputs.rows(self._sources.directory(name), *which))
+        return _answer({"rows": rows}, request)
 
     async def _watch(self, kind: str, name: str) -> Watch:
         key = (kind, name)

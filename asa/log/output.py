@@ -20,9 +20,10 @@ import json
 import os
 import re
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ RESET = "r\n"
 
 _CHUNK = 1 << 16
 _LINE_MOST = 1 << 20
+_WIDE = 200
+"""Bytes of a line, where how much to read of a long text is to be known beforehand."""
 
 
 named = lru_cache(json.dumps)
@@ -96,6 +99,16 @@ class OutputLine:
     started: float
     text: str
     note: bool = False
+
+    @property
+    def task(self) -> str:
+        """Stage and index, and which attempt it was where it was not the first; ``-`` between tasks.
+
+        >>> OutputLine("align", 3, 2, "n1", 1e9, "hello").task
+        'align[3] try 2'
+        """
+        name = f"{self.stage}[{'?' if self.index is None else self.index}]" if self.stage else "-"
+        return f"{name} try {self.attempt}" if self.attempt > 1 else name
 
 
 @dataclass(frozen=True)
@@ -293,16 +306,28 @@ class OutputReader:
             Whether nothing runs any more: what has not ended by then has been killed.
         """
         known = _Failures(failures)
+        for piece in self._pieces(last):
+            yield from self._said(piece, known, over)
+        if self._notes and last:
+            for event in known:
+                if self._is_wanted(event.stage, event.index):
+                    yield from self._end(event, known)
+
+    def newest(self, failures: Iterable[TaskFailed], most: int) -> list[OutputLine]:
+        """The last lines of what is new, `most` of them; only so much text is read of what is long."""
+        known, lines = _Failures(failures), deque[OutputLine](maxlen=most)
+        for piece in deque(self._pieces(last=False), maxlen=most):
+            short = replace(piece, first=max(piece.first, piece.last - most * _WIDE))
+            lines.extend(self._said(short, known, over=False))
+        return list(lines)
+
+    def _pieces(self, last: bool) -> Iterator[_Piece]:
         for name in self._new():
             self._files[name] = _File(self._folder / name)
         found = (file.pieces(last, not self._failed) for file in self._files.values())
         for piece in heapq.merge(*found, key=lambda piece: piece.started):
             if self._is_wanted(piece.stage, piece.index):
-                yield from self._said(piece, known, over)
-        if self._notes and last:
-            for event in known:
-                if self._is_wanted(event.stage, event.index):
-                    yield from self._end(event, known)
+                yield piece
 
     def _new(self) -> list[str]:
         try:

@@ -36,6 +36,27 @@ def add(numbers):
 
 workflow = add(work.map(range(12)))
 """
+PRINTS = """
+import time
+from pathlib import Path
+import asa
+
+mark = Path(__file__).with_name("failed")
+
+@asa.stage(cores=2, walltime="5m", retries=1)
+def speak(number):
+    print("<b>number</b>", number, flush=True)
+    time.sleep(30.0 if number == 1 else 0.0)
+    if number == 2 and not mark.exists():
+        mark.touch()
+        raise ValueError("two is too much")
+
+@asa.stage(walltime="5m")
+def listen(words):
+    print("heard")
+
+workflow = listen(speak.map(range(3)))
+"""
 REFUSED = "the server responded with a status of 40"
 
 
@@ -284,3 +305,39 @@ cores = 8
 walltime = "30m"
 run_time = "11m"
 """
+
+
+def test_output_is_shown_while_tasks_run(
+    state: Path, serve: Callable[[], Dashboard], open_page: Open, shoot: Shoot
+) -> None:
+    (state / "prints.py").write_text(PRINTS)
+    command = [sys.executable, "-P", "-m", "asa", "run", "prints.py", "--backend", "local:cores=2", "--quiet"]
+    environment = {"ASA_STATE_DIR": str(state), "PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(command, cwd=state, env=environment, stderr=subprocess.DEVNULL) as run:
+        try:
+            until(lambda: list_runs(state) and list_runs(state)[0].events.exists(), "the run to begin")
+            page = open_page(serve().link, expected=REFUSED)
+            page.locator("#output").scroll_into_view_if_needed()
+            text = "document.querySelector('#output').innerText"
+            holds(page, f"{text}.includes('speak[1] <b>number</b> 1')")  # it runs, and is no HTML
+            holds(page, f"{text}.includes('two is too much')")
+            assert page.is_visible("#live")
+            page.check("#of-failed")
+            holds(page, f"{text}.includes('speak[2] <b>number</b> 2') && !{text}.includes('speak[1]')")
+            page.uncheck("#of-failed")
+            page.fill("#of-task", "0")
+            page.keyboard.press("Enter")
+            holds(page, f"{text}.includes('speak[0]') && !{text}.includes('speak[1]')")
+            page.fill("#of-task", "x")
+            with page.expect_response(re.compile("/output")):
+                page.keyboard.press("Enter")
+            holds(page, f"{text}.includes('expected index')")
+            page.select_option("#of-stage", "listen")
+            holds(page, f"{text} === 'Nothing was printed.'")
+            assert "listen" in page.inner_text("#stages .chosen")
+            page.select_option("#of-stage", "")
+            holds(page, f"{text}.includes('speak[1]')")
+            shoot(page, "output-live")
+        finally:
+            run.terminate()
+            run.wait(60)

@@ -23,9 +23,10 @@ import asa.dashboard
 from asa.core.errors import InvalidInput, RunNotFound, StateError
 from asa.core.event import RunEnded, RunState, StageExpanded
 from asa.dashboard import site as watching
-from asa.dashboard.feed import Feed, RunModel, View
+from asa.dashboard.feed import LETTERS_MOST, TAIL_MOST, TAILS_MOST, Feed, RunModel, View
 from asa.dashboard.site import BARS_MOST, BEHIND_MOST, POLICY, SESSIONS_MOST, Dashboard, Viewer, Watch, files, take
 from asa.log.events import EventLog
+from asa.log.output import HEAD, OutputReader, begun, ended, first_line
 from asa.log.rundir import RunDirectory
 from asa.security.ca import certificates
 from asa.testing.runlogs import run_begins, stage_spec
@@ -58,7 +59,7 @@ def test_strangers_see_the_page_and_nothing_of_a_run(dashboard: Dashboard) -> No
     page = requests.get(dashboard.address.url, timeout=10)
     assert page.status_code == 200
     assert "montage" not in page.text
-    for path in ("/api/list", f"{RUN}/stream", f"{RUN}/at?t=0", f"{RUN}/beliefs", f"{RUN}/containers"):
+    for path in ("/api/list", f"{RUN}/stream", f"{RUN}/at?t=0", f"{RUN}/beliefs", f"{RUN}/containers", f"{RUN}/output"):
         for headers in (
             {},
             {"Authorization": "Bearer "},
@@ -93,7 +94,7 @@ def test_a_link_opens_one_page(dashboard: Dashboard) -> None:
 
 PATHS = (
     "/", "/page/main.js", "/api/session", "/api/list", f"{RUN}/stream", f"{RUN}/at?t=1e3", f"{RUN}/beliefs",
-    f"{RUN}/containers", "/api/queues/q/at?t=5",
+    f"{RUN}/containers", f"{RUN}/output?stage=m&index=5&failed=1", "/api/queues/q/at?t=5",
 )  # fmt: skip
 BODIES = (b'{"code": "abcdefgh"}', b'{"code": {"code": [1.5e300, null, "\\ud800"]}}', b"")
 
@@ -277,6 +278,57 @@ def test_beliefs_and_containers_are_there_where_there_are_any(dashboard: Dashboa
     session = enter(dashboard)
     assert get(session, dashboard, f"{RUN}/beliefs").json() == {"rows": []}
     assert get(session, dashboard, f"{RUN}/containers").json()["rows"] is None
+
+
+def test_the_last_lines_of_output_are_sent(dashboard: Dashboard, state: Path) -> None:
+    path, session = f"{RUN}/output", enter(dashboard)
+    assert get(session, dashboard, path).json() == {"rows": []}
+    folder = state / "runs" / "montage-3fa1" / "output"
+    folder.mkdir()
+    head, text = first_line("n1", "a"), folder / "w.out"
+    text.write_text(" " * (HEAD - 1) + "\n" + "first\n" + "x" * 3000 + "\nsecond")
+    place = HEAD + len("first\n") + 3001
+    index = [
+        head,
+        begun(1.0, HEAD, 0, 1, "m"),
+        ended(1.0, HEAD, place - HEAD, 0, "returned", "m"),
+        begun(2.0, place, 1, 1, "m"),
+    ]
+    (folder / "w.index").write_text("".join(index))
+    shown = [["m[0]", "first", False], ["m[0]", "x" * LETTERS_MOST, False]]
+    assert get(session, dashboard, path).json()["rows"] == shown  # of what runs, whole lines
+    with text.open("a") as file:
+        file.write(" line\n" + "more\n" * TAIL_MOST)
+    assert get(session, dashboard, f"{path}?stage=m&index=0").json()["rows"] == shown
+    last = get(session, dashboard, path).json()["rows"]
+    assert (
+        last
+        == get(session, dashboard, f"{path}?stage=m&index=1").json()["rows"]
+        == [["m[1]", "more", False]] * TAIL_MOST
+    )
+    assert get(session, dashboard, f"{path}?stage=other").json() == {"rows": []}
+    assert get(session, dashboard, f"{path}?failed=1").json() == {"rows": []}
+    for wrong in ("x", "-1", "9" * 30, ""):
+        assert get(session, dashboard, f"{path}?index={wrong}").status_code == 400
+
+
+def test_of_long_output_only_the_end_is_read(state: Path) -> None:
+    folder = state / "output"
+    folder.mkdir()
+    (folder / "w.index").write_text(first_line("n1", "a") + begun(1.0, HEAD, 0, 1, "m"))
+    with (folder / "w.out").open("w") as file:
+        file.seek(1 << 34)
+        file.write("\n" + "line\n" * 10)
+    reader, before = OutputReader(state), time.process_time()
+    assert [line.text for line in reader.newest([], 5)] == ["line"] * 5
+    assert reader.newest([], 5) == []
+    assert time.process_time() - before < 5.0  # 16 GiB take longer
+
+
+def test_output_of_many_selections_is_not_kept(dashboard: Dashboard) -> None:
+    session = enter(dashboard)
+    for index in range(2 * TAILS_MOST):
+        assert get(session, dashboard, f"{RUN}/output?index={index}").status_code == 200
 
 
 def test_a_log_without_viewers_is_closed(dashboard: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:

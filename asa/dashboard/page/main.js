@@ -7,6 +7,7 @@ import { byId, h } from "./dom.js";
 import { Feed } from "./feed.js";
 import { Gantt } from "./gantt.js";
 import { Graph } from "./graph.js";
+import { Output } from "./output.js";
 import { kind, sign } from "./palette.js";
 import { drawQueue } from "./queue.js";
 import { ask, enter, known, path } from "./session.js";
@@ -23,6 +24,7 @@ const EMPTY = { stages: {}, jobs: {}, underway: {}, nodes: {}, waits: {}, why: {
 const state = { feed: null, past: null, chosen: null, beliefs: null, containers: null, used: new Map() };
 const graph = new Graph(choose);
 const gantt = new Gantt(choose);
+const output = new Output((name) => name !== state.chosen && choose(name ?? state.chosen));
 const time = new Time(travel);
 let drawing = false;
 
@@ -75,6 +77,7 @@ function drawRun(seen) {
   drawWaits(tables);
   drawBeliefs(seen, state.beliefs);
   drawStages(tables, state.chosen, seen.from);
+  output.draw(seen, state.chosen);
 }
 
 function trouble(words) {
@@ -142,6 +145,7 @@ function look(of, name) {
     refused: shut,
   });
   state.feed = feed;
+  output.open(of === "runs" ? name : null);
   setTimeout(list, SOON_MS);
 }
 
