@@ -68,6 +68,9 @@ from asa.core.view import AllocationView, StageView
 
 UNRESPONSIVE_S = 30.0
 """How long a released job may take to end before it is cancelled [s]."""
+GONE_S, JOIN_S = 300.0, 1800.0
+"""How long a job goes on without a node, once it had one, or before the first has joined, until it is cancelled [s].
+Preparations such as modules and images take time. A supervisor that lost its driver ends by itself, if it works."""
 
 NOTHING: tuple[Resources | None, int] = (None, 0)
 """What a run asks of others when no task of it waits for room."""
@@ -701,6 +704,8 @@ class Held:
     running, lost
         Task (stage, index) -> what it uses and when it was launched; tasks that its nodes took along -> since when at
         the latest they ran, and when they were lost [s since the epoch].
+    joined, bare
+        Whether a node of it ever joined; since when its job runs without a node [s since the epoch].
     unseen, away
         Of what runs, what an earlier driver launched and this one has not heard of; nodes that the earlier one had.
     crowded
@@ -763,6 +768,8 @@ class Held:
     nodes: dict[str, int] = field(default_factory=dict)
     hosts: dict[str, None] = field(default_factory=dict)
     confirmed: bool = False
+    joined: bool = False
+    bare: float | None = None
     running: dict[tuple[str, int], tuple[Resources, float]] = field(default_factory=dict)
     lost: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
     unseen: dict[tuple[str, int], None] = field(default_factory=dict)
@@ -813,6 +820,29 @@ class Held:
     def ending(self) -> bool:
         """Released, cancelled or recalled: it takes no more tasks, whatever time is left."""
         return self.state is AllocationState.LEAVING
+
+    @property
+    def overdue_at(self) -> float:
+        """When its job is cancelled because it does not do as it should [s since the epoch]; infinite if it does."""
+        if self.cancelled is not None or self.lender:
+            return math.inf
+        return self._deserted_at if self.released is None else self.released + UNRESPONSIVE_S
+
+    @property
+    def overdue(self) -> str:
+        """Why it is cancelled then."""
+        if self.released is not None:
+            return "it was released and did not end"
+        return f"its nodes are gone for {brief(GONE_S)}" if self.joined else f"no node joined in {brief(JOIN_S)}"
+
+    @property
+    def _deserted_at(self) -> float:
+        return math.inf if self.bare is None else self.bare + (GONE_S if self.joined else JOIN_S)
+
+    @property
+    def deserted(self) -> bool:
+        """Whether it was cancelled since it had no nodes."""
+        return self.released is None and self.cancelled is not None and self.cancelled >= self._deserted_at
 
     @property
     def why_ended(self) -> str:
@@ -1078,6 +1108,7 @@ class Pool:
                 held.reason, held.ages_since = event.reason, event.ages_since
             case NodeJoined():
                 held.nodes[event.node], held.hosts[event.node] = event.cores, None
+                held.joined, held.bare = True, None
                 if held.started is None:
                     held.move("NodeJoined")
                     held.started = event.at
@@ -1085,6 +1116,7 @@ class Pool:
                     held.idle_since = event.at
             case NodeLost():
                 held.nodes.pop(event.node, None)
+                held.bare = event.at if held.started is not None and not held.nodes else held.bare
             case AllocationStarted():
                 held.move("AllocationStarted")
                 held.started = event.started
@@ -1092,10 +1124,12 @@ class Pool:
                 held.reported = held.reported if event.submitted is None else event.submitted
                 held.hosts |= dict.fromkeys(event.nodes)
                 held.confirmed = bool(event.nodes)
+                held.bare = event.at if held.bare is None and not held.nodes else held.bare
             case Requeued():  # the executor reports nodes: new ones may have joined before this became known
                 held.move("Requeued")
                 held.stop(event.at)
                 held.started, held.requeued, held.allocated = None, True, None
+                held.joined, held.bare = False, None
                 held.hosts.clear()
                 held.confirmed = False
             case Learned():
@@ -1401,6 +1435,7 @@ class FoldedRun:
         """What runs goes on until its nodes say otherwise, but not in a lease. Stages that failed get another go."""
         self.drivers += 1
         for held in self.pool.held.values():
+            held.bare = None if held.started is None else event.at
             for stage, index in held.running if held.lender or not event.keeps else ():
                 self.stages[stage].lose(index)
                 self.stages[stage].leave(self.last)  # the driver before was last seen then
@@ -1588,7 +1623,8 @@ class FoldedRun:
         if any(stage.open for stage in stages):
             of_use = held.useful or held.ending or bool(held.nodes)
         else:
-            of_use = held.useful or (held.ending and not drained) or self._went_with_another(held, event)
+            dismissed = held.ending and not drained and not held.deserted
+            of_use = held.useful or dismissed or self._went_with_another(held, event)
             of_use |= self._was_replaced(held, event)
         withdrawn = _is_cancelled(event) and not held.ending and not self._went_with_another(held, event)
         if of_use and not withdrawn:

@@ -24,7 +24,7 @@ from asa.core.allocation import takes
 from asa.core.decision import Ask, Cancel
 from asa.core.errors import InvalidInput
 from asa.core.event import Event, RunState, TasksDone
-from asa.core.run import UNRESPONSIVE_S, FoldedRun, Held, StageProgress
+from asa.core.run import FoldedRun, Held, StageProgress
 from asa.core.stage import StageSpec
 from asa.workflows.plan import Action, Finish, LaunchTasks, Release, Submit, Teach
 
@@ -135,9 +135,8 @@ class Elastic(FoldedRun):
         """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""
         times = [] if self.full is None else [self.full.again]
         for held in self.pool.held.values():
-            if held.released is not None and held.cancelled is None:
-                times.append(held.released + UNRESPONSIVE_S)
-            elif not held.ending:
+            times.append(held.overdue_at)
+            if not held.ending:
                 times += [held.drains or math.inf, self._kept_until(held)]
         return min((time for time in times if time > now), default=math.inf)
 
@@ -182,9 +181,10 @@ class Elastic(FoldedRun):
         for held in sorted(self.pool.held.values(), key=lambda held: held.started is not None):
             if held.handle is None or held.cancelled is not None:
                 continue
-            if held.released is not None:
-                if now >= held.released + UNRESPONSIVE_S:
-                    yield Cancel(held.key, "it was released and did not end")
+            if now >= held.overdue_at:
+                yield Cancel(held.key, held.overdue)
+            elif held.released is not None:
+                continue
             elif self._is_over:
                 yield _end(held, "no more calls will come")
             elif held.running:

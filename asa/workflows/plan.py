@@ -289,9 +289,8 @@ class Plan(FoldedRun):
         """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""
         self._sort_out()
         restless = self._restless.values()
-        released = [held.released for held in restless if held.released is not None and held.cancelled is None]
         again = [] if self.full is None else [self.full.again]
-        times = [self._wake, *again, *(time + UNRESPONSIVE_S for time in released)]
+        times = [self._wake, *again, *(held.overdue_at for held in restless)]
         return min((time for time in times if time > now), default=math.inf)
 
     @cached_property
@@ -341,7 +340,7 @@ class Plan(FoldedRun):
 
     def _rests(self, held: Held) -> bool:
         """Whether an allocation need not end before something changes of it or of its stages."""
-        if held.lender or held.released is not None:
+        if held.lender or held.released is not None or held.bare is not None:
             return False
         if held.running:
             return any(not self.stages[name].state.final for name, _ in held.running)
@@ -449,9 +448,11 @@ class Plan(FoldedRun):
         """
         looked_at = self.pool.held if self._is_over else self._restless
         for held in sorted(looked_at.values(), key=_number):
-            if held.released is not None:
-                if held.handle and held.cancelled is None and now >= held.released + UNRESPONSIVE_S:
-                    yield Cancel(held.key, "it was released and did not end")
+            if now >= held.overdue_at:
+                if held.handle:
+                    yield Cancel(held.key, held.overdue)
+            elif held.released is not None:
+                continue
             elif held.lender:
                 if reason := self._why_return(held, now):
                     yield Release(held.key, reason)

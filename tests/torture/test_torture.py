@@ -64,6 +64,10 @@ def test_each_kind_of_fault_strikes_and_is_survived(kind: str) -> None:
 
 
 FOUND = {
+    # Seed 20616: the next driver waited for nodes that never came back until the wall time was over, and blamed it.
+    "a supervisor that hangs, and then its driver dies": with_faults(
+        *at("supervisor hangs", 31.0, share=0.9), *at("driver dies", 36.0)
+    ),
     # A parked job stayed in the queue for ever: its cancellation waited behind changes of others for longer than a
     # driver waited for the end of its jobs.
     "a cancellation behind slow changes": with_faults(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from asa.core.event import (
     Leased,
     LeaseEnded,
     NodeJoined,
+    NodeLost,
     Recalled,
     Released,
     RunEnded,
@@ -39,7 +41,7 @@ from asa.core.event import (
 )
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.registry import STRATEGIES
-from asa.core.run import UNRESPONSIVE_S, StageProgress, Wait
+from asa.core.run import BARREN_MOST, GONE_S, JOIN_S, UNRESPONSIVE_S, StageProgress, Wait
 from asa.core.stage import StageSpec
 from asa.core.view import StageView, WorkflowView
 from asa.strategies.asking import ask_for
@@ -148,6 +150,44 @@ def test_a_released_job_that_does_not_end_is_cancelled() -> None:
     assert plan.decide(20.0) == [] and plan.wake_at(20.0) == 20.0 + UNRESPONSIVE_S
     assert plan.decide(49.9) == [] and plan.wake_at(49.9) == 20.0 + UNRESPONSIVE_S
     assert plan.decide(50.0) == [Cancel(JOB, "it was released and did not end")]
+
+
+def test_jobs_whose_nodes_never_join_are_cancelled_and_asked_for_again_but_not_for_ever() -> None:
+    """Something before the supervisor hangs: a module, a disk."""
+    plan, now = plan_of(replace(stage(), walltime_s=2 * JOIN_S)), 0.0
+    for number in range(BARREN_MOST):
+        key = f"run.{number}"
+        (submit,) = plan.decide(now)
+        assert isinstance(submit, Submit) and submit.token == key
+        asked = Submitting(now, key, JobRequest(key, Resources(4), 2 * JOIN_S, ("x",)), ("a",))
+        tell(
+            plan,
+            asked,
+            Submitted(now, key, JobHandle("7", key, now)),
+            AllocationStarted(now, key, now),
+            Learned(now, key, "a", 0.0),
+        )
+        assert plan.decide(now) == [] and plan.wake_at(now) == now + JOIN_S
+        now += JOIN_S
+        assert plan.decide(now) == [Cancel(key, "no node joined in 30 min")]
+        tell(plan, Cancelled(now, key, "hangs"), JobEnded(now, key, JobState.CANCELLED))
+    assert "3 allocations in a row ended before they finished a task" in plan.stages["a"].error
+
+
+def test_a_job_whose_nodes_are_gone_is_cancelled() -> None:
+    plan = tell(plan_of(), *RUNNING, NodeLost(20.0, JOB, "n1", "silent"))
+    assert plan.wake_at(20.0) == 20.0 + GONE_S
+    tell(plan, DriverStarted(100.0, 2, "host"))  # they may come back to it
+    assert plan.decide(100.0 + GONE_S - 0.1) == [] and plan.wake_at(100.0) == 100.0 + GONE_S
+    assert plan.decide(100.0 + GONE_S) == [Cancel(JOB, "its nodes are gone for 5 min")]
+    tell(plan, Cancelled(400.0, JOB, "gone"), JobEnded(401.0, JOB, JobState.CANCELLED))
+    assert plan.decide(401.0) == [Submit("run.1", ask())]
+    assert explain(plan, 401.0)
+
+
+def test_nodes_that_come_back_in_time_keep_their_job() -> None:
+    plan = tell(plan_of(), *RUNNING, NodeLost(20.0, JOB, "n1", "silent"), NodeJoined(300.0, JOB, "n1", 4))
+    assert math.isinf(plan.pool.held[JOB].overdue_at)
 
 
 def test_explain_says_why_a_job_is_being_cancelled() -> None:
