@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import sys
+import time
 from collections import Counter
 from typing import Any
 
-from asa.core.command import CommandResult, duration
+from asa.core.command import CommandResult, duration, memory, positive
 from asa.core.errors import AsaError, InvalidInput, StateError, cause
 from asa.core.event import RunState
 from asa.core.units import brief, size
 from asa.log.events import EventLog
 from asa.log.messages import notify
-from asa.log.rundir import RunDirectory, state_directory
+from asa.log.rundir import RunDirectory, RunLimits, list_runs, state_directory
 from asa.report.words import core_hours, counted
 from asa.workflows.clean import cancel_run, jobs_left
 from asa.workflows.run import open_run
@@ -84,23 +86,55 @@ class RmCommand:
     help = "remove runs with their results, logs and keys; says what goes, and asks"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("runs", metavar="RUN", nargs="+", help=RUN)
+        parser.add_argument("runs", metavar="RUN", nargs="*", help=RUN)
+        parser.add_argument("--older", type=duration, metavar="AGE", help="those that ended so long ago, such as 30d")
+        parser.add_argument("--keep", type=positive, metavar="COUNT", help="all but the newest so many")
+        parser.add_argument("--over", type=memory, metavar="SIZE", help="the oldest, until the others fit into 100G")
         parser.add_argument("--yes", action="store_true", help="remove them without asking")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
+        limits = [math.inf if limit is None else limit for limit in (options.keep, options.older, options.over)]
+        if not options.runs and all(math.isinf(limit) for limit in limits):
+            raise InvalidInput("which runs? Name them, or say --older, --keep or --over")
         found = {item.name: item for item in (RunDirectory.open(state_directory(), name) for name in options.runs)}
         for directory in found.values():
             _check_removable(directory)
+        found |= {item.name: item for item in _beyond(RunLimits(*limits))}
         rows, total = list[dict[str, Any]](), 0
-        for name, directory in found.items():
-            rows.append({"run": name, "state": _state(directory), "bytes": (taken := directory.size)})
-            notify(f"removes run {name}, {_state(directory)}: {size(taken)} with its results, log and keys")
-            total += taken
-        if not options.yes and not _agreed(len(rows), total):
+        for directory in found.values():
+            rows.append(_announced(directory))
+            total += rows[-1]["bytes"]
+        if rows and not options.yes and not _agreed(len(rows), total):
             return CommandResult({"rows": [], "bytes": 0}, "nothing was removed", 1)
         for directory in found.values():
             _remove(directory)
         return CommandResult({"rows": rows, "bytes": total}, f"removed {counted(len(rows), 'run')}, {size(total)}")
+
+
+def remove_by_policy() -> None:
+    """Remove runs beyond the limits that ``ASA_KEEP_RUNS`` sets, and print which."""
+    for directory in _beyond(RunLimits.of()):
+        _announced(directory)
+        _remove(directory)
+
+
+def _beyond(limits: RunLimits) -> list[RunDirectory]:
+    """Runs that these limits exclude; those that go on, or have jobs left, are kept with a message."""
+    found = list[RunDirectory]()
+    for directory in limits.beyond(list_runs(state_directory()), time.time()):
+        try:
+            _check_removable(directory)
+        except InvalidInput as error:
+            notify(str(error))
+        else:
+            found.append(directory)
+    return found
+
+
+def _announced(run: RunDirectory) -> dict[str, Any]:
+    state, taken = _state(run), run.size
+    notify(f"removes run {run.name}, {state}: {size(taken)} with its results, log and keys")
+    return {"run": run.name, "state": state, "bytes": taken}
 
 
 def _state(run: RunDirectory) -> str:

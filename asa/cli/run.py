@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from asa.cli.manage import remove_by_policy
 from asa.core.clock import SystemClock
 from asa.core.command import CommandResult, add_set_option
 from asa.core.errors import RunFailed
@@ -75,6 +76,7 @@ class RunCommand:
         }
         if options.dry_run:
             return _previewed(workflow_of(options), **wanted)
+        remove_by_policy()
         return show_to_end(submit(workflow_of(options), **wanted), options)
 
 

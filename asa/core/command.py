@@ -78,6 +78,14 @@ def duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def memory(text: str) -> int:
+    """A size [bytes], as `asa.core.units.memory` takes it."""
+    try:
+        return units.memory(text)
+    except InvalidInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def add_set_option(parser: argparse.ArgumentParser) -> None:
     """The option that gives a workflow its arguments."""
     what = "an argument of the workflow, when that is a function; repeatable"

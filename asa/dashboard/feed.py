@@ -317,10 +317,9 @@ class OutputTails:
         """
         key = (directory.path, stage, index, failed)
         with self._reading, EventLog(directory.events) as log:
-            reader, tail = self._tails.pop(key, None) or (
-                OutputReader(directory.path, stage, index, failed=failed),
-                deque(maxlen=TAIL_MOST),
-            )
+            if (kept := self._tails.pop(key, None)) is None:
+                kept = OutputReader(directory.path, stage, index, failed=failed), deque(maxlen=TAIL_MOST)
+            reader, tail = kept
             tail.extend(reader.newest(log.each(TaskFailed), TAIL_MOST))
             while len(self._tails) >= TAILS_MOST:
                 del self._tails[next(iter(self._tails))]

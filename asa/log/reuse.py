@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from asa.core.errors import InvalidInput
 from asa.log.database import Database
+from asa.log.rundir import named_limits
 
 REUSE_VERSION = 1
 VARIABLE = "ASA_REUSE_KEEP"
@@ -84,17 +84,7 @@ class KeepLimits:
         InvalidInput
             When it cannot be read.
         """
-        given: dict[str, float] = {}
-        for word in filter(None, environ.get(VARIABLE, "").split(",")):
-            name, _, value = word.partition("=")
-            try:
-                given[name.strip()] = float(value)
-            except ValueError:
-                raise InvalidInput(f"{VARIABLE}: {word!r}: expected NAME=NUMBER") from None
-        if unknown := given.keys() - {"calls", "days", "size"}:
-            raise InvalidInput(f"{VARIABLE}: {sorted(unknown)[0]!r}: expected calls, days or size")
-        if any(not value >= 0 for value in given.values()):
-            raise InvalidInput(f"{VARIABLE}: a limit must be at least 0")
+        given = named_limits(VARIABLE, ("calls", "days", "size"), environ)
         limits = cls(**given)  # type: ignore[arg-type]
         return cls(int(limits.calls), limits.days, limits.size)
 

@@ -6,11 +6,12 @@ import dataclasses
 import difflib
 import fcntl
 import json
+import math
 import os
 import re
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,6 +214,15 @@ class RunDirectory:
         return 0.0
 
     @property
+    def touched(self) -> float:
+        """When something was logged last, or it was submitted [s since the epoch]."""
+        at = self.submitted
+        for path in (self.events, self.events.with_name(f"{self.events.name}-wal")):
+            with suppress(OSError):
+                at = max(at, path.stat().st_mtime)
+        return at
+
+    @property
     def cancel_request(self) -> Path:
         """File that asks the run's driver to cancel it, and says why."""
         return self.path / "cancel"
@@ -318,6 +328,77 @@ def _none_like_it(runs: int) -> str:
     if not runs:
         return "there are none yet: start one with asa run, or say with ASA_STATE_DIR where they are"
     return f"there {'is one run' if runs == 1 else f'are {runs} runs'}, none with a name like it: `asa runs` lists them"
+
+
+def named_limits(variable: str, names: Sequence[str], environ: Mapping[str, str]) -> dict[str, float]:
+    """Limits from an environment variable, as in ``days=30,size=2e8``, by name.
+
+    Raises
+    ------
+    InvalidInput
+        When one is no number of at least 0, or has another name than these.
+
+    Examples
+    --------
+    >>> named_limits("KEEP", ["days", "size"], {"KEEP": "days=30,size=2e8"})
+    {'days': 30.0, 'size': 200000000.0}
+    """
+    given: dict[str, float] = {}
+    for word in filter(None, environ.get(variable, "").split(",")):
+        name, _, value = word.partition("=")
+        try:
+            given[name.strip()] = float(value)
+        except ValueError:
+            raise InvalidInput(f"{variable}: {word!r}: expected NAME=NUMBER") from None
+    if unknown := given.keys() - {*names}:
+        choices = f"{', '.join(names[:-1])} or {names[-1]}"
+        raise InvalidInput(f"{variable}: {sorted(unknown)[0]!r}: expected {choices}")
+    if any(not value >= 0 for value in given.values()):
+        raise InvalidInput(f"{variable}: a limit must be at least 0")
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """Which runs a state directory keeps: those that were submitted first go first.
+
+    Parameters
+    ----------
+    runs
+        So many.
+    age_s
+        Those that nothing was logged of for so long [s] are not kept.
+    size
+        So much on their file system, all together [bytes].
+    """
+
+    runs: float = math.inf
+    age_s: float = math.inf
+    size: float = math.inf
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str] = os.environ) -> RunLimits:
+        """What ``ASA_KEEP_RUNS=runs=200,days=90,size=50e9`` asks for, or a part of it; without it all are kept.
+
+        Raises
+        ------
+        InvalidInput
+            When it cannot be read.
+        """
+        given = named_limits("ASA_KEEP_RUNS", ("runs", "days", "size"), environ)
+        everything = math.inf
+        return cls(
+            given.get("runs", everything), 86400.0 * given.get("days", everything), given.get("size", everything)
+        )
+
+    def beyond(self, found: Sequence[RunDirectory], now: float) -> list[RunDirectory]:
+        """Those of these runs, the newest last, that are not kept at `now` [s since the epoch]: never the newest."""
+        gone, total = list[RunDirectory](), 0
+        for number, run in enumerate(reversed(found), 1):
+            total += run.size if math.isfinite(self.size) else 0
+            if number > 1 and (number > self.runs or run.touched < now - self.age_s or total > self.size):
+                gone.append(run)
+        return gone[::-1]
 
 
 def list_runs(state: Path) -> list[RunDirectory]:

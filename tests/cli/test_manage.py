@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,46 @@ def test_runs_are_removed(state: Path) -> None:
     assert not [name for name in os.listdir(state / "runs") if name != two.name], "nothing is left of them"
     assert three.name not in command("runs").stdout
     assert asa.open_run("two").result() == 0
+
+
+def test_runs_are_removed_by_number_age_and_size(state: Path) -> None:
+    for number in range(6):
+        assert command("run", "flow.py:quick", "--quiet", "--name", f"r{number}").returncode == 0
+    found = list_runs(state)
+    for age, run in enumerate(reversed(found)):
+        for path in run.path.iterdir():
+            os.utime(path, (time.time() - 86400 * age,) * 2)
+    assert "which runs? Name them, or say --older, --keep or --over" in command("rm").stderr
+    assert "memory '7' has no unit" in command("rm", "--over", "7").stderr
+    assert command("rm", "--keep", "6", "--older", "6d", "--over", "1T").stdout == "removed 0 runs, 0 B\n"
+    done = command("rm", "--keep", "5", "--older", "4d12h", "--yes")
+    assert list_runs(state) == found[1:] and done.stderr.startswith(f"asa: removes run {found[0].name}, succeeded: ")
+    command("rm", "--older", "84h", "--yes")
+    assert list_runs(state) == found[2:]
+    each = found[5].size
+    command("rm", "--over", f"{2 * each + each // 2}B", "--yes")
+    assert list_runs(state) == found[4:]
+    command("rm", "--over", "1B", "--yes")
+    assert list_runs(state) == found[5:], "the newest run stays"
+
+
+def test_a_policy_for_all_runs(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes is printed; a run that goes on stays."""
+    driver, run = begun(state, *ASA_RUN)
+    for name in ("one", "two"):
+        assert command("run", "flow.py:quick", "--quiet", "--name", name).returncode == 0
+    monkeypatch.setenv("ASA_KEEP_RUNS", "runs=1,days=30")
+    done = command("run", "flow.py:quick", "--quiet", "--name", "three")
+    assert done.returncode == 0
+    assert "asa: removes run one-" in done.stderr and f"run {run.name} is running, so it is not removed" in done.stderr
+    assert [kept.name.partition("-")[0] for kept in list_runs(state)][1:] == ["two", "three"]
+    Path("gate").touch()
+    assert driver.wait(60) == 0
+    for wrong in ("runs=few", "weeks=1", "days=-1"):
+        monkeypatch.setenv("ASA_KEEP_RUNS", wrong)
+        refused = command("run", "flow.py:quick")
+        assert refused.returncode != 0 and "ASA_KEEP_RUNS: " in refused.stderr
+    assert len(list_runs(state)) == 3
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y\n", 0), ("\n", 1)])
