@@ -153,8 +153,11 @@ class Parked:
         found = []
         for stage, item in _waiting(view, ready=True):
             park = stage.spec.name not in wanted
-            if stage.spec.predecessors and item.parked is not park and not item.refused:
-                found.append(Amend(item.key, parked=park))
+            change = park if stage.spec.predecessors and item.parked is not park and not item.refused else None
+            # one that came in the place of a lost one waits for others, which may be parked
+            after = () if item.after and not park else None
+            if change is not None or after is not None:
+                found.append(Amend(item.key, after=after, parked=change))
         return found
 
     def kept(self, item: AllocationView, view: WorkflowView) -> bool:

@@ -199,6 +199,9 @@ def test_a_job_is_parked_until_it_is_wanted() -> None:
     parked = stage("b", "a", allocations=(allocation("y", "b", parked=True),))
     assert Parked().tend(view(a, parked), frozenset({"a"})) == []
     assert Parked().tend(view(a, parked), frozenset({"a", "b"})) == [Amend("y", parked=False)]
+    # it came in the place of a lost one, and waits for a job that may be parked, too
+    behind = stage("b", "a", allocations=(allocation("y", "b", parked=True, after=("x",)),))
+    assert Parked().tend(view(a, behind), frozenset({"a", "b"})) == [Amend("y", after=(), parked=False)]
 
 
 # ------------------------------------------------------------------------------------------------------- kept
