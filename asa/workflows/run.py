@@ -8,11 +8,11 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from asa.core.errors import AsaError, InvalidInput, RunFailed, StateError, UnknownName
 from asa.core.event import (
@@ -35,8 +35,17 @@ from asa.log.values import load, load_all
 from asa.workflows.assemble import VIRTUAL, Assembly, assemble, restore_plan
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.plan import Plan
-from asa.workflows.settings import Settings, Unread, load_settings, make_settings, new_directory, shown, state_path
-from asa.workflows.stage import Node, replace_nodes
+from asa.workflows.settings import (
+    RunOptions,
+    Settings,
+    Unread,
+    load_settings,
+    make_settings,
+    new_directory,
+    shown,
+    state_path,
+)
+from asa.workflows.stage import Node, check_options, replace_nodes, shows
 
 if TYPE_CHECKING:
     from asa.log.output import OutputLine, OutputReader
@@ -321,43 +330,24 @@ class Run:
             raise
 
 
-def submit(
-    workflow: Any,
-    *,
-    backend: Any = "local",
-    strategy: Any = None,
-    executor: Any = None,
-    pool: str = "shared",
-    name: str | None = None,
-    workdir: str | Path = ".",
-    state: str | Path | None = None,
-    orphan_grace: float | str = 60.0,
-    output_limit: str = "10M",
-    reuse: bool = False,
-    reuse_from: Iterable[str | Path] = (),
-) -> Run:
+@shows(RunOptions)
+def submit(workflow: Any, **options: Unpack[RunOptions]) -> Run:
     """Start a workflow and return at once, whatever its tasks will do. Takes the same parameters as `run`, without
-    `check`."""
+    `check` and `progress`."""
+    check_options("option of asa.submit()", options, RunOptions)
+    return _submit(workflow, **options)
+
+
+def _submit(workflow: Any, *, name: str | None = None, state: str | Path | None = None, **options: Any) -> Run:
     graph = make_graph(workflow)
-    settings = make_settings(
-        graph,
-        name or next(reversed(graph.nodes)),
-        workdir=workdir,
-        orphan_grace=orphan_grace,
-        output_limit=output_limit,
-        backend=backend,
-        strategy=strategy,
-        executor=executor,
-        pool=pool,
-        reuse=reuse or bool(reuse_from),
-        reuse_from=reuse_from,
-    )
+    settings = make_settings(graph, name or next(reversed(graph.nodes)), **options)
     graph.outputs(settings.workdir)
     with new_directory(settings.name, state) as directory:
         return _go(directory, graph, settings)
 
 
-def run(workflow: Any, *, check: bool = True, **options: Any) -> Run:
+@shows(RunOptions)
+def run(workflow: Any, *, check: bool = True, **options: Unpack[RunOptions]) -> Run:
     """Run a workflow until its outcome is known. Its jobs may end a moment later: see `Run.wait`.
 
     Parameters
@@ -414,7 +404,8 @@ def run(workflow: Any, *, check: bool = True, **options: Any) -> Run:
     >>> asa.run(double.map([1, 2, 3])).result()  # doctest: +SKIP
     [2, 4, 6]
     """
-    done = finish(submit(workflow, **options))
+    check_options("option of asa.run()", options, RunOptions)
+    done = finish(_submit(workflow, **options))
     if check:
         done.check()
     return done
