@@ -8,12 +8,13 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from asa.core.clock import SystemClock
 from asa.core.errors import AsaError, InvalidInput, RunFailed, StateError, UnknownName
 from asa.core.event import (
     DriverStarted,
@@ -55,6 +56,11 @@ if TYPE_CHECKING:
 _FOLLOW_S = 0.25
 """How often what was printed is looked for [s]."""
 
+_AWAIT_S = 0.05
+"""How often an event loop looks whether there is news [s]."""
+
+_ENDED = {RunState.SUCCEEDED: "succeeded", RunState.FAILED: "failed", RunState.CANCELLED: "been cancelled"}
+
 _MAY_PASS = re.compile("limit|policy|temporar", re.IGNORECASE)
 """Refusals of a site that may not be its last word."""
 
@@ -88,13 +94,20 @@ class Run:
             When the state directory could not be written any more.
         TimeoutError
             When it is not known yet.
+        KeyboardInterrupt
+            On Ctrl-C, with words that say how to go on. In a notebook or at a prompt the run goes on; that of a script
+            is cancelled, which would wait for it otherwise.
         """
         self.check(timeout)
         return self._value(load_all)
 
     def check(self, timeout: float = math.inf) -> None:
         """Raise what `result` would raise, without reading the value."""
-        if self._assembly is not None and not self._decided(timeout):
+        try:
+            in_time = self._assembly is None or self._decided(timeout)
+        except KeyboardInterrupt:
+            raise self._interrupted(ends=not hasattr(sys, "ps1")) from None
+        if not in_time:
             raise TimeoutError(f"run {self.name} has no result after {timeout:g} s")
         if self._error is not None:
             raise self._error
@@ -105,6 +118,29 @@ class Run:
             if stage and self.directory.output.exists():
                 what += f"\n(`asa logs {self.name} --failed` shows all that failed tasks printed)"
             raise RunFailed(f"run {self.name}: {what}\n({self._hint()})", stage=stage or None, run=self)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """As `result`, in an event loop, such as a notebook's own. Where that is cancelled, the run goes on."""
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> Any:
+        import asyncio
+
+        while not self.decided.is_set():
+            await asyncio.sleep(_AWAIT_S)
+        return await asyncio.to_thread(self.result)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """The run's events, from the first on, as they happen; they end with the run."""
+        import asyncio
+
+        last, over = 0, False
+        while not over:
+            over = self.status is not RunState.RUNNING
+            for number, event in self._log.read(last):
+                last = number
+                yield event
+            await asyncio.sleep(0 if over else _AWAIT_S)
 
     def shown_result(self) -> str:
         """As `result`, for people: what is long is cut, and of many results no more is read than is shown."""
@@ -262,6 +298,32 @@ class Run:
     def __repr__(self) -> str:
         return f"<run {self.name}: {self.status.value}>"
 
+    def _repr_html_(self) -> str:
+        from asa.metrics.workflow import summarise
+        from asa.report.notebook import progress_html
+
+        found = summarise((item for _, item in self._log.packed()), self.now(), driven=self.directory.is_driven())
+        return progress_html(found)
+
+    def _interrupted(self, ends: bool) -> KeyboardInterrupt:
+        """What to raise for Ctrl-C while the run was waited for, which `ends` it: it says how to go on."""
+        if ends and not self.decided.is_set():
+            self._end("interrupted from the keyboard")
+        if not self.decided.is_set():
+            return KeyboardInterrupt(
+                f"run {self.name} goes on: result() waits for it again, cancel() ends it; if this process ends before "
+                f"it, {self._hint()}"
+            )
+        state = self.status
+        after = f"its result is asa.open_run({self.name!r}).result()" if state is RunState.SUCCEEDED else self._hint()
+        ended = _ENDED.get(state, "stopped")
+        return KeyboardInterrupt(f"run {self.name} has {ended}; nothing that is done is lost: {after}")
+
+    def _end(self, reason: str) -> None:
+        with logged_in(self.directory.log):
+            self.cancel(reason)
+        self.wait()
+
     def _decided(self, timeout: float) -> bool:
         assert self._assembly is not None
         return self._assembly.runner.decided.wait(None if timeout == math.inf else timeout)
@@ -347,7 +409,7 @@ def _submit(workflow: Any, *, name: str | None = None, state: str | Path | None 
 
 
 @shows(RunOptions)
-def run(workflow: Any, *, check: bool = True, **options: Unpack[RunOptions]) -> Run:
+def run(workflow: Any, *, check: bool = True, progress: bool | None = None, **options: Unpack[RunOptions]) -> Run:
     """Run a workflow until its outcome is known. Its jobs may end a moment later: see `Run.wait`.
 
     Parameters
@@ -356,6 +418,9 @@ def run(workflow: Any, *, check: bool = True, **options: Unpack[RunOptions]) -> 
         What calling stages returned: a node, or a list, tuple or dict of nodes.
     check
         Whether a run that fails, or is cancelled, raises `RunFailed`; otherwise its `Run.status` tells.
+    progress
+        Whether it is shown how the run gets on, on standard error or in the notebook; default only on a terminal and in
+        a notebook.
     backend
         Where jobs go: ``"local"`` (default), ``"slurm"``, with options as in ``"slurm:partition=core"``; or, in virtual
         time, a simulated queue: ``"sim:hpc2n"``, ``"sim:nodes=16,cores=8,load=0.7"``.
@@ -394,6 +459,8 @@ def run(workflow: Any, *, check: bool = True, **options: Unpack[RunOptions]) -> 
         When the workflow or an option cannot be used.
     RunFailed
         When the run does not succeed, unless `check` is false; its ``run`` is what else would be returned.
+    KeyboardInterrupt
+        On Ctrl-C, which cancels the run, with words that say how to go on.
 
     Examples
     --------
@@ -405,7 +472,11 @@ def run(workflow: Any, *, check: bool = True, **options: Unpack[RunOptions]) -> 
     [2, 4, 6]
     """
     check_options("option of asa.run()", options, RunOptions)
-    done = finish(_submit(workflow, **options))
+    done = _submit(workflow, **options)
+    try:
+        finish(done, show_progress if _is_shown(progress) and not done.decided.is_set() else None)
+    except KeyboardInterrupt:
+        raise done._interrupted(ends=True) from None
     if check:
         done.check()
     return done
@@ -444,6 +515,26 @@ def resume(name: str, *, state: str | Path | None = None, code: Any = None) -> R
 def open_run(name: str, *, state: str | Path | None = None) -> Run:
     """Look at a run, of whichever driver, without touching it."""
     return Run(RunDirectory.open(state_path(state), name), None, None)
+
+
+def _is_shown(progress: bool | None) -> bool:
+    if progress is not None:
+        return progress
+    if "IPython" in sys.modules:
+        from asa.report.notebook import notebook
+
+        if notebook():
+            return True
+    return bool(sys.stderr and sys.stderr.isatty()) and threading.current_thread() is threading.main_thread()
+
+
+def show_progress(run: Run) -> None:
+    """Show how a run gets on until its outcome is known, in the notebook or on standard error."""
+    from asa.report.notebook import NotebookDisplay, notebook
+    from asa.report.progress import ProgressDisplay, follow
+
+    with NotebookDisplay() if notebook() else ProgressDisplay() as display:
+        follow(run.packed, display, SystemClock(), run.decided, now=run.now)
 
 
 def finish(run: Run, while_waiting: Callable[[Run], None] | None = None) -> Run:

@@ -109,6 +109,18 @@ class Node:
     def __repr__(self) -> str:
         return f"<node {self.stage.name}{'.map' if self.mapped else ''}>"
 
+    def _repr_html_(self) -> str | None:
+        from asa.report.notebook import graph_svg
+
+        before: dict[Node, list[Node]] = {}
+        work = [self]
+        while work:
+            if (node := work.pop()) not in before:
+                before[node] = [*nodes_in((node.args, node.kwargs)), *node.predecessors]
+                work += before[node]
+        nodes = {node: (node.stage.name, node.mapped) for node in reversed(before)}
+        return graph_svg(nodes, [(other, node) for node, others in before.items() for other in dict.fromkeys(others)])
+
     def __str__(self) -> str:
         raise InvalidInput(
             f"the result of stage {self.stage.name!r} is not known before the workflow runs, so it cannot be made a "
