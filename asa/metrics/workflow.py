@@ -171,6 +171,8 @@ class RunSummary:
         The first failed attempts, those lost to the infrastructure not among them; `failed_attempts` counts all.
     attempts
         Every task's runs.
+    on_hold
+        Since when nothing new is submitted or launched, on request; None when it is, or may be.
 
     References
     ----------
@@ -197,6 +199,7 @@ class RunSummary:
     failed_attempts: int
     failures: tuple[TaskFailed, ...]
     attempts: Attempts
+    on_hold: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able numbers of the run, its stages and its jobs. Unknown values are None, none is left out."""
@@ -204,7 +207,7 @@ class RunSummary:
         numbers = (
             "message", "ended", "resumes", "makespan_s", "total_perceived_wait_s", "core_hours_charged",
             "core_hours_used", "core_hours_borrowed", "core_hours_wasted", "overhead_core_hours",
-            "big_job_core_hours", "per_stage_core_hours", "failed_attempts",
+            "big_job_core_hours", "per_stage_core_hours", "failed_attempts", "on_hold",
         )  # fmt: skip
         return {
             "state": self.state.value,
@@ -314,6 +317,7 @@ def summary(run: FoldedRun, now: float | None = None, *, driven: bool = True) ->
         failed_attempts=run.failed,
         failures=tuple(run.failures),
         attempts=attempts,
+        on_hold=run.on_hold if run.outcome is RunState.RUNNING else None,
     )
 
 

@@ -104,6 +104,9 @@ def changes(before: RunSummary | None, after: RunSummary) -> list[str]:
             tasks = "" if stage.tasks is None else f", {stage.done} of {counted(stage.tasks, 'task')} done"
             note = f" ({line.note})" if line.note else ""
             lines.append(f"stage {stage.name}: {line.state}{tasks}{note}")
+    if before is not None and (before.on_hold is None) is not (after.on_hold is None):
+        held = "held: nothing new is started" if after.on_hold is not None else "goes on"
+        lines.append(f"run {after.start.run}: {held}")
     if after.state is not RunState.RUNNING and (before is None or before.state is not after.state):
         lines.append(f"run {after.start.run}: {after.state.value} after {brief(after.makespan_s)}")
     return [f"[{brief(max(0.0, after.now - after.start.at))}] {line}" for line in lines]
@@ -241,7 +244,8 @@ def standing(run: RunSummary, left_out: int = 0) -> str:
     hidden = f" · {counted(left_out, 'more stage')}" if left_out else ""
     elapsed = run.now - run.start.at if run.ended is None else run.makespan_s
     cores = sum(job.cores for job in run.jobs if job.state is JobState.RUNNING)
-    return f"{run.start.run}: {run.state.value} · {brief(max(0.0, elapsed))} · {counted(cores, 'core')} held{hidden}"
+    state = run.state.value + (", held" if run.on_hold is not None else "")
+    return f"{run.start.run}: {state} · {brief(max(0.0, elapsed))} · {counted(cores, 'core')} held{hidden}"
 
 
 _LOOKS = {"running": "cyan", "ready": "yellow", "done": "green", "failed": "bold red", "skipped": "red"}

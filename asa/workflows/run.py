@@ -30,7 +30,7 @@ from asa.core.event import (
 from asa.core.task import Value
 from asa.core.units import brief
 from asa.log.events import EventLog
-from asa.log.messages import logged_in
+from asa.log.messages import logged_in, warn
 from asa.log.rundir import RunDirectory
 from asa.log.values import load, load_all
 from asa.workflows.assemble import VIRTUAL, Assembly, assemble, restore_plan
@@ -163,6 +163,16 @@ class Run:
         """End the run: pending jobs are cancelled, running ones released. What is done stays done: see `resume`."""
         if self._assembly is not None:
             self._assembly.runner.cancel(reason)
+
+    def hold(self) -> None:
+        """Have nothing new submitted or launched until `release`: what runs goes on, what is queued stays there."""
+        if self._assembly is not None:
+            self._assembly.runner.hold(True)
+
+    def release(self) -> None:
+        """Go on after `hold`."""
+        if self._assembly is not None:
+            self._assembly.runner.hold(False)
 
     def leave(self, reason: str) -> None:
         """End the driver alone: jobs go on as when it dies, for the grace that they were given, and a `resume` in that
@@ -560,6 +570,8 @@ def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
     with logged_in(directory.log):
         assembly = assemble(directory, graph, settings)
         result = Run(directory, graph, assembly)
+        if assembly.plan.on_hold is not None:
+            warn(f"run {directory.name} is held, so nothing new is submitted or launched: asa release {directory.name}")
         if assembly.plan.outcome is RunState.SUCCEEDED:
             assembly.runner.decided.set()
             assembly.close()
