@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -70,4 +71,18 @@ def parameters(node: ast.AST | None) -> dict[str, str] | None:
         return None
     taken = [item for item in [*node.args.args, *node.args.kwonlyargs] if item.arg != "self"]
     found = {item.arg: ast.unparse(item.annotation) if item.annotation else "Any" for item in taken}
-    return found | ({"**": "Any"} if node.args.kwarg else {})
+    if node.args.kwarg is None:
+        return found
+    unpacked = re.fullmatch(r"Unpack\[(\w+)\]", ast.unparse(node.args.kwarg.annotation or ast.Constant(None)))
+    return found | ({"**": "Any"} if unpacked is None else _keywords(node.home, unpacked[1]))
+
+
+def _keywords(home: str, name: str) -> dict[str, str]:
+    """Those of a `TypedDict`, and of what it inherits from, as a module sees it."""
+    node = definition(f"{home}.{name}")
+    if not isinstance(node, ast.ClassDef):
+        return {}
+    inherited = [_keywords(node.home, ast.unparse(base)) for base in node.bases]
+    found = {name: kind for each in inherited for name, kind in each.items()}
+    own = [item for item in node.body if isinstance(item, ast.AnnAssign)]
+    return found | {ast.unparse(item.target): ast.unparse(item.annotation) for item in own}

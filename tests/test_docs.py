@@ -48,8 +48,6 @@ COMMON = ("-h", "--help", "--json", "--log-level")
 """Options of every command, which docs/reference.md explains once."""
 SEVERAL = ("dispatcher", "strategies", "estimators", "rules")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-SIGNATURES = {"asa.run": "asa.workflows.run.submit", "asa.stage": "asa.workflows.stage.make_needs"}
-"""Where the parameters are said of functions that pass them on."""
 
 
 @dataclass(frozen=True)
@@ -250,8 +248,8 @@ def test_imports_attributes_and_arguments_in_python_are_there(page: Page) -> Non
             if isinstance(node, ast.Call):
                 first, _, rest = ast.unparse(node.func).partition(".")
                 home = ".".join(filter(None, [homes.get(first, ""), rest]))
-                known = parameters(definition(SIGNATURES.get(home, home))) if first in homes else None
-                if known is not None and (home in SIGNATURES or "**" not in known):
+                known = parameters(definition(home)) if first in homes else None
+                if known is not None and "**" not in known:
                     wrong += [f"{home}({item.arg}=)" for item in node.keywords if item.arg and item.arg not in known]
     assert wrong == []
 

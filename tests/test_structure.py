@@ -153,8 +153,8 @@ def test_a_run_is_folded_once() -> None:
     assert folds == ["asa.core.run"]
 
 
-PUBLIC = {"_replace", "_asdict", "_fields", "_exit"}
-"""Names with an underscore that are no private ones: of named tuples and of `os`."""
+PUBLIC = {"_replace", "_asdict", "_fields", "_exit", "_repr_html_"}
+"""Names with an underscore that are no private ones: of named tuples, of `os`, and what notebooks call."""
 
 
 def test_tests_leave_the_product_its_privacy() -> None:

@@ -25,6 +25,8 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 MEANT = {
     **dict.fromkeys(("kill", "stop", "abort", "end", "scancel", "qdel"), "cancel"),
     **dict.fromkeys(("ls", "list", "history", "jobs"), "runs"),
+    **dict.fromkeys(("pause", "suspend", "freeze"), "hold"),
+    **dict.fromkeys(("unpause", "unhold", "unfreeze"), "release"),
     **dict.fromkeys(("delete", "remove", "del", "prune"), "rm"),
     **dict.fromkeys(("log", "output", "stdout", "stderr", "tail", "print"), "logs"),
     **dict.fromkeys(("stat", "state", "info", "show", "progress", "ps", "squeue", "qstat"), "status"),

@@ -1,4 +1,4 @@
-"""Commands that end, summarise and remove runs: ``asa cancel``, ``asa status``, ``asa rm``."""
+"""Commands that end, hold, summarise and remove runs: ``asa cancel``, ``hold``, ``release``, ``status``, ``rm``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from asa.log.events import EventLog
 from asa.log.messages import notify
 from asa.log.rundir import RunDirectory, RunLimits, list_runs, state_directory
 from asa.report.words import core_hours, counted
-from asa.workflows.clean import cancel_run, jobs_left
+from asa.workflows.clean import cancel_run, hold_run, jobs_left
 from asa.workflows.run import open_run
 
 RUN = "name of the run, a beginning of it (the newest is meant), or @last, @last~1 ..."
@@ -42,6 +42,35 @@ class CancelCommand:
         )
         text += f"; to go on with it: asa resume {directory.name}"
         return CommandResult({"run": directory.name, "state": RunState.CANCELLED.value, "jobs": jobs}, text)
+
+
+class HoldCommand:
+    """Have nothing new submitted or launched for a run. What runs goes on; what is in the queue stays there."""
+
+    help = "have nothing new submitted or launched for a run; what runs goes on"
+    held = True
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run", metavar="RUN", help=RUN)
+        parser.add_argument("--wait", type=duration, default=60.0, help="how long to wait for its driver (60s)")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        directory = RunDirectory.open(state_directory(), options.run)
+        changed = hold_run(directory, self.held, options.wait)
+        text = f"run {directory.name} is {'' if changed else 'already '}held"
+        if not self.held:
+            text = f"run {directory.name} goes on" if changed else f"run {directory.name} is not held"
+        elif jobs := [job for job in open_run(directory.name).summary.jobs if job.ended is None and not job.lender]:
+            text += f"; {counted(len(jobs), 'job')} that it has asked for may start, or run on, and be charged for"
+        text += f"; to go on: asa release {directory.name}" if self.held else ""
+        return CommandResult({"run": directory.name, "held": self.held, "changed": changed}, text)
+
+
+class ReleaseCommand(HoldCommand):
+    """Go on with a run that is held."""
+
+    help = "go on with a run that is held"
+    held = False
 
 
 class StatusCommand:
@@ -70,10 +99,14 @@ class StatusCommand:
             f"jobs: {_counts(jobs) or 'none'}; {core_hours(summary.core_hours_charged)} core-hours charged",
             *summary.message.splitlines()[:1],
         ]
+        if (since := summary.on_hold) is not None:
+            held_for = brief(max(0.0, run.now() - since))
+            lines.append(f"held for {held_for}, nothing new is submitted or launched: asa release {run.name}")
         if summary.state is RunState.INTERRUPTED:
             lines.append(f"its driver is gone: asa resume {run.name}")
         data = {"run": run.name, "state": state, "driver": driver, "stages": dict(stages), "jobs": dict(jobs)}
-        return CommandResult(data | {"tasks_done": done, "tasks": total if known else None}, "\n".join(lines))
+        counts = {"tasks_done": done, "tasks": total if known else None, "held": summary.on_hold is not None}
+        return CommandResult(data | counts, "\n".join(lines))
 
 
 def _counts(found: Counter[str]) -> str:

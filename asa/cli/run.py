@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from asa.cli.manage import remove_by_policy
-from asa.core.clock import SystemClock
 from asa.core.command import CommandResult, add_set_option
 from asa.core.errors import RunFailed
 from asa.core.event import RunState
@@ -21,7 +20,7 @@ from asa.core.units import brief
 from asa.log.messages import notify
 from asa.report.words import counted
 from asa.workflows.run import Run as WorkflowRun
-from asa.workflows.run import finish, resume, submit
+from asa.workflows.run import finish, resume, show_progress, submit
 
 
 class RunCommand:
@@ -139,7 +138,7 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
     if not quiet:
         print(f"run {run.name}", file=sys.stderr)
     try:
-        finish(run, None if quiet or run.decided.is_set() else _follow)
+        finish(run, None if quiet or run.decided.is_set() else show_progress)
     except KeyboardInterrupt:
         try:
             run.shown_result()
@@ -181,13 +180,6 @@ def _name_of(target: str) -> str:
     """What to call a run: its file, or the file's folder where the file is just called workflow."""
     path = Path(target.partition(":")[0]).resolve()
     return path.parent.name if path.stem == "workflow" else path.stem
-
-
-def _follow(run: WorkflowRun) -> None:
-    from asa.report.progress import ProgressDisplay, follow
-
-    with ProgressDisplay() as display:
-        follow(run.packed, display, SystemClock(), run.decided, now=run.now)
 
 
 class ResumeCommand:

@@ -19,7 +19,7 @@ from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec
 
-VERSION = 4
+VERSION = 5
 """Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
 
 
@@ -509,6 +509,13 @@ class CancelAsked(Event):
     """The run is to end, on request: nothing more is started, pending jobs are cancelled, running ones released."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldAsked(Event):
+    """On request, nothing new is submitted or launched from now on, or, with `held` False, that is over."""
+
+    held: bool
 
 
 @dataclass(frozen=True, slots=True)

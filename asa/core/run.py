@@ -31,6 +31,7 @@ from asa.core.event import (
     Cancelled,
     DriverStarted,
     Event,
+    HoldAsked,
     JobEnded,
     Learned,
     Leased,
@@ -1274,6 +1275,8 @@ class FoldedRun:
         How many attempts failed by their own fault; the first of them.
     cancelling
         Why it is to end, or "".
+    on_hold
+        Since when nothing new is to be submitted or launched [s since the epoch]; None when it may be.
     trouble
         What the batch system last failed with, if it does not answer; else "".
     asked
@@ -1312,6 +1315,7 @@ class FoldedRun:
         self.failed = 0
         self.failures: list[TaskFailed] = []
         self.cancelling = ""
+        self.on_hold: float | None = None
         self.trouble = ""
         self.asked = 0
         self.untaught: dict[str, Wait] = {}
@@ -1413,6 +1417,8 @@ class FoldedRun:
                     self._displace(held)
             case CancelAsked():
                 self.cancelling = event.reason
+            case HoldAsked():
+                self.on_hold = (event.at if self.on_hold is None else self.on_hold) if event.held else None
             case Trouble():
                 self.trouble = event.error
             case Learned():

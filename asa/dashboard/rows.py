@@ -34,6 +34,7 @@ def run_row(run: RunSummary, trouble: str) -> Row:
     return {
         **{name: getattr(start, name) for name in described},
         "state": run.state.value,
+        "held": run.on_hold is not None,
         "message": last_words(run.message, WORDS_MOST),
         "trouble": last_words(trouble, WORDS_MOST),
         "started": plain(start.at),

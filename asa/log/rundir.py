@@ -228,6 +228,11 @@ class RunDirectory:
         return self.path / "cancel"
 
     @property
+    def hold_request(self) -> Path:
+        """File that asks the run's driver to hold it, or to go on."""
+        return self.path / "hold"
+
+    @property
     def size(self) -> int:
         """What it takes on its file system [bytes]."""
         total = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from asa.core.job import JobState
 from asa.core.run import FoldedRun, Held, StageProgress
 from asa.core.serial import to_json
 from asa.core.stage import StageState
-from asa.core.units import HOUR
+from asa.core.units import HOUR, brief
 from asa.metrics.attempts import Attempts, attempts_of
 
 
@@ -170,6 +171,8 @@ class RunSummary:
         The first failed attempts, those lost to the infrastructure not among them; `failed_attempts` counts all.
     attempts
         Every task's runs.
+    on_hold
+        Since when nothing new is submitted or launched, on request; None when it is, or may be.
 
     References
     ----------
@@ -196,6 +199,7 @@ class RunSummary:
     failed_attempts: int
     failures: tuple[TaskFailed, ...]
     attempts: Attempts
+    on_hold: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able numbers of the run, its stages and its jobs. Unknown values are None, none is left out."""
@@ -203,7 +207,7 @@ class RunSummary:
         numbers = (
             "message", "ended", "resumes", "makespan_s", "total_perceived_wait_s", "core_hours_charged",
             "core_hours_used", "core_hours_borrowed", "core_hours_wasted", "overhead_core_hours",
-            "big_job_core_hours", "per_stage_core_hours", "failed_attempts",
+            "big_job_core_hours", "per_stage_core_hours", "failed_attempts", "on_hold",
         )  # fmt: skip
         return {
             "state": self.state.value,
@@ -213,6 +217,39 @@ class RunSummary:
             "stages": [_plain(stage) for stage in self.stages],
             "jobs": [_plain(job) for job in self.jobs],
         }
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self.start.run}: {self.state.value}, makespan {brief(self.makespan_s)}, waited "
+            f"{brief(self.total_perceived_wait_s)}, {self.core_hours_charged:.3g} core-hours charged, "
+            f"{self.core_hours_used:.3g} used>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                escape(stage.name),
+                escape(stage.state.value),
+                f"{stage.done:,} of {'?' if stage.tasks is None else format(stage.tasks, ',')}",
+                *("–" if time is None else brief(time) for time in (stage.perceived_wait_s, stage.run_time_s)),
+            ]
+            for stage in self.stages[:ROWS_MOST]
+        ]
+        more = f" and {len(self.stages) - len(rows)} more stages" if len(rows) < len(self.stages) else ""
+        return html_table(("stage", "state", "tasks done", "waited", "ran"), rows, escape(repr(self)[1:-1]) + more)
+
+
+ROWS_MOST = 100
+"""Stages that a notebook shows of a summary."""
+
+
+def html_table(heads: Iterable[str], rows: Iterable[Iterable[str]], below: str) -> str:
+    """A table for a notebook, in the colours of the page around it, of HTML in cells and in a line below it."""
+    cell = 'style="text-align:left;padding:1px 12px 1px 0"'
+    body = "".join(f"<tr>{''.join(f'<td {cell}>{each}</td>' for each in row)}</tr>" for row in rows)
+    top = "".join(f"<th {cell}>{each}</th>" for each in heads)
+    head = f"<thead><tr>{top}</tr></thead>" if top else ""
+    return f'<div style="color:inherit"><table>{head}<tbody>{body}</tbody></table><b>{below}</b></div>'
 
 
 def _plain(part: StageSummary | JobSummary) -> dict[str, Any]:
@@ -280,6 +317,7 @@ def summary(run: FoldedRun, now: float | None = None, *, driven: bool = True) ->
         failed_attempts=run.failed,
         failures=tuple(run.failures),
         attempts=attempts,
+        on_hold=run.on_hold if run.outcome is RunState.RUNNING else None,
     )
 
 

@@ -76,6 +76,8 @@ def _head(run: RunSummary) -> str:
     ]
     if run.resumes:
         facts.append(f"resumed {counted(run.resumes, 'time')}")
+    if run.on_hold is not None:
+        facts.append(f"held for {brief(max(0.0, run.now - run.on_hold))}: nothing new is started")
     if run.ended is None:
         facts.append(f"not ended; as of {brief(max(0.0, run.now - start.at))} after the start")
     message = f'<div class="message">{escape(last_words(run.message))}</div>' if run.message else ""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from asa.core.event import Event, RunState, TasksDone, Trouble
 from asa.core.job import JobState
@@ -104,6 +104,9 @@ def changes(before: RunSummary | None, after: RunSummary) -> list[str]:
             tasks = "" if stage.tasks is None else f", {stage.done} of {counted(stage.tasks, 'task')} done"
             note = f" ({line.note})" if line.note else ""
             lines.append(f"stage {stage.name}: {line.state}{tasks}{note}")
+    if before is not None and (before.on_hold is None) is not (after.on_hold is None):
+        held = "held: nothing new is started" if after.on_hold is not None else "goes on"
+        lines.append(f"run {after.start.run}: {held}")
     if after.state is not RunState.RUNNING and (before is None or before.state is not after.state):
         lines.append(f"run {after.start.run}: {after.state.value} after {brief(after.makespan_s)}")
     return [f"[{brief(max(0.0, after.now - after.start.at))}] {line}" for line in lines]
@@ -111,6 +114,13 @@ def changes(before: RunSummary | None, after: RunSummary) -> list[str]:
 
 def _quarter(stage: StageSummary) -> int:
     return 0 if not stage.tasks else _QUARTERS * stage.done // stage.tasks
+
+
+class Display(Protocol):
+    """Shows how a run gets on."""
+
+    def update(self, events: Iterable[Event | TasksDone], now: float) -> None:
+        """Take in the run's next events and show how it stands at the time `now` [s since the epoch]."""
 
 
 class ProgressDisplay:
@@ -172,7 +182,7 @@ class ProgressDisplay:
 
 def follow(
     read: Callable[[int], Iterable[tuple[int, Event | TasksDone]]],
-    display: ProgressDisplay,
+    display: Display,
     clock: Clock,
     stop: threading.Event,
     *,
@@ -207,7 +217,7 @@ def table(run: RunSummary) -> RenderableType:
 
     grid = Table.grid(padding=(0, 2, 0, 0))
     lines = stage_lines(run)
-    shown = lines if len(lines) <= ROWS_MOST else _nearest(lines)
+    shown = stages_shown(lines)
     for line in shown:
         look = _LOOKS.get(line.state, "default")
         total = "?" if line.tasks is None else str(line.tasks)
@@ -226,18 +236,25 @@ def table(run: RunSummary) -> RenderableType:
             Text("" if line.wait_s is None else f"waited {brief(line.wait_s)}", style="dim"),
             Text(line.note, style="dim", no_wrap=True, overflow="ellipsis"),
         )
-    hidden = "" if len(shown) == len(lines) else f" · {len(lines) - len(shown)} more stages"
+    return Group(grid, Text(standing(run, len(lines) - len(shown)), style="bold"))
+
+
+def standing(run: RunSummary, left_out: int = 0) -> str:
+    """How a run stands, in a line; so many stages are `left_out` above it."""
+    hidden = f" · {counted(left_out, 'more stage')}" if left_out else ""
     elapsed = run.now - run.start.at if run.ended is None else run.makespan_s
     cores = sum(job.cores for job in run.jobs if job.state is JobState.RUNNING)
-    words = f"{run.start.run}: {run.state.value} · {brief(max(0.0, elapsed))} · {counted(cores, 'core')} held{hidden}"
-    return Group(grid, Text(words, style="bold"))
+    state = run.state.value + (", held" if run.on_hold is not None else "")
+    return f"{run.start.run}: {state} · {brief(max(0.0, elapsed))} · {counted(cores, 'core')} held{hidden}"
 
 
 _LOOKS = {"running": "cyan", "ready": "yellow", "done": "green", "failed": "bold red", "skipped": "red"}
 
 
-def _nearest(lines: tuple[StageLine, ...]) -> tuple[StageLine, ...]:
-    """Stages under way first, then those to come, then those that are over; shown in the order of the workflow."""
+def stages_shown(lines: tuple[StageLine, ...]) -> tuple[StageLine, ...]:
+    """Of many, stages under way first, then those to come, then those that are over; in the order of the workflow."""
+    if len(lines) <= ROWS_MOST:
+        return lines
     order = {"failed": 0, "running": 0, "ready": 1, "waiting": 2}
     ranked = sorted(range(len(lines)), key=lambda number: order.get(lines[number].state, 3))[:ROWS_MOST]
     return tuple(lines[number] for number in sorted(ranked))

@@ -283,21 +283,30 @@ def assemble_parts(
 
 
 REQUESTS_S = 1.0
-"""How long from one look for a request to cancel the run to the next [s]."""
+"""How long from one look for a request to cancel or hold the run to the next [s]."""
+
+HOLD, RELEASE = "hold", "release"
+"""What a request to hold a run says, and one to go on."""
 
 
 def _heed(directory: RunDirectory, runner: Runner, held: contextlib.ExitStack) -> None:
-    """Cancel the run when another process asks for that, until `held` is closed."""
+    """Cancel or hold the run when another process asks for that, until `held` is closed."""
     over = threading.Event()
+    requests: dict[Path, Callable[[str], None]] = {
+        directory.cancel_request: runner.cancel,
+        directory.hold_request: lambda words: runner.hold(words == HOLD),
+    }
 
     def look() -> None:
         while not over.wait(REQUESTS_S):
-            with contextlib.suppress(OSError):
-                reason = directory.cancel_request.read_text(errors="replace")
-                directory.cancel_request.unlink()
-                runner.cancel(reason)
+            for request, do in requests.items():
+                with contextlib.suppress(OSError):
+                    words = request.read_text(errors="replace")
+                    request.unlink()
+                    do(words)
 
-    directory.cancel_request.unlink(missing_ok=True)  # it was meant for an earlier driver
+    for request in requests:
+        request.unlink(missing_ok=True)  # it was meant for an earlier driver
     held.callback(over.set)
     threading.Thread(target=copy_context().run, args=(look,), name="asa-requests", daemon=True).start()
 

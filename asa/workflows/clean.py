@@ -16,6 +16,7 @@ from asa.core.event import (
     Cancelled,
     DriverStarted,
     Event,
+    HoldAsked,
     JobEnded,
     RunEnded,
     RunStarted,
@@ -27,11 +28,13 @@ from asa.core.event import (
 from asa.core.job import JobHandle, JobStatus
 from asa.core.ports import Backend
 from asa.core.registry import BACKENDS, parse_spec, with_options
+from asa.core.run import CALLS
 from asa.core.units import brief
 from asa.core.view import QueueView
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
 from asa.security.files import write_private
+from asa.workflows.assemble import HOLD, RELEASE
 from asa.workflows.settings import load_settings
 
 
@@ -206,6 +209,56 @@ def cancel_run(run: RunDirectory, patience_s: float) -> int:
         log.append([CancelAsked(now, reason), RunEnded(now, RunState.CANCELLED, reason)])
     run.cancel_request.unlink(missing_ok=True)
     return len(done)
+
+
+def hold_run(run: RunDirectory, held: bool, patience_s: float) -> bool:
+    """Have nothing new submitted or launched for a run, or go on: its driver is asked to, or the next one finds it so.
+
+    Parameters
+    ----------
+    patience_s
+        How long to wait for the driver [s].
+
+    Returns
+    -------
+    bool
+        Whether that is another than before.
+
+    Raises
+    ------
+    InvalidInput
+        When the run has ended, or is one of calls.
+    StateError
+        When its driver has not taken notice in time.
+    """
+    until, asked = time.monotonic() + patience_s, False
+    with EventLog(run.events) as log:
+        started = log.latest(RunStarted)
+        if isinstance(started, RunStarted) and started.strategy == CALLS:
+            raise InvalidInput(f"run {run.name} is one of calls: stop calling; only runs of workflows can be held")
+        if _is_held(log) is held:
+            return False
+        while (state := run.standing(log)) is RunState.RUNNING and _is_held(log) is not held:
+            if not asked:
+                write_private(run.hold_request, (HOLD if held else RELEASE).encode())
+            asked = True
+            if time.monotonic() >= until:
+                raise StateError(
+                    f"run {run.name} was asked, and has not heeded it after {brief(patience_s)}: its driver may be "
+                    "hung, or on a machine that sees the request later; `asa status` tells"
+                )
+            time.sleep(LOOK_S)
+        if state not in (RunState.RUNNING, RunState.INTERRUPTED):
+            raise InvalidInput(f"run {run.name} has {ENDS[state]} already: there is nothing to hold or release")
+    if state is RunState.INTERRUPTED:
+        with run.lock(), EventLog(run.events) as log:
+            log.append([HoldAsked(time.time(), held)])
+    return True
+
+
+def _is_held(log: EventLog) -> bool:
+    last = log.latest(HoldAsked)
+    return isinstance(last, HoldAsked) and last.held
 
 
 ENDS = {

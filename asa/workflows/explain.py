@@ -41,6 +41,8 @@ def explain(plan: Plan, now: float, *, driven: bool = True) -> str:
     for held in plan.pool.ever.values():
         said = (held.why, _charged(held))
         lines += [f"{', '.join(held.stages)}: {words}" for words in said if words]
+    if plan.on_hold is not None and plan.outcome is RunState.RUNNING:
+        lines.insert(0, f"the run is held, nothing new is submitted or launched: asa release {plan.run}")
     if found.strategy:
         lines.insert(0, f"strategy: {found.strategy}")
     if found.trouble:
@@ -127,6 +129,8 @@ def _charged(held: Held) -> str:
 
 
 def _unasked(plan: Plan, now: float, underway: bool) -> str:
+    if underway and plan.on_hold is not None:
+        return "no job was asked for yet: the run is held"
     if underway and plan.full is not None and now < plan.full.again:
         again, why = brief(max(0.0, plan.full.again - now)), plan.full.reason.partition("\n")[0]
         return f"the batch system takes no more jobs for now, asked again in {again}: {explained(why)}"

@@ -174,6 +174,16 @@ class Graph:
             rows.append(f"{name}: {tasks}, {asked}, {ranks}{brief(needs.walltime_s)}{where}{after}")
         return "\n".join(rows)
 
+    def _repr_html_(self) -> str | None:
+        from asa.report.notebook import graph_svg
+
+        nodes = {}
+        for name, node in self.nodes.items():
+            cores, width = node.stage.needs.resources.cores, self.widths[name]
+            tasks = f"{'?' if width is None else width} × " if node.mapped else ""
+            nodes[name] = (f"{name}\n{tasks}{cores} core{'s' * (cores != 1)}", node.mapped)
+        return graph_svg(nodes, [(before, name) for name, befores in self.predecessors.items() for before in befores])
+
     def to_dot(self) -> str:
         """The graph in Graphviz's language; parallel stages are drawn as stacks."""
         lines = ["digraph workflow {", "  rankdir=LR; node [shape=box, style=rounded];"]

@@ -281,8 +281,10 @@ class Plan(FoldedRun):
         # allocations stay.
         if unknown := [*self._expand(), *self._look_up()]:
             return unknown
-        asked = [*self._ask(now)]
+        asked = [each for each in self._ask(now) if self.on_hold is None or isinstance(each, Predict)]
         changes = [*asked, *self._let_go(now, _arrays(asked, self.pool, now))]
+        if self.on_hold is not None:
+            return changes or [*self._want(lambda: NOTHING), *self._conclude(), *self._teach()]
         return changes or self._launch(now) or [*self._want(self._missing), *self._conclude(), *self._teach()]
 
     def wake_at(self, now: float) -> float:

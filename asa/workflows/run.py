@@ -8,12 +8,13 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from asa.core.clock import SystemClock
 from asa.core.errors import AsaError, InvalidInput, RunFailed, StateError, UnknownName
 from asa.core.event import (
     DriverStarted,
@@ -29,14 +30,23 @@ from asa.core.event import (
 from asa.core.task import Value
 from asa.core.units import brief
 from asa.log.events import EventLog
-from asa.log.messages import logged_in
+from asa.log.messages import logged_in, warn
 from asa.log.rundir import RunDirectory
 from asa.log.values import load, load_all
 from asa.workflows.assemble import VIRTUAL, Assembly, assemble, restore_plan
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.plan import Plan
-from asa.workflows.settings import Settings, Unread, load_settings, make_settings, new_directory, shown, state_path
-from asa.workflows.stage import Node, replace_nodes
+from asa.workflows.settings import (
+    RunOptions,
+    Settings,
+    Unread,
+    load_settings,
+    make_settings,
+    new_directory,
+    shown,
+    state_path,
+)
+from asa.workflows.stage import Node, check_options, replace_nodes, shows
 
 if TYPE_CHECKING:
     from asa.log.output import OutputLine, OutputReader
@@ -45,6 +55,11 @@ if TYPE_CHECKING:
 
 _FOLLOW_S = 0.25
 """How often what was printed is looked for [s]."""
+
+_AWAIT_S = 0.05
+"""How often an event loop looks whether there is news [s]."""
+
+_ENDED = {RunState.SUCCEEDED: "succeeded", RunState.FAILED: "failed", RunState.CANCELLED: "been cancelled"}
 
 _MAY_PASS = re.compile("limit|policy|temporar", re.IGNORECASE)
 """Refusals of a site that may not be its last word."""
@@ -79,13 +94,20 @@ class Run:
             When the state directory could not be written any more.
         TimeoutError
             When it is not known yet.
+        KeyboardInterrupt
+            On Ctrl-C, with words that say how to go on. In a notebook or at a prompt the run goes on; that of a script
+            is cancelled, which would wait for it otherwise.
         """
         self.check(timeout)
         return self._value(load_all)
 
     def check(self, timeout: float = math.inf) -> None:
         """Raise what `result` would raise, without reading the value."""
-        if self._assembly is not None and not self._decided(timeout):
+        try:
+            in_time = self._assembly is None or self._decided(timeout)
+        except KeyboardInterrupt:
+            raise self._interrupted(ends=not hasattr(sys, "ps1")) from None
+        if not in_time:
             raise TimeoutError(f"run {self.name} has no result after {timeout:g} s")
         if self._error is not None:
             raise self._error
@@ -96,6 +118,29 @@ class Run:
             if stage and self.directory.output.exists():
                 what += f"\n(`asa logs {self.name} --failed` shows all that failed tasks printed)"
             raise RunFailed(f"run {self.name}: {what}\n({self._hint()})", stage=stage or None, run=self)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """As `result`, in an event loop, such as a notebook's own. Where that is cancelled, the run goes on."""
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> Any:
+        import asyncio
+
+        while not self.decided.is_set():
+            await asyncio.sleep(_AWAIT_S)
+        return await asyncio.to_thread(self.result)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """The run's events, from the first on, as they happen; they end with the run."""
+        import asyncio
+
+        last, over = 0, False
+        while not over:
+            over = self.status is not RunState.RUNNING
+            for number, event in self._log.read(last):
+                last = number
+                yield event
+            await asyncio.sleep(0 if over else _AWAIT_S)
 
     def shown_result(self) -> str:
         """As `result`, for people: what is long is cut, and of many results no more is read than is shown."""
@@ -118,6 +163,16 @@ class Run:
         """End the run: pending jobs are cancelled, running ones released. What is done stays done: see `resume`."""
         if self._assembly is not None:
             self._assembly.runner.cancel(reason)
+
+    def hold(self) -> None:
+        """Have nothing new submitted or launched until `release`: what runs goes on, what is queued stays there."""
+        if self._assembly is not None:
+            self._assembly.runner.hold(True)
+
+    def release(self) -> None:
+        """Go on after `hold`."""
+        if self._assembly is not None:
+            self._assembly.runner.hold(False)
 
     def leave(self, reason: str) -> None:
         """End the driver alone: jobs go on as when it dies, for the grace that they were given, and a `resume` in that
@@ -253,6 +308,32 @@ class Run:
     def __repr__(self) -> str:
         return f"<run {self.name}: {self.status.value}>"
 
+    def _repr_html_(self) -> str:
+        from asa.metrics.workflow import summarise
+        from asa.report.notebook import progress_html
+
+        found = summarise((item for _, item in self._log.packed()), self.now(), driven=self.directory.is_driven())
+        return progress_html(found)
+
+    def _interrupted(self, ends: bool) -> KeyboardInterrupt:
+        """What to raise for Ctrl-C while the run was waited for, which `ends` it: it says how to go on."""
+        if ends and not self.decided.is_set():
+            self._end("interrupted from the keyboard")
+        if not self.decided.is_set():
+            return KeyboardInterrupt(
+                f"run {self.name} goes on: result() waits for it again, cancel() ends it; if this process ends before "
+                f"it, {self._hint()}"
+            )
+        state = self.status
+        after = f"its result is asa.open_run({self.name!r}).result()" if state is RunState.SUCCEEDED else self._hint()
+        ended = _ENDED.get(state, "stopped")
+        return KeyboardInterrupt(f"run {self.name} has {ended}; nothing that is done is lost: {after}")
+
+    def _end(self, reason: str) -> None:
+        with logged_in(self.directory.log):
+            self.cancel(reason)
+        self.wait()
+
     def _decided(self, timeout: float) -> bool:
         assert self._assembly is not None
         return self._assembly.runner.decided.wait(None if timeout == math.inf else timeout)
@@ -321,43 +402,24 @@ class Run:
             raise
 
 
-def submit(
-    workflow: Any,
-    *,
-    backend: Any = "local",
-    strategy: Any = None,
-    executor: Any = None,
-    pool: str = "shared",
-    name: str | None = None,
-    workdir: str | Path = ".",
-    state: str | Path | None = None,
-    orphan_grace: float | str = 60.0,
-    output_limit: str = "10M",
-    reuse: bool = False,
-    reuse_from: Iterable[str | Path] = (),
-) -> Run:
+@shows(RunOptions)
+def submit(workflow: Any, **options: Unpack[RunOptions]) -> Run:
     """Start a workflow and return at once, whatever its tasks will do. Takes the same parameters as `run`, without
-    `check`."""
+    `check` and `progress`."""
+    check_options("option of asa.submit()", options, RunOptions)
+    return _submit(workflow, **options)
+
+
+def _submit(workflow: Any, *, name: str | None = None, state: str | Path | None = None, **options: Any) -> Run:
     graph = make_graph(workflow)
-    settings = make_settings(
-        graph,
-        name or next(reversed(graph.nodes)),
-        workdir=workdir,
-        orphan_grace=orphan_grace,
-        output_limit=output_limit,
-        backend=backend,
-        strategy=strategy,
-        executor=executor,
-        pool=pool,
-        reuse=reuse or bool(reuse_from),
-        reuse_from=reuse_from,
-    )
+    settings = make_settings(graph, name or next(reversed(graph.nodes)), **options)
     graph.outputs(settings.workdir)
     with new_directory(settings.name, state) as directory:
         return _go(directory, graph, settings)
 
 
-def run(workflow: Any, *, check: bool = True, **options: Any) -> Run:
+@shows(RunOptions)
+def run(workflow: Any, *, check: bool = True, progress: bool | None = None, **options: Unpack[RunOptions]) -> Run:
     """Run a workflow until its outcome is known. Its jobs may end a moment later: see `Run.wait`.
 
     Parameters
@@ -366,6 +428,9 @@ def run(workflow: Any, *, check: bool = True, **options: Any) -> Run:
         What calling stages returned: a node, or a list, tuple or dict of nodes.
     check
         Whether a run that fails, or is cancelled, raises `RunFailed`; otherwise its `Run.status` tells.
+    progress
+        Whether it is shown how the run gets on, on standard error or in the notebook; default only on a terminal and in
+        a notebook.
     backend
         Where jobs go: ``"local"`` (default), ``"slurm"``, with options as in ``"slurm:partition=core"``; or, in virtual
         time, a simulated queue: ``"sim:hpc2n"``, ``"sim:nodes=16,cores=8,load=0.7"``.
@@ -404,6 +469,8 @@ def run(workflow: Any, *, check: bool = True, **options: Any) -> Run:
         When the workflow or an option cannot be used.
     RunFailed
         When the run does not succeed, unless `check` is false; its ``run`` is what else would be returned.
+    KeyboardInterrupt
+        On Ctrl-C, which cancels the run, with words that say how to go on.
 
     Examples
     --------
@@ -414,7 +481,12 @@ def run(workflow: Any, *, check: bool = True, **options: Any) -> Run:
     >>> asa.run(double.map([1, 2, 3])).result()  # doctest: +SKIP
     [2, 4, 6]
     """
-    done = finish(submit(workflow, **options))
+    check_options("option of asa.run()", options, RunOptions)
+    done = _submit(workflow, **options)
+    try:
+        finish(done, show_progress if _is_shown(progress) and not done.decided.is_set() else None)
+    except KeyboardInterrupt:
+        raise done._interrupted(ends=True) from None
     if check:
         done.check()
     return done
@@ -455,6 +527,26 @@ def open_run(name: str, *, state: str | Path | None = None) -> Run:
     return Run(RunDirectory.open(state_path(state), name), None, None)
 
 
+def _is_shown(progress: bool | None) -> bool:
+    if progress is not None:
+        return progress
+    if "IPython" in sys.modules:
+        from asa.report.notebook import notebook
+
+        if notebook():
+            return True
+    return bool(sys.stderr and sys.stderr.isatty()) and threading.current_thread() is threading.main_thread()
+
+
+def show_progress(run: Run) -> None:
+    """Show how a run gets on until its outcome is known, in the notebook or on standard error."""
+    from asa.report.notebook import NotebookDisplay, notebook
+    from asa.report.progress import ProgressDisplay, follow
+
+    with NotebookDisplay() if notebook() else ProgressDisplay() as display:
+        follow(run.packed, display, SystemClock(), run.decided, now=run.now)
+
+
 def finish(run: Run, while_waiting: Callable[[Run], None] | None = None) -> Run:
     """Wait for a run's outcome, not for its last job.
 
@@ -478,6 +570,8 @@ def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
     with logged_in(directory.log):
         assembly = assemble(directory, graph, settings)
         result = Run(directory, graph, assembly)
+        if assembly.plan.on_hold is not None:
+            warn(f"run {directory.name} is held, so nothing new is submitted or launched: asa release {directory.name}")
         if assembly.plan.outcome is RunState.SUCCEEDED:
             assembly.runner.decided.set()
             assembly.close()

@@ -31,6 +31,7 @@ from asa.core.event import (
     Cancelled,
     DriverStarted,
     Event,
+    HoldAsked,
     JobEnded,
     Learned,
     NodeJoined,
@@ -292,6 +293,10 @@ class Runner:
     def cancel(self, reason: str) -> None:
         """Ask for the end of the run; may be called from any thread."""
         self.inbox.post([CancelAsked(self.clock.now(), reason)])
+
+    def hold(self, held: bool) -> None:
+        """Ask that nothing new is submitted or launched, or that it may be again; may be called from any thread."""
+        self.inbox.post([HoldAsked(self.clock.now(), held)])
 
     def leave(self) -> None:
         """Stop driving it, whatever its state, as if this process had died; may be called from any thread."""
@@ -573,6 +578,8 @@ def _note(event: Event) -> None:
             _log.info("job %s ended: %s%s", event.allocation, event.state.value, _reason(event))
         case TasksKept():
             _log.info("%s: %d tasks of an earlier driver go on", event.allocation, len(event.tasks))
+        case HoldAsked():
+            _log.info("nothing new is started: the run is held" if event.held else "the run is no longer held")
         case DriverStarted():
             _log.info("driver %d on %s", event.pid, event.host)
         case RunEnded():

@@ -14,7 +14,7 @@ from binascii import crc32
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import cloudpickle
 
@@ -104,6 +104,22 @@ class Settings:
         return InvalidInput(f"pool={self.pool!r} cannot be used: {problem}; {remedy}")
 
 
+class RunOptions(TypedDict, total=False):
+    """Keywords of `submit`, which `run` takes as well, and says what they mean."""
+
+    backend: Any
+    strategy: Any
+    executor: Any
+    pool: str
+    name: str | None
+    workdir: str | Path
+    state: str | Path | None
+    orphan_grace: float | str
+    output_limit: str
+    reuse: bool
+    reuse_from: Iterable[str | Path]
+
+
 def make_settings(
     result: Any,
     name: str,
@@ -111,6 +127,7 @@ def make_settings(
     workdir: str | Path = ".",
     orphan_grace: float | str = 60.0,
     output_limit: str = "10M",
+    reuse: bool = False,
     reuse_from: Iterable[str | Path] = (),
     **options: Any,
 ) -> Settings:
@@ -126,8 +143,8 @@ def make_settings(
         How long allocations outlive their driver: seconds, or like ``"10m"``.
     output_limit
         How much is kept of what a task prints: bytes, or like ``"10M"``.
-    reuse_from
-        Other state directories whose runs' results may be reused.
+    reuse, reuse_from
+        Whether results of earlier runs may be reused, and of which other state directories, too.
     options
         The other parameters of `Settings`.
 
@@ -158,6 +175,7 @@ def make_settings(
         workdir=str(place),
         orphan_grace_s=grace_s,
         output_limit=limit,
+        reuse=reuse or bool(others),
         reuse_from=others,
         **options,
     )

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, Any, Generic, ParamSpec, TypeVar, overload
+from typing import IO, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from asa.core import units
 from asa.core.errors import CommandFailed, GraphError, InvalidInput, UnknownName
@@ -31,6 +31,7 @@ from asa.core.task import ending, substitute
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 RunTime = float | Callable[..., float]
 """How long one task takes [s], or a function of the task's arguments that returns it."""
 
@@ -60,6 +61,26 @@ class Needs:
     version: tuple[tuple[str, str], ...] = ()
 
 
+def check_options(kind: str, given: Iterable[str], known: type) -> None:
+    """Refuse keywords that are not among those of a `TypedDict`, and name the nearest that is."""
+    for option in given:
+        if option not in known.__annotations__:
+            raise UnknownName(kind, option, known.__annotations__)
+
+
+def shows(options: type) -> Callable[[F], F]:
+    """Have a function that takes the keywords of a `TypedDict` show each of them, in its help and to completion."""
+
+    def decorate(function: F) -> F:
+        signature, kind = inspect.signature(function), inspect.Parameter.KEYWORD_ONLY
+        own = list(signature.parameters.values())[:-1]
+        others = [inspect.Parameter(name, kind, default=...) for name in options.__annotations__]
+        function.__signature__ = signature.replace(parameters=[*own, *others])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
 class Node:
     """A call of a stage that has not happened yet. Pass it to other stages; `asa.run` makes it a value.
 
@@ -87,6 +108,18 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<node {self.stage.name}{'.map' if self.mapped else ''}>"
+
+    def _repr_html_(self) -> str | None:
+        from asa.report.notebook import graph_svg
+
+        before: dict[Node, list[Node]] = {}
+        work = [self]
+        while work:
+            if (node := work.pop()) not in before:
+                before[node] = [*nodes_in((node.args, node.kwargs)), *node.predecessors]
+                work += before[node]
+        nodes = {node: (node.stage.name, node.mapped) for node in reversed(before)}
+        return graph_svg(nodes, [(other, node) for node, others in before.items() for other in dict.fromkeys(others)])
 
     def __str__(self) -> str:
         raise InvalidInput(
@@ -176,9 +209,9 @@ class Stage(Generic[P, R]):
         for index in range(2 if width is None else width) if writes(node) else ():
             outputs.add(self.name, index, written_by(node, index) or ())
 
-    def options(self, **changes: Any) -> Stage[P, R]:
+    def options(self, *, name: str | None = None, **changes: Unpack[StageNeeds]) -> Stage[P, R]:
         """The same function with other needs; takes the keywords of `stage`."""
-        name: str = changes.pop("name", self.name)
+        name = name or self.name
         return Stage(self.function, make_needs(name, base=self.needs, **changes), name)
 
     def __repr__(self) -> str:
@@ -248,39 +281,47 @@ def _known(value: Any) -> Any:
 DEFAULT_NEEDS = Needs(Resources(), Resources(), walltime_s=3600.0, retries=0)
 
 
-def make_needs(
-    name: str,
-    *,
-    base: Needs = DEFAULT_NEEDS,
-    cores: int | None = None,
-    nodes: int | None = None,
-    task_cores: int | None = None,
-    tasks_per_node: int | None = None,
-    memory: str | None = None,
-    gpus: int | None = None,
-    walltime: float | str | timedelta | None = None,
-    retries: int | None = None,
-    launcher: str | None = None,
-    run_time: float | str | timedelta | Callable[..., float] | None = None,
-    spread: str | None = None,
-    secrets: Sequence[str] | None = None,
-    cpus: int | None = None,
-    env: Mapping[str, str] | None = None,
-    partition: str | None = None,
-    account: str | None = None,
-    qos: str | None = None,
-    constraint: str | None = None,
-    setup: str | Sequence[str] | None = None,
-    batch_options: Mapping[str, Any] | None = None,
-    reuse: bool | str | None = None,
-    version: str | Path | Sequence[str | Path] | None = None,
-    **unknown: Any,
-) -> Needs:
+class ProgramNeeds(TypedDict, total=False):
+    """Keywords of `command` that are as for `stage`, which says what they mean."""
+
+    cores: int | None
+    nodes: int | None
+    task_cores: int | None
+    tasks_per_node: int | None
+    memory: str | None
+    gpus: int | None
+    walltime: float | str | timedelta | None
+    retries: int | None
+    launcher: str | None
+    run_time: float | str | timedelta | Callable[..., float] | None
+    spread: str | None
+    secrets: Sequence[str] | None
+    cpus: int | None
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    setup: str | Sequence[str] | None
+    batch_options: Mapping[str, Any] | None
+    reuse: bool | str | None
+    version: str | Path | Sequence[str | Path] | None
+
+
+class StageNeeds(ProgramNeeds, total=False):
+    """Keywords of `stage`, but for its name."""
+
+    env: Mapping[str, str] | None
+
+
+def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[StageNeeds]) -> Needs:
     """Needs of a stage from the keywords of `stage`; what is not given is taken from `base`."""
-    for option in unknown:
-        known = inspect.signature(make_needs).parameters.values()
-        names = [item.name for item in known if item.kind is item.KEYWORD_ONLY and item.name != "base"]
-        raise UnknownName(f"option of stage {name!r}:", option, names)
+    check_options(f"option of stage {name!r}:", options, StageNeeds)
+    cores, nodes, tasks_per_node = options.get("cores"), options.get("nodes"), options.get("tasks_per_node")
+    task_cores, cpus, retries = options.get("task_cores"), options.get("cpus"), options.get("retries")
+    memory, gpus, launcher = options.get("memory"), options.get("gpus"), options.get("launcher")
+    walltime, run_time, spread = options.get("walltime"), options.get("run_time"), options.get("spread")
+    secrets, env = options.get("secrets"), options.get("env")
+    reuse, version = options.get("reuse"), options.get("version")
     with _naming(name):
         if cpus is not None and task_cores is not None:
             raise InvalidInput("cpus= and task_cores= are two words for the same: give one of them")
@@ -318,8 +359,8 @@ def make_needs(
             run_time = units.duration(run_time, what="run_time")
         words = base.launcher if launcher is None else words_of(launcher)
         hidden = base.secrets if secrets is None else _secrets(secrets)
-        named = {"partition": partition, "account": account, "qos": qos, "constraint": constraint, SETUP: setup}
-        asked = dict(base.options) | _batch_options(named, batch_options or {})
+        named = {option: options.get(option) for option in ("partition", "account", "qos", "constraint", SETUP)}
+        asked = dict(base.options) | _batch_options(named, options.get("batch_options") or {})
         return Needs(
             resources=Resources(cores, nodes, size, gpus),
             task=_one_task(cores // task_cores, task_cores, size, gpus),
@@ -452,35 +493,15 @@ def _launch(function: Callable[..., Any], needs: Needs) -> Launch:
 
 
 @overload
-def stage(function: Callable[P, R], /) -> Stage[P, R]: ...
-@overload
 def stage(
-    *,
-    name: str | None = None,
-    cores: int | None = None,
-    nodes: int | None = None,
-    task_cores: int | None = None,
-    tasks_per_node: int | None = None,
-    memory: str | None = None,
-    gpus: int | None = None,
-    walltime: float | str | timedelta | None = None,
-    retries: int | None = None,
-    launcher: str | None = None,
-    run_time: float | str | timedelta | Callable[..., float] | None = None,
-    spread: str | None = None,
-    secrets: Sequence[str] | None = None,
-    cpus: int | None = None,
-    env: Mapping[str, str] | None = None,
-    partition: str | None = None,
-    account: str | None = None,
-    qos: str | None = None,
-    constraint: str | None = None,
-    setup: str | Sequence[str] | None = None,
-    batch_options: Mapping[str, Any] | None = None,
-    reuse: bool | str | None = None,
-    version: str | Path | Sequence[str | Path] | None = None,
-) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
-def stage(function: Callable[..., Any] | None = None, /, *, name: str | None = None, **needs: Any) -> Any:
+    function: Callable[P, R], /, *, name: str | None = None, **needs: Unpack[StageNeeds]
+) -> Stage[P, R]: ...
+@overload
+def stage(*, name: str | None = None, **needs: Unpack[StageNeeds]) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
+@shows(StageNeeds)
+def stage(
+    function: Callable[..., Any] | None = None, /, *, name: str | None = None, **needs: Unpack[StageNeeds]
+) -> Any:
     """Make a stage of a plain function: ``@asa.stage`` or ``@asa.stage(cores=16, walltime="30m")``.
 
     Parameters
@@ -550,6 +571,7 @@ def stage(function: Callable[..., Any] | None = None, /, *, name: str | None = N
     >>> double.map([1, 2, 3])
     <node double.map>
     """
+
     def decorate(function: Callable[..., Any]) -> Stage[..., Any]:
         return Stage(function, make_needs(name or str(getattr(function, "__name__", "?")), **needs), name)
 
@@ -799,6 +821,7 @@ def _log_file(path: Path) -> IO[bytes]:
         raise CommandFailed(f"log {path} cannot be written: {error.strerror}: name another file") from None
 
 
+@shows(ProgramNeeds)
 def command(
     template: str,
     *,
@@ -808,7 +831,7 @@ def command(
     shell: bool = False,
     log: str | None = None,
     name: str | None = None,
-    **needs: Any,
+    **needs: Unpack[ProgramNeeds],
 ) -> Stage[..., Any]:
     """Make a stage of a program.
 

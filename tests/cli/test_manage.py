@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import asa
-from asa.core.event import RunState, TaskDone
+from asa.core.event import DriverStarted, RunState, Submitting, TaskDone
+from asa.integrations.futures import PoolExecutor
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
 from tests.waiting import until
@@ -236,3 +237,96 @@ def test_mistyped_commands_are_answered_with_the_right_one(word: str, meant: str
     done = command(word)
     assert done.returncode == 2 and f"unknown command '{word}': did you mean '{meant}'?" in done.stderr
     assert "did you mean" not in command("xyzzy").stderr
+
+
+STAGES = """
+import time
+from pathlib import Path
+import asa
+
+@asa.stage
+def step(x):
+    with open("ran", "a") as file:
+        file.write(f"{x}\\n")
+    while not Path("gate").exists():
+        time.sleep(0.05)
+    return x + 1
+
+workflow = step(step(step(0)))
+"""
+
+
+def ran() -> list[str]:
+    return Path("ran").read_text().split() if Path("ran").exists() else []
+
+
+def test_a_run_is_held_and_released_by_other_processes(state: Path) -> None:
+    Path("steps.py").write_text(STAGES)
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "asa", "run", "steps.py", "--backend", "local:cores=2", "--strategy", "per-stage"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(ran, "the first task")
+    run = list_runs(state)[-1].name
+    held = command("hold", run)
+    assert held.returncode == 0, held.stderr
+    assert held.stdout.startswith(f"run {run} is held; 1 job that it has asked for may start")
+    assert held.stdout.endswith(f"to go on: asa release {run}\n")
+    assert command("hold", run).stdout.startswith(f"run {run} is already held")
+    Path("gate").touch()  # the task that runs goes on, to its end
+
+    def first_is_over() -> bool:
+        return json.loads(command("status", run, "--json", "-").stdout)["tasks_done"] == 1
+
+    until(first_is_over, "the first task's end")
+    said = command("status", run)
+    assert f"nothing new is submitted or launched: asa release {run}" in said.stdout and ran() == ["0"]
+    assert f"the run is held, nothing new is submitted or launched: asa release {run}" in command("explain", run).stdout
+    with EventLog(RunDirectory.open(state, run).events) as log:
+        submitted = len(list(log.each(Submitting)))
+    assert (ran(), submitted) == (["0"], 1)
+
+    driver.kill()  # it stays held
+    driver.communicate()
+    assert "held" in command("status", run).stdout
+    again = subprocess.Popen(
+        [sys.executable, "-m", "asa", "resume", run], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until(lambda: RunDirectory.open(state, run).is_driven(), "the next driver")
+    with EventLog(RunDirectory.open(state, run).events) as log:
+        until(lambda: len(list(log.each(DriverStarted))) == 2, "its first event")
+    assert (ran(), again.poll()) == (["0"], None)
+    assert command("release", run).stdout == f"run {run} goes on\n"
+    assert command("release", run).stdout in (f"run {run} is not held\n", "")
+    out, err = again.communicate(timeout=60)
+    assert (again.returncode, out) == (0, "3\n") and f"run {run} is held" in err and f"run {run}: goes on" in err
+    assert ran() == ["0", "1", "2"]
+    assert "there is nothing to hold" in command("hold", run).stderr
+
+
+def test_a_run_without_a_driver_is_held_until_it_is_released(state: Path) -> None:
+    driver, run = begun(state, *ASA_RUN)
+    driver.kill()
+    driver.communicate()
+    assert command("hold", run.name).returncode == 0
+    assert "is already held" in command("hold", run.name).stdout
+    assert command("release", run.name).returncode == 0
+    Path("gate").touch()
+    assert asa.resume(run.name).result() == [0, 1]
+
+
+def test_a_run_is_held_from_python() -> None:
+    Path("gate").touch()
+    run = asa.submit(asa.stage(len)("abc"), name="held", backend="local:cores=2")
+    run.hold()
+    run.release()
+    assert run.result() == 3
+
+
+def test_what_is_no_workflow_s_run_is_not_held(state: Path) -> None:
+    with PoolExecutor(backend="local:cores=1") as executor:
+        executor.submit(len, "abc").result()
+        refused = command("hold", "@last")
+    assert refused.returncode == 1 and "is one of calls" in refused.stderr

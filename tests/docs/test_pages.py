@@ -21,6 +21,7 @@ FOLLOWED = {
     "comparison.md": 1,
     "howto/calibrate-your-queue.md": 5,
     "howto/migrate.md": 4,
+    "howto/notebook.md": 1,
     "howto/set-up-a-site.md": 1,
     "howto/write-a-backend.md": 3,
     "howto/write-a-dispatcher.md": 1,

@@ -18,6 +18,7 @@ from asa.core.event import (
     Cancelled,
     DriverStarted,
     Event,
+    HoldAsked,
     JobEnded,
     Learned,
     Leased,
@@ -138,6 +139,25 @@ def test_a_run_that_is_cancelled_lets_everything_go() -> None:
     assert plan.decide(5.0) == [Finish(RunState.CANCELLED, "enough"), Cancel(JOB, "the run is over")]
     plan = tell(plan_of(), *RUNNING, CancelAsked(15.0, "enough"))
     assert plan.decide(15.0) == [Finish(RunState.CANCELLED, "enough"), Release(JOB, "the run is over")]
+
+
+def test_while_it_is_held_nothing_new_is_submitted_or_launched() -> None:
+    held, released = HoldAsked(15.0, True), HoldAsked(30.0, False)
+    plan = tell(plan_of(stage(width=8), stage("b", "a")), held)
+    assert plan.decide(15.0) == [] and plan.wake_at(15.0) == math.inf
+    assert tell(plan, released).decide(30.0) == [Submit("run.0", ask())]
+
+    plan = tell(plan_of(stage(width=8), stage("b", "a")), *RUNNING, held, *done(0, 1))
+    assert plan.decide(20.0) == [], "what runs goes on, but nothing takes its place"
+    assert [type(action) for action in tell(plan, released).decide(30.0)] == [LaunchTasks]
+    plan = tell(plan_of(), held, DriverStarted(25.0, 1, "host", keeps=True), HoldAsked(26.0, True))
+    assert plan.decide(26.0) == [] and plan.on_hold == 15.0, "the next driver finds it held"
+
+    plan = tell(plan_of(), *RUNNING, held, *done(0, 1, 2, 3))
+    assert Release(JOB, "no stage needs it any more") in plan.decide(20.0), "what no stage needs is not kept"
+    assert Finish(RunState.SUCCEEDED) in tell(plan, Released(20.0, JOB)).decide(20.0)
+    plan = tell(plan_of(), *RUNNING, held, CancelAsked(16.0, "enough"))
+    assert plan.decide(16.0) == [Finish(RunState.CANCELLED, "enough"), Release(JOB, "the run is over")]
 
 
 def test_a_job_with_too_little_time_left_goes_although_its_stage_has_tasks() -> None:

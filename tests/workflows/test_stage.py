@@ -7,6 +7,7 @@ import inspect
 import os
 import pickle
 import re
+import subprocess
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
@@ -23,10 +24,12 @@ from asa.core.launch import Launch, Program
 from asa.core.run import Held
 from asa.workflows.graph import make_graph
 from asa.workflows.payload import Payloads
+from asa.workflows.settings import RunOptions
 from asa.workflows.stage import (
     Node,
     Stage,
     StageCommand,
+    StageNeeds,
     command,
     merge,
     nodes_in,
@@ -843,6 +846,78 @@ def list_of(*items: Any) -> list[Any]:
 
 
 def test_needs_count_also_where_the_function_is_given_with_them() -> None:
-    whole = asa.stage(solve, name="whole", cores=4, partition="long")  # type: ignore[call-overload]
+    whole = asa.stage(solve, name="whole", cores=4, partition="long")
     assert (whole.name, whole.needs.resources.cores, whole.needs.options) == ("whole", 4, (("partition", "long"),))
     assert asa.stage(solve).needs == asa.stage()(solve).needs
+
+
+# Keywords, as editors, type checkers and people get them.
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda node: asa.run(node, startegy="auto"), "of asa.run() 'startegy': did you mean 'strategy'?"),
+        (lambda node: asa.submit(node, bakend="sim"), "of asa.submit() 'bakend': did you mean 'backend'?"),
+        (lambda _: add.options(memry="1G"), "of stage 'add': 'memry': did you mean 'memory'?"),
+        (lambda _: command("cat {x}", waltime=3), "of stage 'cat': 'waltime': did you mean 'walltime'?"),
+    ],
+)
+def test_a_wrong_keyword_names_what_was_called_and_what_was_meant(call: Callable[[Node], Any], message: str) -> None:
+    with pytest.raises(UnknownName, match=re.escape(f"unknown option {message}")):
+        call(add(1))
+
+
+def test_functions_show_their_keywords() -> None:
+    for function, options in ((asa.run, RunOptions), (asa.submit, RunOptions), (stage, StageNeeds)):
+        assert options.__annotations__.keys() <= inspect.signature(function).parameters.keys()
+        documented = (asa.run if options is RunOptions else function).__doc__ or ""
+        names = {name for line in documented.splitlines() for name in line.strip().split(", ")}
+        assert options.__annotations__.keys() <= names
+    assert inspect.signature(command).parameters.keys() >= {"cores", "shell", "env"}
+
+
+CHECKED = """
+import asa
+
+@asa.stage(cores=2, walltime="10m")
+def double(x: int) -> int:
+    return 2 * x
+
+@asa.stage
+def halve(x: int) -> float:
+    return x / 2
+
+reveal_type(double.function(1))
+asa.run(double(1), strategy="auto", check=False)
+asa.run(double(1), startegy="auto")
+asa.submit(double(1), bakend="slurm")
+asa.stage(halve.function, memry="4G")
+asa.stage(cores="two")(halve.function)
+asa.command("cat {x}", waltime="1h")
+asa.resume("x", coed=1)
+halve.options(core=2)
+"""
+
+
+@pytest.mark.slow
+def test_a_type_checker_sees_wrong_keywords_in_a_user_s_file(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    (tmp_path / "mine.py").write_text(CHECKED)
+    ran = subprocess.run(
+        [sys.executable, "-m", "mypy", "--follow-imports=silent", "--cache-dir", tmp_path / "cache", "mine.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(Path(asa.__file__).parents[1])},
+    )
+    said = dict(re.findall(r"^mine.py:(\d+): (?:error|note): (.*)", ran.stdout, re.M)[::-1])  # the first of each line
+    lines = {line: said.get(str(number), "") for number, line in enumerate(CHECKED.splitlines(), 1)}
+    assert lines["reveal_type(double.function(1))"] == 'Revealed type is "int"'
+    wrong = {line.partition("(")[0]: words for line, words in lines.items() if words and "reveal" not in line}
+    assert 'Unexpected keyword argument "startegy" for "run"; did you mean "strategy"' in lines[
+        'asa.run(double(1), startegy="auto")'
+    ]
+    assert wrong.keys() == {"asa.run", "asa.submit", "asa.stage", "asa.command", "asa.resume", "halve.options"}, ran
+    assert said.keys() == {str(number) for number in (12, *range(14, 21))}, ran.stdout

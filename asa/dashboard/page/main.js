@@ -62,7 +62,7 @@ function drawRun(seen) {
   const { tables } = seen;
   const { run } = tables;
   document.title = `${sign(run.state)} ${run.run}`;
-  byId("state").textContent = `${sign(run.state)} ${run.state}`;
+  byId("state").textContent = `${sign(run.state)} ${run.state}${run.held ? ", held" : ""}`;
   byId("state").className = `badge ${kind(run.state)}`;
   byId("about").textContent = [run.workflow, run.strategy, run.executor, [run.site, run.partition].filter(Boolean).join(" "),
     run.resumes ? `resumed ${run.resumes} times` : ""].filter(Boolean).join(" · ");
