@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -380,6 +381,7 @@ Query = Callable[[Sequence[JobHandle]], Sequence[JobStatus]]
 
 Key = TypeVar("Key", bound=Hashable)
 Answer = TypeVar("Answer")
+Kept = TypeVar("Kept")
 
 Submitted = JobHandle | Refused
 """What became of a request."""
@@ -399,6 +401,18 @@ def submittable(request: JobRequest, site: Capabilities, query: Query, system: s
         raise SiteRefusal(reason)
     needed = unfulfilled(request.dependencies, query)
     return replace(request, workdir=os.path.abspath(request.workdir), dependencies=needed)
+
+
+def variant(backend: Kept, known: dict[Options, Kept], options: Options, adapt: Callable[[Kept], object]) -> Kept:
+    """A backend for jobs with options of their own: a copy that `adapt` changes, made once and `known` from then on."""
+    if not options:
+        return backend
+    if (made := known.get(options)) is None:
+        made = copy(backend)
+        made.__dict__.pop("_site", None)  # what it knows of its site
+        adapt(made)
+        known[options] = made
+    return made
 
 
 def own_options(options: Options, names: Mapping[str, str], setup: Sequence[str], system: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -113,14 +112,11 @@ class Flux:
 
     def _for(self, options: Options) -> Flux:
         """This, for jobs with options of their own."""
-        if not options:
-            return self
-        if (made := self._apart.get(options)) is None:
-            own = batch.own_options(options, {"partition": "queue", "account": "bank"}, self._options.setup, "Flux")
-            made = self._apart[options] = copy(self)
-            made.__dict__.pop("_site", None)
-            made._options = replace(self._options, **own)
-        return made
+        return batch.variant(self, self._apart, options, lambda made: made._take(options))
+
+    def _take(self, options: Options) -> None:
+        own = batch.own_options(options, {"partition": "queue", "account": "bank"}, self._options.setup, "Flux")
+        self._options = replace(self._options, **own)
 
     @cached_property
     def _site(self) -> Capabilities:

@@ -7,7 +7,6 @@ import re
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -111,14 +110,11 @@ class Pbs:
 
     def _for(self, options: Options) -> Pbs:
         """This, for jobs with options of their own."""
-        if not options:
-            return self
-        if (made := self._apart.get(options)) is None:
-            own = batch.own_options(options, {"partition": "queue", "account": "account"}, self._options.setup, "PBS")
-            made = self._apart[options] = copy(self)
-            made.__dict__.pop("_site", None)
-            made._options = replace(self._options, **own)
-        return made
+        return batch.variant(self, self._apart, options, lambda made: made._take(options))
+
+    def _take(self, options: Options) -> None:
+        own = batch.own_options(options, {"partition": "queue", "account": "account"}, self._options.setup, "PBS")
+        self._options = replace(self._options, **own)
 
     @cached_property
     def _site(self) -> Capabilities:

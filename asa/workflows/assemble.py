@@ -203,7 +203,7 @@ def assemble_parts(
             held.callback(backend.close)
         asks = isinstance(backend, CountsQuestions)
         with in_turn(directory.state / "scheduler-start.lock") if asks else contextlib.nullcontext():
-            site = backend.capabilities()
+            site = _site(backend)
         # What is run, and how.
         parts = make(site)
         parts.graph.check(site)
@@ -403,6 +403,17 @@ def first_event(
 
 
 # ---------------------------------------------------------------- what runs the tasks
+
+
+def _site(backend: Backend) -> Capabilities:
+    """What the batch system says of itself, which is asked first of all."""
+    try:
+        return backend.capabilities()
+    except BackendError as error:
+        if not error.transient:
+            raise
+        advice = "so nothing was started. Try again later, or see `asa doctor`"
+        raise BackendError(f"the batch system does not answer, {advice}. {error}", transient=True) from error
 
 
 def default_executor(site: Capabilities, pool: str | None = None) -> str:
@@ -608,7 +619,7 @@ def preview(graph: Graph, settings: Settings, state: Path) -> list[PreviewedJob]
     hidden = [value for name in graph.withheld if (value := os.environ[name])]
     backend: Backend = BACKENDS.create(settings.backend)
     try:
-        site, clock = backend.capabilities(), SystemClock()
+        site, clock = _site(backend), SystemClock()
         graph.check(site)
         plan, now = make_plan(settings, site), clock.now()
         start = first_event(

@@ -330,3 +330,21 @@ def test_what_is_no_workflow_s_run_is_not_held(state: Path) -> None:
         executor.submit(len, "abc").result()
         refused = command("hold", "@last")
     assert refused.returncode == 1 and "is one of calls" in refused.stderr
+
+
+def test_a_controller_that_does_not_answer(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is started, and what to do is said."""
+    for name, words in (
+        ("sbatch", "echo slurm 22.05.8"),
+        ("scontrol", "echo 'error: Unable to contact slurm controller (connect failure)' >&2; exit 1"),
+    ):
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        program = tmp_path / "bin" / name
+        program.write_text(f"#!/bin/sh\n{words}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    for more in ((), ("--dry-run",)):
+        done = command("run", "flow.py:quick", "--backend", "slurm", *more)
+        assert done.returncode == 1 and done.stdout == ""
+        assert done.stderr.startswith("asa: error: the batch system does not answer, so nothing was started. Try again")
+        assert done.stderr.endswith("Unable to contact slurm controller (connect failure)\n")

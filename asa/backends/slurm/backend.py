@@ -10,7 +10,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -178,20 +177,16 @@ class Slurm:
 
     def _for(self, options: Options) -> Slurm:
         """This, for jobs with options of their own: their partition, limits and options of sbatch."""
-        if not options:
-            return self
-        if (made := self._apart.get(options)) is None:
-            own: dict[str, Flag] = {name.replace("-", "_"): value or True for name, value in options}
-            setup = str(own.pop(SETUP, "")).splitlines()
-            _check_names(own.keys() - {"partition", "account"})
-            made = copy(self)
-            made.__dict__.pop("_site", None)
-            made._partition = str(own.get("partition") or own.get("p") or self._partition or "") or None
-            flags = {name.replace("_", "-"): value for name, value in own.items()}
-            kept = {name: value for name, value in self._options.flags.items() if name not in flags}
-            made._options = replace(self._options, flags=kept | flags, setup=(*self._options.setup, *setup))
-            self._apart[options] = made
-        return made
+        return batch.variant(self, self._apart, options, lambda made: made._take(options))
+
+    def _take(self, options: Options) -> None:
+        own: dict[str, Flag] = {name.replace("-", "_"): value or True for name, value in options}
+        setup = str(own.pop(SETUP, "")).splitlines()
+        _check_names(own.keys() - {"partition", "account"})
+        self._partition = str(own.get("partition") or own.get("p") or self._partition or "") or None
+        flags = {name.replace("_", "-"): value for name, value in own.items()}
+        kept = {name: value for name, value in self._options.flags.items() if name not in flags}
+        self._options = replace(self._options, flags=kept | flags, setup=(*self._options.setup, *setup))
 
     @property
     def questions(self) -> int:
