@@ -23,7 +23,7 @@ import coscheduler.registry
 from asa.cli.completion import places
 from asa.cli.main import make_parser
 from asa.core import registry
-from asa.core.registry import CLEAN, COMMANDS, DOCTOR, EXPLAIN, Registry, parse_spec
+from asa.core.registry import CLEAN, COMMANDS, DOCTOR, EXPLAIN, IMAGES, Registry, parse_spec
 from asa.lab.core.registry import TRAININGS
 from tests.definitions import OURS, ROOT, definition, parameters
 
@@ -33,7 +33,8 @@ KINDS = {
     for item in vars(module).values()
     if isinstance(item, Registry)
 }
-NAMED = {kind: names for kind, names in KINDS.items() if names not in (CLEAN, COMMANDS, DOCTOR, EXPLAIN, TRAININGS)}
+OTHERS = (CLEAN, COMMANDS, DOCTOR, EXPLAIN, IMAGES, TRAININGS)
+NAMED = {kind: names for kind, names in KINDS.items() if names not in OTHERS}
 """Kinds of things that users name."""
 ARGUMENTS = {
     **{kind.replace(" ", "_"): kind for kind in NAMED},

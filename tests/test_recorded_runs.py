@@ -105,7 +105,8 @@ def test_its_words_and_its_export_are_those_it_had(name: str, tmp_path: Path) ->
 
 def test_a_run_of_an_older_version_is_not_resumed_and_says_why(tmp_path: Path) -> None:
     directory, _ = kept("killed", tmp_path)
-    with pytest.raises(StateError, match=r"was started by another version of ASA \(its log is of version 1, not 4\)"):
+    versions = rf"was started by another version of ASA \(its log is of version 1, not {VERSION}\)"
+    with pytest.raises(StateError, match=versions):
         resume(directory.name, state=tmp_path)
 
 

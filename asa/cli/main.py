@@ -6,9 +6,11 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import stat
 import sys
+import textwrap
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +40,48 @@ MEANT = {
     **dict.fromkeys(("plot", "dag"), "graph"),
 }
 """Words by which other tools, or people, call commands."""
+
+
+GROUPS = {
+    "run a workflow": ("run", "resume", "graph"),
+    "look at runs": ("runs", "status", "explain", "logs", "top", "dashboard", "report", "export", "why", "waits"),
+    "manage runs": ("hold", "release", "cancel", "rm", "clean"),
+    "sites, pools and shared nodes": (
+        "doctor", "master", "agent", "pool", "cosched", "calibrate-contention", "completion",
+    ),
+    "laboratory": (
+        "simulate", "compare", "calibrate", "replay-waits", "dispatch", "place", "train", "figure", "torture",
+    ),
+}  # fmt: skip
+"""Commands by what they are for; those of other packages stand below them."""
+
+_NAMES, _LEAST, _SHORT = 14, 40, 90
+
+
+class _Parser(argparse.ArgumentParser):
+    """Of all commands, which its help shows in groups."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.listed: dict[str, str] = {}
+
+    def format_help(self) -> str:
+        width = max(_LEAST, shutil.get_terminal_size().columns - 2)
+        named = {name for names in GROUPS.values() for name in names}
+        groups = GROUPS | {"others": tuple(name for name in self.listed if name not in named)}
+        lines = [self.format_usage(), self.description or ""]
+        for title, names in groups.items():
+            if here := [name for name in names if name in self.listed]:
+                lines += ["", f"{title}:"]
+            for name in here:
+                words = self.listed[name]
+                words = words.partition(":")[0] if len(words) > _SHORT else words
+                text = textwrap.wrap(words, width - _NAMES)
+                lines += [f"  {name}"] if len(name) > _NAMES - 3 else [f"  {name:<{_NAMES - 2}}{text.pop(0)}"]
+                lines += [" " * _NAMES + line for line in text]
+        more = "'asa COMMAND --help' shows the options of a command, 'asa --version' the version."
+        lines += ["", *textwrap.wrap(more, width)]
+        return "\n".join(lines) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,11 +116,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def make_parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
     """A parser for the command that is named first, or for all of them when none is; and that command."""
-    parser = argparse.ArgumentParser(prog="asa", description="Workflow-aware elastic execution for HPC.")
+    parser = _Parser(prog="asa", description="Workflow-aware elastic execution for HPC.")
     import asa
 
     parser.add_argument("--version", action="version", version=f"asa {asa.__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND")
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=argparse.ArgumentParser)
     name = words[0] if words and not words[0].startswith("-") else None
     if name is not None and name not in COMMANDS:
         raise UnknownName(
@@ -96,6 +140,7 @@ def make_parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
         part.add_argument("--json", metavar="OUT", help="write the result as JSON to this file; '-' is standard output")
         add_log_level(part)
         part.set_defaults(parser=part)
+        parser.listed[each] = command.help
         command.configure(part)
     return parser, chosen
 

@@ -55,6 +55,9 @@ class RunCommand:
             "--output-limit", default="10M", metavar="SIZE", help="how much is kept of what each task prints (10M)"
         )
         parser.add_argument(
+            "--notify", metavar="COMMAND", help="run this, or mail this address, when it has ended"
+        )
+        parser.add_argument(
             "--dry-run", action="store_true", help="print what would be submitted, and charged at most; start nothing"
         )
         add_display_options(parser)
@@ -72,6 +75,7 @@ class RunCommand:
             "output_limit": options.output_limit,
             "reuse": options.reuse or bool(options.reuse_from),
             "reuse_from": options.reuse_from,
+            "notify": options.notify,
         }
         if options.dry_run:
             return _previewed(workflow_of(options), **wanted)

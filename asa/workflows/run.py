@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
@@ -30,11 +30,12 @@ from asa.core.event import (
 from asa.core.task import Value
 from asa.core.units import brief
 from asa.log.events import EventLog
-from asa.log.messages import logged_in, warn
+from asa.log.messages import log_to_file, logged_in, warn
 from asa.log.rundir import RunDirectory
 from asa.log.values import load, load_all
 from asa.workflows.assemble import VIRTUAL, Assembly, assemble, restore_plan
 from asa.workflows.graph import Graph, make_graph
+from asa.workflows.notice import send_notice
 from asa.workflows.plan import Plan
 from asa.workflows.settings import (
     RunOptions,
@@ -70,8 +71,10 @@ _log = logging.getLogger(__name__)
 class Run:
     """A run of a workflow: going on, ended, or opened again from its log."""
 
-    def __init__(self, directory: RunDirectory, graph: Graph | None, assembly: Assembly[Plan] | None) -> None:
-        self.directory, self.name = directory, directory.name
+    def __init__(
+        self, directory: RunDirectory, graph: Graph | None, assembly: Assembly[Plan] | None, notify: str = ""
+    ) -> None:
+        self.directory, self.name, self._notify = directory, directory.name, notify
         self._graph, self._assembly = graph, assembly
         self._log = EventLog(directory.events)
         self._error: BaseException | None = None
@@ -329,6 +332,13 @@ class Run:
         ended = _ENDED.get(state, "stopped")
         return KeyboardInterrupt(f"run {self.name} has {ended}; nothing that is done is lost: {after}")
 
+    def _give_notice(self, secrets: Sequence[str]) -> None:
+        with logged_in(self.directory.log), log_to_file(self.directory.log):
+            try:
+                send_notice(self._notify, self.directory, self.status.value, self._ended(), self._hint(), secrets)
+            except Exception as error:  # as when warnings are errors: the run's outcome is not changed by that
+                _log.warning("no notice that the run has ended: %s", error)
+
     def _end(self, reason: str) -> None:
         with logged_in(self.directory.log):
             self.cancel(reason)
@@ -389,7 +399,11 @@ class Run:
                 except AsaError as error:  # the outcome is known: this does not change it
                     _log.warning("the driver has not cleaned up: %s", error)
                 finally:
-                    self._over.set()
+                    try:
+                        if self._notify:
+                            self._give_notice(assembly.runner.context.secrets)
+                    finally:
+                        self._over.set()
 
         self._thread = threading.Thread(target=copy_context().run, args=(drive,), name=f"asa-run-{self.name}")
         self._thread.start()
@@ -457,6 +471,9 @@ def run(workflow: Any, *, check: bool = True, progress: bool | None = None, **op
         Whether results of earlier runs stand for tasks that would do the same again; of a stage, ``reuse=`` decides.
     reuse_from
         Other state directories whose runs' results may be reused, too; implies `reuse`.
+    notify
+        A command that is run when the run has ended, however, with its name and outcome as further arguments; or a mail
+        address. `resume` gives notice, too.
 
     Returns
     -------
@@ -569,7 +586,7 @@ def finish(run: Run, while_waiting: Callable[[Run], None] | None = None) -> Run:
 def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
     with logged_in(directory.log):
         assembly = assemble(directory, graph, settings)
-        result = Run(directory, graph, assembly)
+        result = Run(directory, graph, assembly, settings.notify)
         if assembly.plan.on_hold is not None:
             warn(f"run {directory.name} is held, so nothing new is submitted or launched: asa release {directory.name}")
         if assembly.plan.outcome is RunState.SUCCEEDED:

@@ -26,6 +26,7 @@ from asa.core.units import duration, memory
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, state_directory
 from asa.security.files import write_private
+from asa.workflows.notice import check_notice
 from asa.workflows.payload import pack, unpack
 from asa.workflows.stage import Node, Stage, nodes_in
 
@@ -59,6 +60,8 @@ class Settings:
         Whether results of earlier runs may stand for tasks whose stage does not say.
     reuse_from
         Other state directories with earlier runs.
+    notify
+        Command, or mail address, for a notice when the run has ended; "" for none.
     line
         The run of which this one, with other code, is a continuation: what that has done is not done again.
 
@@ -81,6 +84,7 @@ class Settings:
     reuse: bool = False
     reuse_from: tuple[str, ...] = ()
     line: str = ""
+    notify: str = ""
 
     def __post_init__(self) -> None:
         name = self.pool_name
@@ -118,6 +122,7 @@ class RunOptions(TypedDict, total=False):
     output_limit: str
     reuse: bool
     reuse_from: Iterable[str | Path]
+    notify: str | None
 
 
 def make_settings(
@@ -129,6 +134,7 @@ def make_settings(
     output_limit: str = "10M",
     reuse: bool = False,
     reuse_from: Iterable[str | Path] = (),
+    notify: str | None = None,
     **options: Any,
 ) -> Settings:
     """Settings as people give them.
@@ -145,6 +151,8 @@ def make_settings(
         How much is kept of what a task prints: bytes, or like ``"10M"``.
     reuse, reuse_from
         Whether results of earlier runs may be reused, and of which other state directories, too.
+    notify
+        Command, or mail address, for a notice when the run has ended.
     options
         The other parameters of `Settings`.
 
@@ -169,6 +177,8 @@ def make_settings(
     for other in others:
         if not (Path(other) / "runs").is_dir():
             raise InvalidInput(f"reuse_from {other!r} is no state directory: there are no runs in it")
+    if notify is not None:
+        check_notice(notify, os.environ)
     return Settings(
         result,
         name,
@@ -177,12 +187,13 @@ def make_settings(
         output_limit=limit,
         reuse=reuse or bool(others),
         reuse_from=others,
+        notify=notify or "",
         **options,
     )
 
 
-SETTINGS_VERSION = 3
-"""Of what `save_settings` keeps; 1 had no version and no checksum, 2 neither a limit of output nor reuse."""
+SETTINGS_VERSION = 4
+"""Of what `save_settings` keeps; 1 had no version and no checksum, 2 no limit of output and no reuse, 3 no notice."""
 _HEAD = b"asa settings"
 
 

@@ -27,6 +27,7 @@ from asa.core.errors import CommandFailed, GraphError, InvalidInput, UnknownName
 from asa.core.job import SETUP, Options, Resources
 from asa.core.launch import Launch, Program
 from asa.core.launch import launcher as words_of
+from asa.core.registry import IMAGES
 from asa.core.task import ending, substitute
 
 P = ParamSpec("P")
@@ -494,13 +495,25 @@ def _launch(function: Callable[..., Any], needs: Needs) -> Launch:
 
 @overload
 def stage(
-    function: Callable[P, R], /, *, name: str | None = None, **needs: Unpack[StageNeeds]
+    function: Callable[P, R],
+    /,
+    *,
+    name: str | None = None,
+    container: str | Path | None = None,
+    **needs: Unpack[StageNeeds],
 ) -> Stage[P, R]: ...
 @overload
-def stage(*, name: str | None = None, **needs: Unpack[StageNeeds]) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
+def stage(
+    *, name: str | None = None, container: str | Path | None = None, **needs: Unpack[StageNeeds]
+) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 @shows(StageNeeds)
 def stage(
-    function: Callable[..., Any] | None = None, /, *, name: str | None = None, **needs: Unpack[StageNeeds]
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    container: str | Path | None = None,
+    **needs: Unpack[StageNeeds],
 ) -> Any:
     """Make a stage of a plain function: ``@asa.stage`` or ``@asa.stage(cores=16, walltime="30m")``.
 
@@ -508,6 +521,8 @@ def stage(
     ----------
     name
         What the stage is called; default the function's name.
+    container
+        Image that it runs in, through Apptainer: a file, or an address. `asa.integrations.container` has more options.
     cores
         Cores of the allocation that the stage asks for, a multiple of `task_cores`; by default one task's.
     nodes, tasks_per_node
@@ -573,9 +588,17 @@ def stage(
     """
 
     def decorate(function: Callable[..., Any]) -> Stage[..., Any]:
-        return Stage(function, make_needs(name or str(getattr(function, "__name__", "?")), **needs), name)
+        own = make_needs(name or str(getattr(function, "__name__", "?")), **needs)
+        return Stage(_inside(container, function), own, name)
 
     return decorate if function is None else decorate(function)
+
+
+def _inside(container: str | Path | None, function: Callable[..., Any]) -> Callable[..., Any]:
+    if container is None:
+        return function
+    entered: Callable[..., Any] = IMAGES.load("apptainer")(container)(function)
+    return entered
 
 
 def nodes_in(value: Any) -> list[Node]:
@@ -831,6 +854,7 @@ def command(
     shell: bool = False,
     log: str | None = None,
     name: str | None = None,
+    container: str | Path | None = None,
     **needs: Unpack[ProgramNeeds],
 ) -> Stage[..., Any]:
     """Make a stage of a program.
@@ -853,6 +877,8 @@ def command(
         `asa logs` shows. A program without outputs has none: what it writes to standard output is the value.
     name
         The stage's name; default the program's.
+    container
+        Image that it runs in, as for `stage`.
     needs
         As for `stage`: ``cores=``, ``walltime=`` and so on. With ``launcher=``, the launcher starts the program.
 
@@ -875,7 +901,7 @@ def command(
     """
     function = StageCommand(template, outputs or {}, ok, env, shell, log)
     stage_name = name or function.__name__
-    return Stage(function, make_needs(stage_name, **needs), stage_name)
+    return Stage(_inside(container, function), make_needs(stage_name, **needs), stage_name)
 
 
 SHELL = ("bash", "-euo", "pipefail", "-c")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -283,6 +284,22 @@ def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) ->
     assert main([]) == 2
     seen = capsys.readouterr()
     assert "usage: asa" in seen.out and all(name in seen.out for name in ("run", "explain", "clean"))
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_the_help_shows_each_command_once_by_what_it_is_for(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= columns
+    groups = {}
+    for title, lines in re.findall(r"^([a-z ,]+):\n((?: .*\n)+)", text, re.M):
+        groups[title] = re.findall(r"^  (\S+)", lines, re.M)
+    assert sorted(name for names in groups.values() for name in names) == COMMANDS.names()
+    assert "others" not in groups and {"hold", "release", "cancel"} <= {*groups["manage runs"]}
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from asa.core.event import RunEnded, RunState, Trouble
+from asa.core.event import HoldAsked, RunEnded, RunState, Trouble
 from asa.dashboard.feed import RunModel, View
 from asa.dashboard.top import first, screen
 from asa.testing.runlogs import MadeStage, job_asked, run_begins, run_log, stage_spec
@@ -48,6 +48,15 @@ def test_a_large_run_fits_the_screen() -> None:
 def test_a_run_that_failed_says_why() -> None:
     log = [*run_begins(stage_spec("a", 2, 4)), RunEnded(9.0, RunState.FAILED, "stage 'a' failed: no such band", "a")]
     assert "stage 'a' failed: no such band" in shown(model(log))
+
+
+def test_a_run_that_is_held_says_so_until_it_is_released() -> None:
+    log = [*run_begins(stage_spec("a", 2, 4)), HoldAsked(9.0, True)]
+    held = model(log)
+    assert "held, nothing new is submitted or launched: asa release" in shown(held)
+    assert held.document(9.0)["run"]["held"] is True
+    assert "held, nothing" not in shown(model([*log, HoldAsked(12.0, False)]))
+    assert "held, nothing" not in shown(model([*log, RunEnded(20.0, RunState.CANCELLED, "enough")]))
 
 
 def test_nothing_has_begun() -> None:

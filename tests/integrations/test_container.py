@@ -147,3 +147,13 @@ def test_what_runs_inside_needs_the_standard_library_only() -> None:
     assert "asa" not in [
         line.split()[1].split(".")[0] for line in text.splitlines() if line.startswith(("import", "from"))
     ]
+
+
+def test_a_stage_names_its_image(image: Path, tmp_path: Path) -> None:
+    state, here = tmp_path / "state", asa.stage(container=image, cores=2)(where)
+    assert (here.name, here.needs.resources.cores) == ("where", 2)
+    assert asa.run(here("in "), state=state).result() == "in image.sif"
+    said = asa.command("sh -c 'echo $IMAGE'", container=str(image), name="said")
+    assert asa.run(said(), state=state).result() == f"{image}\n"
+    with pytest.raises(InvalidInput, match="needs an image"):
+        asa.stage(where, container="")

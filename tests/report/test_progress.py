@@ -11,6 +11,7 @@ from asa.core.clock import ManualClock
 from asa.core.event import (
     AllocationStarted,
     Event,
+    HoldAsked,
     JobEnded,
     RunEnded,
     RunState,
@@ -20,7 +21,7 @@ from asa.core.event import (
 )
 from asa.core.job import JobState
 from asa.metrics.workflow import summarise
-from asa.report.progress import ROWS_MOST, ProgressDisplay, changes, follow, stage_lines, table
+from asa.report.progress import ROWS_MOST, ProgressDisplay, changes, follow, stage_lines, standing, table
 from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 
 
@@ -49,6 +50,15 @@ def two_stages() -> list[Event]:
 def test_note_says_what_a_stage_waits_for(events: int, now: float, a: str, b: str) -> None:
     lines = stage_lines(summarise(two_stages()[:events], now))
     assert (lines[0].note, lines[1].note) == (a, b)
+
+
+def test_a_run_that_is_held_says_so() -> None:
+    before, held = summarise(two_stages(), 85.0), summarise([*two_stages(), HoldAsked(85.0, True)], 90.0)
+    assert standing(held).partition(" · ")[0].endswith(": running, held")
+    assert changes(before, held) == ["[1 min 30 s] run run-1: held: nothing new is started"]
+    after = summarise([*two_stages(), HoldAsked(85.0, True), HoldAsked(91.0, False)], 95.0)
+    assert changes(held, after) == ["[1 min 35 s] run run-1: goes on"]
+    assert (held.on_hold, after.on_hold) == (85.0, None)
 
 
 def test_line_counts_tasks_and_the_wait_so_far() -> None:
