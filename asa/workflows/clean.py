@@ -210,6 +210,7 @@ def cancel_run(run: RunDirectory, patience_s: float) -> int:
 
 ENDS = {
     RunState.SUCCEEDED: "succeeded",
+    RunState.PARTIAL: "ended, with some tasks failed",
     RunState.FAILED: "failed",
     RunState.CANCELLED: "been cancelled",
 }

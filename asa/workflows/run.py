@@ -26,7 +26,8 @@ from asa.core.event import (
     TaskFailed,
     TasksDone,
 )
-from asa.core.task import Value
+from asa.core.stage import StageState
+from asa.core.task import Failed, Value
 from asa.core.units import brief
 from asa.log.events import EventLog
 from asa.log.messages import logged_in
@@ -48,6 +49,9 @@ _FOLLOW_S = 0.25
 
 _MAY_PASS = re.compile("limit|policy|temporar", re.IGNORECASE)
 """Refusals of a site that may not be its last word."""
+
+_READ_MOST = 200
+"""Results that are read at once."""
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +87,61 @@ class Run:
         self.check(timeout)
         return self._value(load_all)
 
+    def results(self, stage: str | None = None, timeout: float = math.inf) -> Any:
+        """As `result`, but also of a run in which some tasks failed: with `asa.Failed` in the place of each result that
+        there is not.
+
+        Parameters
+        ----------
+        stage
+            A stage, for what its task returned or, of a parallel one, the list of what its tasks did; default what the
+            workflow's value consists of.
+        timeout
+            Longest time to wait for the run's outcome [s].
+
+        Raises
+        ------
+        UnknownName
+            When there is no such stage.
+        StateError
+            When a result cannot be read.
+        TimeoutError
+            When the outcome is not known yet.
+
+        Examples
+        --------
+        >>> good = [each for each in run.results("align") if not isinstance(each, asa.Failed)]  # doctest: +SKIP
+        """
+        if self._assembly is not None and not self._decided(timeout):
+            raise TimeoutError(f"run {self.name} has no outcome after {timeout:g} s")
+        graph, plan = self._graph or make_graph(load_settings(self.directory).result), self._plan()
+        if stage is None:
+            return replace_nodes(graph.result, lambda node: self._results_of(graph, plan, node))
+        if stage not in graph.nodes:
+            raise UnknownName("stage", stage, graph.nodes)
+        return self._results_of(graph, plan, graph.nodes[stage])
+
+    def _plan(self) -> Plan:
+        """Its state: as this driver has it, if it is not over, or as the log does."""
+        ours = self._assembly is not None and not self._over.is_set()
+        return self._assembly.plan if ours and self._assembly is not None else restore_plan(self.name, self._log)
+
+    def _results_of(self, graph: Graph, plan: Plan, node: Node) -> Any:
+        name = graph.names[node]
+        stage, found, start = plan.stages[name], list[Any](), 0
+        if stage.state is StageState.DONE:
+            return self._value_of(graph, node, load_all)
+        for index in (*stage.not_done, len(stage.tasks)):
+            for first in range(start, index, _READ_MOST):
+                values = self._log.values(name, first, min(first + _READ_MOST, index))
+                found += map(load, values)
+            start = index + 1
+            if index < len(stage.tasks):
+                found.append(plan.failure(name, index) or Failed(name, index, "it was not run"))
+        if not node.mapped or stage.is_widthless:
+            return found[0] if found else plan.failure(name, 0) or Failed(name, 0, "it was not run")
+        return found
+
     def check(self, timeout: float = math.inf) -> None:
         """Raise what `result` would raise, without reading the value."""
         if self._assembly is not None and not self._decided(timeout):
@@ -99,6 +158,8 @@ class Run:
 
     def shown_result(self) -> str:
         """As `result`, for people: what is long is cut, and of many results no more is read than is shown."""
+        if self.status is RunState.PARTIAL:
+            return shown(self.results())
         self.check()
         return shown(self._value(lambda stored: Unread(map(load, stored))))
 
@@ -335,6 +396,7 @@ def submit(
     output_limit: str = "10M",
     reuse: bool = False,
     reuse_from: Iterable[str | Path] = (),
+    keep_going: bool = False,
 ) -> Run:
     """Start a workflow and return at once, whatever its tasks will do. Takes the same parameters as `run`, without
     `check`."""
@@ -351,6 +413,7 @@ def submit(
         pool=pool,
         reuse=reuse or bool(reuse_from),
         reuse_from=reuse_from,
+        keep_going=keep_going,
     )
     graph.outputs(settings.workdir)
     with new_directory(settings.name, state) as directory:
@@ -392,6 +455,9 @@ def run(workflow: Any, *, check: bool = True, **options: Any) -> Run:
         Whether results of earlier runs stand for tasks that would do the same again; of a stage, ``reuse=`` decides.
     reuse_from
         Other state directories whose runs' results may be reused, too; implies `reuse`.
+    keep_going
+        Whether all that does not need it goes on when a task has failed for good; of a stage, ``on_error=`` decides.
+        The run is `partial` then, not successful: `Run.results` has what there is.
 
     Returns
     -------
@@ -403,7 +469,8 @@ def run(workflow: Any, *, check: bool = True, **options: Any) -> Run:
     InvalidInput
         When the workflow or an option cannot be used.
     RunFailed
-        When the run does not succeed, unless `check` is false; its ``run`` is what else would be returned.
+        When the run does not succeed, or not as a whole, unless `check` is false; its ``run`` is what else would be
+        returned.
 
     Examples
     --------

@@ -59,6 +59,8 @@ class Settings:
         Whether results of earlier runs may stand for tasks whose stage does not say.
     reuse_from
         Other state directories with earlier runs.
+    keep_going
+        Whether stages that do not say continue when a task of theirs has failed.
     line
         The run of which this one, with other code, is a continuation: what that has done is not done again.
 
@@ -81,6 +83,7 @@ class Settings:
     reuse: bool = False
     reuse_from: tuple[str, ...] = ()
     line: str = ""
+    keep_going: bool = False
 
     def __post_init__(self) -> None:
         name = self.pool_name
@@ -163,8 +166,9 @@ def make_settings(
     )
 
 
-SETTINGS_VERSION = 3
-"""Of what `save_settings` keeps; 1 had no version and no checksum, 2 neither a limit of output nor reuse."""
+SETTINGS_VERSION = 4
+"""Of what `save_settings` keeps; 1 had no version and no checksum, 2 neither a limit of output nor reuse, 3 nothing of
+what becomes of failures."""
 _HEAD = b"asa settings"
 
 

@@ -162,11 +162,11 @@ class SimulatedHost(Host):
         process.at_death.append(lambda: self._child_ended(host.pid, -signal.SIGKILL if not thread.over else 0))
         return host.pid
 
-    def ended(self, pid: int) -> int | None:
+    def ended(self, pid: int) -> tuple[int, int] | None:
         if (found := self._children.get(pid)) is None or found[1] is None:
             return None
         del self._children[pid]
-        return found[1]
+        return found[1], 0
 
     def ended_child(self) -> int | None:
         return next((pid for pid, (_, code) in self._children.items() if code is not None), None)
@@ -184,6 +184,9 @@ class SimulatedHost(Host):
         for pid in sorted(sessions):
             if (found := self._children.get(pid)) is not None:
                 self._simulation.kill(found[0])
+
+    def kill_tree(self, pid: int) -> None:
+        self.kill_sessions({pid})
 
     def session_guard(self) -> Any:
         return NoGuard()
