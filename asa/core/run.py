@@ -379,7 +379,8 @@ class StageProgress:
     sifted
         Whether it was found out which of its tasks have to be skipped.
     tolerated
-        Whether stages may go on that need only what is done of it, although not all is.
+        Whether tasks of others may run that need only what is done of it, although not all is; of a stage that was
+        skipped, whether its own would be.
     ready, started, ended
         When its last predecessor ended, its first task was launched, and it was done or given up [s since the epoch].
     barren, withdrawn
@@ -2015,7 +2016,7 @@ class FoldedRun:
                     else:
                         held_back.append(follower.spec.name)
                         if follower.state is StageState.WAITING:
-                            follower.tolerated = stage.tolerated
+                            follower.tolerated = follower.spec.continues
                             follower.close("predecessor failed", now)
                     if follower.state.final or not follower.before:
                         heapq.heappush(todo, follower.number)

@@ -371,7 +371,10 @@ class Runner:
         if held is None or held.released is not None:
             self._release(allocation)
         elif first:
-            self.executor.adopt(self._unseen(held), allocation, held.away)
+            tasks = self._unseen(held)
+            self.executor.adopt(tasks, allocation, held.away)
+            if held.unseen and not tasks:  # what they were called with is not there any more
+                self.inbox.post([TasksKept(self.clock.now(), allocation, ())])
 
     def _unseen(self, held: Held) -> list[Task]:
         """What an earlier driver gave to an allocation, and was not reported."""
