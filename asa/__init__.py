@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         UnknownName,
         Unpicklable,
     )
+    from asa.core.task import Failed
     from asa.workflows.graph import make_graph
     from asa.workflows.run import Run, open_run, resume, run, submit
     from asa.workflows.stage import Node, Stage, command, merge, parallel, sequence, split, stage
@@ -51,6 +52,7 @@ _HOMES = {
         "UnknownName",
         "Unpicklable",
     ),
+    "asa.core.task": ("Failed",),
     "asa.workflows.graph": ("make_graph",),
     "asa.workflows.run": ("Run", "open_run", "resume", "run", "submit"),
     "asa.workflows.stage": ("Node", "Stage", "command", "merge", "parallel", "sequence", "split", "stage"),
@@ -61,6 +63,7 @@ __all__ = [
     "AsaError",
     "AsaWarning",
     "BackendError",
+    "Failed",
     "GraphError",
     "InvalidInput",
     "Node",

@@ -128,10 +128,11 @@ class Host:
             worker.run_worker(link, output, board, welcome, variables)
         return pid
 
-    def ended(self, pid: int) -> int | None:
-        """The exit code of a child that has ended, negative for a signal; None while it has not. Told once."""
-        found, status = os.waitpid(pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if found else None
+    def ended(self, pid: int) -> tuple[int, int] | None:
+        """Of a child that has ended, the exit code, negative for a signal, and the most memory that it has had [bytes];
+        None while it has not ended. Told once."""
+        found, status, usage = os.wait4(pid, os.WNOHANG)
+        return (os.waitstatus_to_exitcode(status), 1024 * usage.ru_maxrss) if found else None
 
     def ended_child(self) -> int | None:
         """The number of a child that has ended and was not asked about, or None."""
@@ -162,6 +163,12 @@ class Host:
         from executors.processes import kill_sessions
 
         kill_sessions(sessions)
+
+    def kill_tree(self, pid: int) -> None:
+        """End a session, and the sessions of all that descends from its leader."""
+        from executors.processes import descendants, kill_sessions
+
+        kill_sessions({pid, *(found.session for found in descendants(pid))})
 
     def session_guard(self) -> SessionGuard:
         from executors.processes import SessionGuard

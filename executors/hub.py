@@ -79,6 +79,7 @@ def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
         task.launch,
         identity=task.identity,
         secrets=task.secrets,
+        timeout_s=task.timeout_s or 0.0,
     )
 
 
@@ -88,7 +89,8 @@ def task_event(task_order: TaskOrder, outcome: OrderOutcome, allocation: str, no
     if value is None:
         return TaskFailed(
             outcome.ended, stage, index, allocation, node, outcome.started,
-            outcome.error, outcome.traceback, outcome.stderr, outcome.infrastructure,
+            outcome.error, outcome.traceback, outcome.stderr, outcome.infrastructure, outcome.cause, outcome.exit,
+            outcome.peak,
         )  # fmt: skip
     data, path = (value, None) if isinstance(value, bytes) else (None, value)
     return TaskDone(outcome.ended, stage, index, allocation, node, outcome.started, data, path)
@@ -632,6 +634,12 @@ class HubExecutor:
         if self._options.get("workers") == "threads":
             return "the threads of a node have one environment: say workers='processes'"
         return ""
+
+    def outlasts(self) -> str:
+        """Why a task that takes too long cannot be ended alone, or ""."""
+        if self._proxy is not None:
+            return "dask ends no task that runs: leave timeout= out, or say executor='local', or 'mesos'"
+        return "" if not self.mingles() else "the threads of a node are one process: say workers='processes'"
 
     def start(self, context: RunContext, post: Report) -> None:
         """Listen, and say where.

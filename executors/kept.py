@@ -53,8 +53,8 @@ class Owed:
     --------
     >>> owed = Owed()
     >>> owed.given([TaskOrder(7, "s", 0, "f", b"", (), cores=1, memory=0, gpus=0, nodes=1)])
-    >>> owed.ended([OrderOutcome(7, 0.0, 1.0, b""), OrderOutcome(8, 0.0, 1.0, b"")])  # nobody has asked for 8
-    [OrderOutcome(ticket=7, started=0.0, ended=1.0, value=b'', error='', traceback='', stderr='', infrastructure=False)]
+    >>> [each.ticket for each in owed.ended([OrderOutcome(7, 0.0, 1.0, b""), OrderOutcome(8, 0.0, 1.0, b"")])]
+    [7]
     >>> owed.move([7], "logged"), len(owed)
     ([7], 0)
     """
@@ -116,7 +116,7 @@ FILE_MOST = 1 << 30
 RECORD_MOST = 1 << 20
 """Longest record of one; values are at most `asa.log.values.INLINE_MOST` [bytes]."""
 
-KEPT_VERSION = 2
+KEPT_VERSION = 3
 """Of these records: it changes with `KeptOrder` and `OrderOutcome`. 1 was not written."""
 _HEAD = struct.Struct("!III")
 _MARK = 0xA5A00000

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from asa.core.errors import CommandFailed
 from asa.core.launch import Launch
-from asa.core.task import ending
+from asa.core.task import ending, lacks
 from asa.security.files import private_directory, write_private
 from executors.node import outside_ranks
 from executors.processes import kill_bearers
@@ -277,5 +277,6 @@ def _verdict(order: TaskOrder, outcomes: Mapping[int, OrderOutcome], program: st
         return outcomes[0]
     what = "a rank was killed, or could not be started" if code else "rank 0 left no result"
     return OrderOutcome(
-        order.ticket, 0.0, 0.0, None, f"CommandFailed: {program} {ending(code)}: {what}; see its output"
-    )
+        order.ticket, 0.0, 0.0, None, f"CommandFailed: {program} {ending(code)}: {what}; see its output",
+        cause=lacks("", code), exit=code,
+    )  # fmt: skip

@@ -10,6 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asa.log.proc import Stat
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +77,20 @@ def _members(sessions: AbstractSet[int]) -> dict[int, str]:
 
     # a child that was forked just now may not have made its session yet
     return {pid: found.name for pid, found in proc.living() if found.session in sessions or pid in sessions}
+
+
+def descendants(pid: int) -> list[Stat]:
+    """All living processes that a process has started, or these."""
+    from asa.log import proc
+
+    found, left = dict(proc.living()), [pid]
+    below: dict[int, Stat] = {}
+    while left:
+        parent = left.pop()
+        new = {each: stat for each, stat in found.items() if stat.parent == parent and each not in below}
+        below |= new
+        left += new
+    return [*below.values()]
 
 
 def children() -> dict[int, str]:

@@ -42,7 +42,7 @@ LARGEST = 1 << 31
 LARGEST_FIRST = 1 << 20
 """Longest first message [bytes]."""
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 """Of the messages between driver, supervisors and workers: it changes with them. 1 was not sent."""
 MARK = b"AS"
 HEAD = struct.Struct("!2sHQ")
@@ -75,6 +75,7 @@ class TaskOrder(NamedTuple):
     identity: str = ""
     ranks: tuple[int, ...] = ()
     secrets: Secrets | None = None
+    timeout_s: float = 0.0
 
     @property
     def threads(self) -> int:
@@ -88,7 +89,10 @@ class TaskOrder(NamedTuple):
 
 
 class OrderOutcome(NamedTuple):
-    """How a task ended: with a `value`, or with an `error`. Times are the node's own [s since the epoch]."""
+    """How a task ended: with a `value`, or with an `error`. Times are the node's own [s since the epoch].
+
+    The last three fields are as in `asa.core.event.TaskFailed`.
+    """
 
     ticket: int
     started: float
@@ -98,6 +102,9 @@ class OrderOutcome(NamedTuple):
     traceback: str = ""
     stderr: str = ""
     infrastructure: bool = False
+    cause: str = ""
+    exit: int | None = None
+    peak: int = 0
 
 
 class Hello(NamedTuple):
@@ -233,7 +240,7 @@ class CommandEnded(NamedTuple):
 _KINDS: dict[type, tuple[type | tuple[type, ...], ...]] = {
     Hello: (str, str, int, int, int, int, int),
     TaskReport: (list, list),
-    OrderOutcome: (int, float, float, (bytes, str, type(None)), str, str, str, bool),
+    OrderOutcome: (int, float, float, (bytes, str, type(None)), str, str, str, bool, str, (int, type(None)), int),
     KeptOrders: (list,),
     KeptOrder: (int, str, int, str, tuple, tuple),
     Alive: (),

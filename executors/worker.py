@@ -37,7 +37,7 @@ from functools import cache
 from operator import is_not
 from typing import TYPE_CHECKING, Any, cast
 
-from asa.core.task import TAIL, Secrets, last_words
+from asa.core.task import TAIL, Secrets, lacks, last_words
 from asa.log.output import RESET, begun, ended
 from asa.log.values import fill, keep, load
 from executors import node
@@ -103,8 +103,18 @@ class Caller:
             value = keep(result, self._values, order.stage, order.number) if wanted else b""
         except BaseException as error:  # sys.exit() in a task ends the task, not the worker
             line, trace = last_words(error, frames)
-            return OrderOutcome(order.ticket, started, time.time(), None, f"{doing}: {line}" if doing else line, trace)
+            code = error.code if isinstance(error, SystemExit) else getattr(error, "exit", None)
+            code, line = code if type(code) is int else None, f"{doing}: {line}" if doing else line
+            cause = "memory" if isinstance(error, MemoryError) else lacks(line, code)
+            return OrderOutcome(
+                order.ticket, started, time.time(), None, line, trace, cause=cause, exit=code, peak=_peak()
+            )
         return OrderOutcome(order.ticket, started, time.time(), value)
+
+
+def _peak() -> int:
+    """The most memory that this process, or a child of it, has had [bytes]."""
+    return 1024 * max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 @contextmanager

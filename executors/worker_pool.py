@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from asa.core.task import TAIL, ending
+from asa.core.task import TAIL, ending, lacks
 from asa.log.output import RESET, ended
 from executors import node, worker
 from executors.assignment import Batching, NodeSlots
@@ -103,12 +103,19 @@ class WorkerProcess:
         self.output.bound(before, size)
         return size - before > self.output.limit // _MUCH
 
-    def death(self, order: TaskOrder, code: int, started: float, before: int) -> OrderOutcome:
-        """The outcome of the order that a worker died in, with so much printed before."""
-        outside = code == -signal.SIGTERM
+    def death(
+        self, order: TaskOrder, code: int, started: float, before: int, peak: int = 0, timed_out: bool = False
+    ) -> OrderOutcome:
+        """The outcome of the order that a worker died in, or was ended because of, with so much printed before."""
+        outside = code == -signal.SIGTERM and not timed_out
         error = f"the worker process {ending(code)}"
-        if code == -signal.SIGKILL:
+        if timed_out:
+            from asa.core.units import brief  # here: few tasks do
+
+            error = f"timed out after {brief(order.timeout_s)}: raise timeout= where tasks may take that long"
+        elif code == -signal.SIGKILL:
             error += ", perhaps because the node's memory ran out"
+        cause = "time" if timed_out else lacks("", code)
         now, size = self._host.time(), self.output.size
         if not self.output.whole:
             self.output.note(RESET)
@@ -119,6 +126,7 @@ class WorkerProcess:
         return OrderOutcome(
             order.ticket, started, now, None, error,
             stderr=self.output.tail(before, TAIL), infrastructure=outside,
+            cause=cause, exit=None if timed_out else code, peak=peak,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -132,13 +140,17 @@ class WorkerProcess:
 _GROUP_S = 0.005
 _OVERDUE_S = 0.02
 _STUCK_S = 0.05
+_EXPIRED_S = 0.01
 _LOOK_S, _LOOK_SOON_S, _MUCH = 0.25, 0.02, 8
 """Time between two looks at how much tasks have printed [s], and while one has printed this part of what it may."""
 
 
 @dataclass(eq=False)
 class _Slot:
-    """A place where one order runs at a time: a worker process, or a thread of one."""
+    """A place where one order runs at a time: a worker process, or a thread of one.
+
+    Its run was `given` and has run `since` then [s, monotonic]; the worker was ended as this order took too long.
+    """
 
     process: WorkerProcess
     number: int
@@ -146,6 +158,8 @@ class _Slot:
     ended: int = 0
     given: float = 0.0
     gpus: tuple[str, ...] = ()
+    since: float = 0.0
+    expired: int | None = None
 
     @property
     def is_divisible(self) -> bool:
@@ -191,6 +205,7 @@ class ProcessPool:
         self._guard = host.session_guard()
         self._outputs: list[OutputFile] = []  # of workers that have ended: the next ones go on with them
         self._look_at = math.inf
+        self._expire_at = math.inf  # when an order that runs may have run for too long [s, monotonic]
 
     def renew(self, welcome: Welcome) -> None:
         """There is another driver: tasks begin in fresh workers, for what the old ones have loaded may have changed."""
@@ -227,6 +242,8 @@ class ProcessPool:
         self._start(now)
         if now >= self._look_at:
             self._look(now)
+        if now >= self._expire_at:
+            self._expire(now)
         if self._queue and now - self._moved > _STUCK_S:
             # they were sent ahead because tasks here seemed short; another node may have room
             log.debug("%d orders wait too long, and go back to the hub", len(self._queue))
@@ -238,12 +255,13 @@ class ProcessPool:
         due = [self._moved + _STUCK_S] if self._queue else []
         due += [slot.given + _OVERDUE_S for slot in self._running.values() if slot.is_divisible]
         due += [self._look_at] if self._running and self._look_at < math.inf else []
+        due += [self._expire_at] if self._running and self._expire_at < math.inf else []
         return max(0.0, min(due) - now) + 0.001 if due else None
 
     def reap(self) -> None:
         for pid in list(self._workers):
-            if (code := self._host.ended(pid)) is not None:
-                self._worker_ended(self._workers[pid], code)
+            if (found := self._host.ended(pid)) is not None:
+                self._worker_ended(self._workers[pid], *found)
         self._guard.reap()
 
     def close(self) -> None:
@@ -266,6 +284,23 @@ class ProcessPool:
                 soon = slot.process.look(slot.number, slot.run) or soon
         self._look_at = now + (_LOOK_SOON_S if soon else _LOOK_S)
 
+    def _expire(self, now: float) -> None:
+        """End workers whose order has run for longer than it may, with all that it has started."""
+        self._expire_at = math.inf
+        for slot in list(self._running.values()):
+            position, started, _ = slot.process.board.doing(slot.number)
+            if slot.expired is not None or position >= len(slot.run) or not (most := slot.run[position].timeout_s):
+                continue
+            # clocks of machines jump: it has not run for longer than its whole run has
+            ran = now - slot.since if not position else min(now - slot.since, self._host.time() - started)
+            if ran < most:
+                self._expire_at = min(self._expire_at, now + max(most - ran, _EXPIRED_S))
+                continue
+            order = slot.run[position]
+            log.info("order %d of %s has run for %.3f s, and is ended", order.ticket, order.stage, ran)
+            slot.expired = order.ticket
+            self._host.kill_tree(slot.process.pid)
+
     # ------------------------------------------------------------- starting
 
     def _start(self, now: float) -> None:
@@ -274,6 +309,9 @@ class ProcessPool:
             slot = self._slot(first)
             self._slots.take(first)
             slot.run, slot.ended, slot.given = [first, *self._more(first)], 0, now
+            slot.since, slot.expired = now, None
+            if first.timeout_s:
+                self._expire_at = min(self._expire_at, now + first.timeout_s)
             self._running[slot.process, slot.number] = slot
             self._moved = now
             log.debug(
@@ -393,7 +431,7 @@ class ProcessPool:
         self._host.ended(process.pid)
         self._worker_ended(process, 0)
 
-    def _worker_ended(self, process: WorkerProcess, code: int) -> None:
+    def _worker_ended(self, process: WorkerProcess, code: int, peak: int = 0) -> None:
         """A worker has ended: report what ran in it, put back what had not begun."""
         log.log(logging.WARNING if code else logging.DEBUG, "worker process %d %s", process.pid, ending(code))
         self._receive(process, selectors.EVENT_READ)  # what it sent before it ended
@@ -404,7 +442,11 @@ class ProcessPool:
             left = slot.run[slot.ended :]
             if left:
                 running = left.pop(max(0, position - slot.ended))
-                self._outcomes.append(process.death(running, code, started, stderr))
+                if slot.expired in (None, running.ticket):
+                    timed_out = slot.expired is not None
+                    self._outcomes.append(process.death(running, code, started, stderr, peak, timed_out))
+                else:  # it had just begun when the one before it, which had just returned, was found too slow
+                    left.insert(0, running)
             self._queue.extendleft(reversed(left))
             self._free(slot)
         self._idle = [slot for slot in self._idle if slot.process is not process]

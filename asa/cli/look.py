@@ -92,7 +92,7 @@ class ExplainCommand:
                     return found
             raise
         text = run.explain()
-        stages = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+        stages = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line and line[0] != " ")
         return CommandResult({"run": run.name, "state": run.status.value, "stages": stages}, text)
 
 

@@ -92,10 +92,12 @@ class StatusCommand:
         known = all(stage.tasks is not None for stage in summary.stages)
         total = sum(stage.tasks or 0 for stage in summary.stages)
         state = summary.state.value
+        failed, skipped = (sum(getattr(stage, name) for stage in summary.stages) for name in ("failed", "skipped"))
+        lost = f", {failed:,} failed, {skipped:,} skipped" if failed or skipped else ""
         lines = [
             f"run {run.name}: {state}, {brief(summary.makespan_s)}" + (f", driven by {driver}" if driver else ""),
             f"stages: {_counts(stages)}",
-            f"tasks: {done:,} of {total:,}{'' if known else ' or more'} done, {running:,} running",
+            f"tasks: {done:,} of {total:,}{'' if known else ' or more'} done, {running:,} running{lost}",
             f"jobs: {_counts(jobs) or 'none'}; {core_hours(summary.core_hours_charged)} core-hours charged",
             *summary.message.splitlines()[:1],
         ]
@@ -105,8 +107,9 @@ class StatusCommand:
         if summary.state is RunState.INTERRUPTED:
             lines.append(f"its driver is gone: asa resume {run.name}")
         data = {"run": run.name, "state": state, "driver": driver, "stages": dict(stages), "jobs": dict(jobs)}
-        counts = {"tasks_done": done, "tasks": total if known else None, "held": summary.on_hold is not None}
-        return CommandResult(data | counts, "\n".join(lines))
+        counts = {"tasks": total if known else None, "tasks_done": done, "tasks_failed": failed}
+        data |= counts | {"tasks_skipped": skipped, "held": summary.on_hold is not None}
+        return CommandResult(data, "\n".join(lines))
 
 
 def _counts(found: Counter[str]) -> str:

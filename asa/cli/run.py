@@ -44,6 +44,11 @@ class RunCommand:
         parser.add_argument("--pool", default="shared", help="shared, per-stage or shared:NAME (shared)")
         parser.add_argument("--name", help="beginning of the run's name")
         parser.add_argument(
+            "--keep-going",
+            action="store_true",
+            help="when a task has failed, run all that does not need it; the exit code is 3 then",
+        )
+        parser.add_argument(
             "--reuse", action="store_true", help="run nothing again that an earlier run has done, and has not changed"
         )
         parser.add_argument(
@@ -76,6 +81,7 @@ class RunCommand:
             "reuse": options.reuse or bool(options.reuse_from),
             "reuse_from": options.reuse_from,
             "notify": options.notify,
+            "keep_going": options.keep_going,
         }
         if options.dry_run:
             return _previewed(workflow_of(options), **wanted)
@@ -132,6 +138,9 @@ def check_display_options(options: argparse.Namespace) -> None:
         check_report(options.report)
 
 
+FAILED, EXITS = 1, {RunState.SUCCEEDED: 0, RunState.PARTIAL: 3}
+"""Exit codes of commands that wait for a run, by its outcome."""
+
 _PATIENCE_S = 0.3
 """How long the command waits for jobs to end whose numbers nobody has asked for [s]."""
 
@@ -154,13 +163,15 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
             run.report(options.report)
     message, patience = "", math.inf if options.json or options.report else _PATIENCE_S
     try:
-        result = run.shown_result()
+        run.check()
     except RunFailed as error:
         message = str(error)
+    status = run.status
+    if message and status is not RunState.PARTIAL:
         summary = run.summarise(patience)
     else:
         if options.json != "-":
-            print(result, flush=True)
+            print(run.shown_result(), flush=True)
         summary = run.summarise(patience)
         if not options.quiet:
             so_far = "" if run.wait(0.0) else " so far: jobs are still ending"
@@ -169,7 +180,7 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
                 f"{summary.core_hours_charged:.3g} core-hours charged, {summary.core_hours_used:.3g} used{so_far}",
                 file=sys.stderr,
             )
-    return CommandResult(summary.to_json(), message, 0 if run.status is RunState.SUCCEEDED else 1)
+    return CommandResult(summary.to_json(), message, EXITS.get(status, FAILED))
 
 
 def _strategy(options: argparse.Namespace) -> str | None:

@@ -129,7 +129,19 @@ class Starved(AsaError):
 
 
 class CommandFailed(AsaError):
-    """A program of the workflow ended badly, or did not write what it had declared."""
+    """A program of the workflow ended badly, or did not write what it had declared.
+
+    Parameters
+    ----------
+    message
+        What happened.
+    exit
+        Its exit code, negative for a signal; None where it had none.
+    """
+
+    def __init__(self, message: str, *, exit: int | None = None) -> None:
+        super().__init__(message)
+        self.exit = exit
 
 
 class StateError(AsaError):

@@ -28,6 +28,7 @@ class RunState(enum.Enum):
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
+    PARTIAL = "partial"  # some tasks failed, and the others went on, as was asked
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"  # without an outcome, and without a driver; never logged
@@ -475,6 +476,8 @@ class TaskFailed(Event):
     of what the task printed, on standard output as well, or "".
 
     `infrastructure` is True when the task is not to blame (node lost, wall time, driver restart): no retry is used up.
+    `cause` is "memory" or "time" where it had too little of that. `exit` is the exit code of its process or program,
+    negative for a signal, and `peak` the most memory that its worker process has had until then [bytes], if known.
     """
 
     stage: str
@@ -486,6 +489,29 @@ class TaskFailed(Event):
     traceback: str = ""
     stderr: str = ""
     infrastructure: bool = False
+    cause: str = ""
+    exit: int | None = None
+    peak: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RetriesDue(Event):
+    """Tasks that failed have waited long enough to be tried again."""
+
+    stage: str
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageGrown(Event):
+    """What a stage needs from now on, since a task of it had too little; `bounded` says what has kept it from more."""
+
+    stage: str
+    resources: Resources
+    task: Resources
+    walltime_s: float
+    timeout_s: float | None = None
+    bounded: str = ""
 
 
 @dataclass(frozen=True, slots=True)

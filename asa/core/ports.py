@@ -169,6 +169,9 @@ class SharesProcesses(Protocol):
     def mingles(self) -> str:
         """Why tasks cannot each have GPUs of their own as it is set up, and what to do; "" when they can."""
 
+    def outlasts(self) -> str:
+        """Why a task that takes too long cannot be ended alone, and what to do; "" when it can."""
+
 
 @runtime_checkable
 class Sharing(Protocol):

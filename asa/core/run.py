@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import repeat
+from itertools import islice, repeat
 from struct import Struct
 from typing import Any
 
@@ -44,11 +44,13 @@ from asa.core.event import (
     Released,
     Requeued,
     ResultsLost,
+    RetriesDue,
     RunEnded,
     RunStarted,
     RunState,
     StageExpanded,
     StageFailed,
+    StageGrown,
     StageLookedUp,
     SubmitRefused,
     Submitted,
@@ -64,6 +66,7 @@ from asa.core.event import (
 )
 from asa.core.job import JobHandle, JobRequest, JobState, Resources
 from asa.core.stage import StageSpec, StageState
+from asa.core.task import Failed
 from asa.core.units import brief
 from asa.core.view import AllocationView, StageView
 
@@ -91,6 +94,12 @@ LOSSES_MOST = 3
 FAILURES_KEPT = 100
 """Failures kept with all their words; of further ones only the number is known."""
 
+TAILS_KEPT = 1000
+"""Tasks that failed for good of which it is kept what they printed."""
+
+DELAY_MOST_S = 3600.0
+"""The longest time until a task that failed is tried again [s]."""
+
 CALLS = "elastic"
 """The strategy of a run of calls, in its first event."""
 
@@ -100,7 +109,7 @@ _AHEAD_MOST = 256.0
 _TRUST_SHARE = 0.2
 _NEARLY_ALL = 0.9
 
-_FINAL = frozenset({StageState.DONE, StageState.FAILED, StageState.SKIPPED})
+_FINAL = frozenset(state for state in StageState if state.final)
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +122,8 @@ class TaskState(enum.IntEnum):
     WAITING = 0
     RUNNING = 1
     DONE = 2
-    FAILED = 3  # a call that will not run again; other tasks wait again, or their stage fails
+    FAILED = 3  # for good, as calls do, and tasks of a stage that continues; with others their stage fails
+    SKIPPED = 4  # a task failed that it needs
 
 
 class AllocationState(enum.Enum):
@@ -143,16 +153,23 @@ STAGE: Table = {
     (StageState.WAITING, "gives up"): StageState.FAILED,
     (StageState.READY, "tasks launched"): StageState.RUNNING,
     (StageState.READY, "all tasks done"): StageState.DONE,
+    (StageState.READY, "some tasks done"): StageState.PARTIAL,
+    (StageState.READY, "all tasks skipped"): StageState.SKIPPED,
     (StageState.READY, "gives up"): StageState.FAILED,
     (StageState.RUNNING, "tasks launched"): StageState.RUNNING,
     (StageState.RUNNING, "all tasks done"): StageState.DONE,
+    (StageState.RUNNING, "some tasks done"): StageState.PARTIAL,
+    (StageState.RUNNING, "all tasks skipped"): StageState.SKIPPED,
     (StageState.RUNNING, "gives up"): StageState.FAILED,
+    (StageState.PARTIAL, "driver started"): StageState.WAITING,
     (StageState.FAILED, "driver started"): StageState.WAITING,
     (StageState.SKIPPED, "driver started"): StageState.WAITING,
     (StageState.READY, "results lost"): StageState.WAITING,  # its own, or those that it needs
     (StageState.RUNNING, "results lost"): StageState.WAITING,
     (StageState.DONE, "results lost"): StageState.WAITING,
+    (StageState.PARTIAL, "results lost"): StageState.WAITING,
     (StageState.WAITING, "all tasks done"): StageState.DONE,  # what ran already when results before it were lost
+    (StageState.WAITING, "some tasks done"): StageState.PARTIAL,
 }
 """What becomes of a stage."""
 
@@ -168,6 +185,11 @@ TASK: Table = {
     (TaskState.FAILED, "done"): TaskState.FAILED,
     (TaskState.WAITING, "given up"): TaskState.FAILED,
     (TaskState.RUNNING, "given up"): TaskState.FAILED,
+    (TaskState.WAITING, "skipped"): TaskState.SKIPPED,
+    (TaskState.SKIPPED, "done"): TaskState.SKIPPED,
+    (TaskState.SKIPPED, "failed or lost"): TaskState.SKIPPED,
+    (TaskState.FAILED, "driver started"): TaskState.WAITING,
+    (TaskState.SKIPPED, "driver started"): TaskState.WAITING,
 }
 """What becomes of a task."""
 
@@ -227,6 +249,7 @@ _TASK = {what: bytes(TASK.get((state, what), state) for state in TaskState) for 
 """`TASK` for tasks in a `bytearray`, by what happened: the next state at the place of each."""
 _NOT_RUNNING = [state != TaskState.RUNNING for state in TaskState]
 _RETURNED = TASK[TaskState.RUNNING, "done"]
+_IS_DONE = bytes(state == TaskState.DONE for state in range(256))
 _DONE, _LOST, _LAUNCHED = _TASK["done"], _TASK["failed or lost"], _TASK["launched"] + bytes(256 - len(TaskState))
 
 TABLES: Mapping[str, Table] = {"stage": STAGE, "task": TASK, "job": JOB, "allocation": ALLOCATION}
@@ -347,6 +370,21 @@ class StageProgress:
         Task that is not done -> what its last attempt failed with.
     given_up
         Call that will not run any more -> why.
+    failed
+        Task that failed for good -> how.
+    undone
+        Tasks that failed for good while the others go on, or are skipped.
+    later
+        Tasks that failed and wait to be tried again -> until when [s since the epoch].
+    lacks
+        What a task had too little of, "memory" or "time", since the stage's needs were raised last.
+    grown, bounded
+        Whether they were; what kept them from being raised more.
+    sifted
+        Whether it was found out which of its tasks have to be skipped.
+    tolerated
+        Whether tasks of others may run that need only what is done of it, although not all is; of a stage that was
+        skipped, whether its own would be.
     ready, started, ended
         When its last predecessor ended, its first task was launched, and it was done or given up [s since the epoch].
     barren, withdrawn
@@ -357,6 +395,8 @@ class StageProgress:
         Its number in topological order; the stages that wait for it.
     before, followed
         How many of those that it waits for are not done; whether that it is over was counted in its followers.
+    held_back
+        Those of its followers that were skipped because of it.
     stirred
         Names of the run's stages whose state, or whose tasks to launch, have changed; it adds its own.
     """
@@ -370,6 +410,7 @@ class StageProgress:
     followers: list[str] = field(default_factory=list)
     before: int = 0
     followed: bool = False
+    held_back: frozenset[str] = frozenset()
     state: StageState = StageState.WAITING
     tasks: bytearray = field(default_factory=bytearray)
     fresh: int = 0
@@ -388,6 +429,14 @@ class StageProgress:
     failures: dict[int, int] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
     given_up: dict[int, str] = field(default_factory=dict)
+    failed: dict[int, Failed] = field(default_factory=dict)
+    undone: int = 0
+    later: dict[int, float] = field(default_factory=dict)
+    lacks: dict[str, None] = field(default_factory=dict)
+    grown: bool = False
+    bounded: str = ""
+    sifted: bool = False
+    tolerated: bool = True
     ready: float | None = None
     started: float | None = None
     ended: float | None = None
@@ -435,11 +484,26 @@ class StageProgress:
 
     def next_ranges(self, count: int, skip: int = 0) -> tuple[tuple[int, int], ...]:
         """The next `count` tasks to launch after the first `skip`, lost ones first, as half-open ranges."""
-        again = list(self.again)[skip : skip + count]
+        again = list(islice(self.again, skip, skip + count))
         ranges = [(index, index + 1) for index in again]
+        if self.dropped:
+            return (*ranges, *self._fresh_ranges(count - len(again), max(0, skip - len(self.again))))
         first = self.fresh + max(0, skip - len(self.again))
         last = min(first + count - len(again), self.width or 0)
         return (*ranges, (first, last)) if last > first else tuple(ranges)
+
+    def _fresh_ranges(self, count: int, skip: int) -> Iterator[tuple[int, int]]:
+        """The next tasks that were never launched, where some of these are not to be."""
+        place, width = self.fresh, self.width or 0
+        while count > 0 and (start := self.tasks.find(TaskState.WAITING, place, width)) >= 0:
+            stop = start
+            while stop < width and stop - start < skip + count and not self.tasks[stop]:
+                stop += 1
+            place, left = stop, min(skip, stop - start)
+            start, skip = start + left, skip - left
+            if start < stop:
+                count -= stop - start
+                yield start, stop
 
     def move(self, what: str) -> None:
         """Follow the table of stages."""
@@ -466,6 +530,7 @@ class StageProgress:
             self.done += waiting
             self.reused += waiting
         if last > self.fresh:
+            self.dropped -= self.tasks.count(TaskState.SKIPPED, self.fresh, last)
             self.again |= {index: None for index in range(self.fresh, last) if self.tasks[index] == TaskState.WAITING}
             self.fresh = last
         self.news_at = self.done + max(1, (self.width or 0) // _DONE_STEPS)
@@ -482,7 +547,7 @@ class StageProgress:
             for index in range(start, min(stop, self.fresh)):
                 self.again.pop(index, None)
         if self.dropped and start > self.fresh:
-            self.dropped -= self.tasks.count(TaskState.FAILED, self.fresh, start)
+            self.dropped -= start - self.fresh - self.tasks.count(TaskState.WAITING, self.fresh, start)
         self.fresh = max(self.fresh, stop)
         self.launched += stop - start
         self.running += stop - start
@@ -516,8 +581,64 @@ class StageProgress:
         self.mean_s = run_time_s if self.mean_s is None else 0.9 * self.mean_s + 0.1 * run_time_s
         if run_time_s > self.longest_s:
             self.longest_s = run_time_s
-        if self.done == self.width and not self.open and not self.state.final:
+        if self.done + self.undone == self.width and not self.open and not self.state.final:
+            self.complete(now)
+
+    def complete(self, now: float) -> None:
+        """None of its tasks is left."""
+        if not self.undone:
             self.close("all tasks done", now)
+            return
+        self.tolerated = self.spec.continues or not self.failed
+        if self.failed:
+            first = self.failed[min(self.failed)]
+            where = f" on node {first.node}" * bool(first.node)
+            count = f"{len(self.failed)} of {self.width} tasks failed; the first: " if self.width != 1 else ""
+            self.error, self.details = f"{count}task {first.index}{where}: {first.message}", first.tail
+        self.close("some tasks done" if self.done else "gives up" if self.failed else "all tasks skipped", now)
+
+    def skip(self, index: int) -> None:
+        """A task that waits is not to run: one failed that it needs."""
+        if index >= self.fresh:
+            self.dropped += 1
+        self.again.pop(index, None)
+        self.later.pop(index, None)
+        self.tasks[index] = TASK[TaskState.WAITING, "skipped"]
+        self.undone += 1
+
+    def fail_task(self, failed: Failed, now: float) -> None:
+        """A task that waits again is not tried any more; the others go on."""
+        index = failed.index
+        self.again.pop(index, None)
+        self.errors.pop(index, None)
+        self.tasks[index] = TASK[TaskState.WAITING, "given up"]
+        self.failed[index] = failed
+        self.undone += 1
+        self.stirred[self.spec.name] = None
+        if self.done + self.undone == self.width and not self.state.final:
+            self.complete(now)
+
+    @property
+    def not_done(self) -> Iterator[int]:
+        """Tasks that are not done."""
+        tasks = self.tasks.translate(_IS_DONE)
+        place = tasks.find(0)
+        while place >= 0:
+            yield place
+            place = tasks.find(0, place + 1)
+        yield from range(len(tasks), self.width or 0)
+
+    @property
+    def is_widthless(self) -> bool:
+        """Whether it is over, and it will never be known how many tasks it had."""
+        return self.width is None and self.state.final
+
+    @property
+    def skipped(self) -> int:
+        """How many of its tasks were skipped."""
+        if self.state is StageState.SKIPPED:
+            return self.width or 0
+        return self.tasks.count(TaskState.SKIPPED) if self.undone else 0
 
     def finish_running(self, done: TasksDone) -> None:
         """As `leave` and `finish` for each of these tasks, which all run, while others run, too, and are not done."""
@@ -536,6 +657,10 @@ class StageProgress:
         """Whether a task returned."""
         return index < len(self.tasks) and self.tasks[index] == TaskState.DONE
 
+    def is_wanted(self, index: int) -> bool:
+        """Whether a task has not returned, and is not over in another way."""
+        return index >= len(self.tasks) or self.tasks[index] in (TaskState.WAITING, TaskState.RUNNING)
+
     def lose(self, index: int) -> None:
         """A task that was launched has to run again."""
         self.tasks[index] = after = _LOST[self.tasks[index]]
@@ -551,7 +676,7 @@ class StageProgress:
             self.stirred[self.spec.name] = None
             self.done -= 1
             self.news_at = min(self.news_at, self.done + 1)
-            if self.state is StageState.DONE:
+            if self.state in (StageState.DONE, StageState.PARTIAL):
                 self.move("results lost")
                 self.ended = None
 
@@ -578,6 +703,7 @@ class StageProgress:
         if not self.state.final:
             self.close("gives up", now)
             reason = f"no allocation is of use: {reason}" if self.open else reason
+            self.tolerated = self.spec.continues
             self.error, self.details = reason, details
             if self.open:
                 for index in list(self.waiting()):
@@ -590,10 +716,25 @@ class StageProgress:
 
     def reopen(self) -> None:
         """A new driver gives a stage that failed, or was skipped, another go."""
-        if self.state in (StageState.FAILED, StageState.SKIPPED):
+        if self.state in (StageState.FAILED, StageState.SKIPPED, StageState.PARTIAL):
             self.move("driver started")
             self.followed = False
             self.ended, self.error, self.details = None, "", ""
+        if not self.open:
+            self.again |= self.later
+            if self.undone:
+                self.stirred[self.spec.name] = None
+                for index, state in enumerate(self.tasks):
+                    if state in (TaskState.FAILED, TaskState.SKIPPED):
+                        self.tasks[index] = TASK[TaskState(state), "driver started"]
+                        if index < self.fresh:
+                            self.again[index] = None
+                        else:
+                            self.dropped -= 1
+            if self.later:
+                self.stirred[self.spec.name] = None
+            self.later, self.failed, self.undone = {}, {}, 0
+            self.sifted, self.tolerated, self.lacks = False, True, {}
         self.failures.clear()
         self.barren = self.withdrawn = 0
 
@@ -639,6 +780,14 @@ class Launchable:
         self._heaps: dict[Resources, list[tuple[int, StageProgress]]] = {}
         self._known: set[int] = set()
         self._begun: dict[int, StageProgress] = {}
+
+    def drop(self, stage: StageProgress) -> None:
+        """What one of its tasks holds is about to change: it is to be added again."""
+        if stage.number in self._known:
+            self._known.discard(stage.number)
+            heap = self._heaps[stage.spec.task]
+            heap.remove((stage.number, stage))
+            heapq.heapify(heap)
 
     def add(self, stage: StageProgress) -> None:
         """A stage may have tasks to launch."""
@@ -1291,6 +1440,12 @@ class FoldedRun:
         Names of stages that are ready, but for the number of their tasks.
     unlooked
         Names of stages that are ready, but results of earlier runs have to be looked for first.
+    delayed
+        Names of stages of which tasks wait to be tried again.
+    growing
+        Names of stages a task of which had too little, so that their needs are to be raised.
+    grown
+        How often needs of stages were raised.
     launchable
         Stages with tasks to launch.
     changes
@@ -1325,11 +1480,15 @@ class FoldedRun:
         self.touched: dict[str, None] = {}
         self.unexpanded: dict[str, None] = {}
         self.unlooked: dict[str, None] = {}
+        self.delayed: dict[str, None] = {}
+        self.growing: dict[str, None] = {}
+        self.grown = 0
         self.launchable = Launchable()
         self._order: list[StageProgress] = []
         self._stirred: dict[str, None] = {}
         self._ends: dict[str, JobEnded] = {}
         self._borrowed = False
+        self._tails = 0
 
     @property
     def run(self) -> str:
@@ -1401,6 +1560,10 @@ class FoldedRun:
                 self.stages[event.stage].expand(event.width)
             case StageLookedUp():
                 self.stages[event.stage].reuse(event)
+            case RetriesDue():
+                self._retries_due(event)
+            case StageGrown():
+                self._stage_grown(event)
             case StageFailed():
                 self.stages[event.stage].fail(event.reason, event.at)
             case Predicted():
@@ -1449,21 +1612,137 @@ class FoldedRun:
         self.wanted, self.full = NOTHING, None
         self.outcome, self.message, self.ended, self.cancelling, self.trouble = RunState.RUNNING, "", None, "", ""
         for progress in self.stages.values():
+            before = [] if progress.state is StageState.DONE else self._let_on(progress)
             progress.reopen()
+            for follower in before:
+                follower.before += 1
+        self.delayed.clear()
+        self.growing.clear()
+        for progress in self.stages.values():
+            if progress.before and progress.state in (StageState.READY, StageState.RUNNING):
+                progress.move("results lost")
+
+    def _let_on(self, stage: StageProgress) -> list[StageProgress]:
+        """Followers of a stage that was over which do not wait for it any more."""
+        names = (name for name in stage.followers if name not in stage.held_back) if stage.followed else ()
+        return [*map(self.stages.__getitem__, names)]
+
+    def failure(self, name: str, index: int) -> Failed | None:
+        """What stands for the result of a task that is over and not done, or None where it is done, or may yet be."""
+        stage = self.stages[name]
+        if stage.is_done(index) or not (stage.state.final or stage.undone):
+            return None
+        if (failed := stage.failed.get(index)) is not None:
+            return failed
+        if stage.state is StageState.FAILED and stage.tasks[index : index + 1] != bytes([TaskState.SKIPPED]):
+            return Failed(name, index, stage.error)
+        if stage.state is StageState.SKIPPED or stage.tasks[index : index + 1] == bytes([TaskState.SKIPPED]):
+            cause = self._cause(stage, index)
+            return Failed(name, index, f"skipped, as {cause}" if cause else "skipped: a stage before it failed")
+        return None
+
+    def _cause(self, stage: StageProgress, index: int) -> str:
+        """Which task that failed kept a task from running, and how that failed, in words."""
+        seen = {stage.spec.name}
+        while True:
+            parts = dict(stage.spec.parts)
+            for name in stage.spec.predecessors:
+                before = self.stages[name]
+                if before.state is StageState.DONE or name in seen or index not in parts.get(name, (index,)):
+                    continue
+                place = index if name in stage.spec.alike else next(before.not_done, 0)
+                if name in stage.spec.alike and before.is_done(index):
+                    continue
+                if (failed := before.failed.get(place)) is not None:
+                    return f"task {place} of {name} failed: {failed.message}"
+                if before.state is StageState.FAILED:
+                    return f"stage {name} failed: {before.error}"
+                stage, index = before, place
+                seen.add(name)
+                break
+            else:
+                return ""
+
+    def _sift(self, stage: StageProgress) -> None:
+        """Skip tasks of a stage that need what has failed; the others may run."""
+        stage.sifted = True
+        if stage.spec.accepts_failed or stage.open:
+            return
+        parts = dict(stage.spec.parts)
+        for name in stage.spec.predecessors:
+            before = self.stages[name]
+            if before.state is not StageState.DONE:
+                for index in before.not_done if name in stage.spec.alike else parts.get(name, ()):
+                    if index < len(stage.tasks) and stage.tasks[index] == TaskState.WAITING:
+                        stage.skip(index)
+
+    def spoiled(self) -> tuple[tuple[str, int], ...]:
+        """Tasks, as (stage, index), that are done with what stood for results which may yet come, and what follows."""
+        found: dict[str, dict[int, None]] = {}
+        for name, stage in self.stages.items():
+            if not stage.done:
+                continue
+            parts, tasks = dict(stage.spec.parts), dict[int, None]()
+            for other in stage.spec.predecessors:
+                before, gone = self.stages[other], found.get(other, {})
+                if stage.spec.accepts_failed and before.state is not StageState.DONE:
+                    gone = gone | dict.fromkeys(before.not_done)
+                    whole = before.width is None
+                else:
+                    whole = False
+                if gone or whole:
+                    needing = parts.get(other, gone if other in stage.spec.alike else range(len(stage.tasks)))
+                    tasks |= {index: None for index in needing if stage.is_done(index)}
+            if tasks:
+                found[name] = tasks
+        return tuple((name, index) for name, tasks in found.items() for index in tasks)
+
+    def _retries_due(self, event: RetriesDue) -> None:
+        stage = self.stages[event.stage]
+        for index in event.tasks:
+            if stage.later.pop(index, None) is not None:
+                stage.again[index] = None
+        stage.stirred[event.stage] = None
+        if not stage.later:
+            self.delayed.pop(event.stage, None)
+
+    def _stage_grown(self, event: StageGrown) -> None:
+        """A stage needs more from now on, also for tasks of it that have not begun."""
+        stage = self.stages[event.stage]
+        self.growing.pop(event.stage, None)
+        self.launchable.drop(stage)
+        stage.spec = replace(
+            stage.spec,
+            resources=event.resources,
+            task=event.task,
+            walltime_s=event.walltime_s,
+            timeout_s=event.timeout_s,
+        )
+        stage.lacks, stage.grown, stage.bounded = {}, True, event.bounded
+        self.grown += 1
+        stage.stirred[event.stage] = None
+
+    def _lack(self, stage: StageProgress, what: str) -> None:
+        """A task of a stage had too little memory, or time."""
+        if what and stage.spec.growth > 1 and not stage.open:
+            stage.lacks[what] = None
+            self.growing[stage.spec.name] = None
 
     def _results_lost(self, event: ResultsLost) -> None:
         """The tasks run again, and what has begun with their results waits for them."""
         self.outcome, self.message, self.ended = RunState.RUNNING, "", None
+        lost = {name: self._let_on(self.stages[name]) for name, _ in event.tasks}
         for name, index in event.tasks:
             self.stages[name].revoke(index)
-        lost = {name for name, _ in event.tasks}
-        for stage in map(self.stages.__getitem__, lost):
+        for name, followers in lost.items():
+            stage = self.stages[name]
             if stage.followed and not stage.state.final:
                 stage.followed = False
-                for name in stage.followers:
-                    self.stages[name].before += 1
+                for follower in followers:
+                    follower.before += 1
         for stage in self.stages.values():
-            if stage.state in (StageState.READY, StageState.RUNNING) and not lost.isdisjoint(stage.spec.predecessors):
+            lacking = not lost.keys().isdisjoint(stage.spec.predecessors)
+            if lacking and stage.state in (StageState.READY, StageState.RUNNING):
                 stage.move("results lost")
 
     def _run_ended(self, event: RunEnded) -> None:
@@ -1534,7 +1813,8 @@ class FoldedRun:
             or stage.errors
             or stage.open
             or stage.width is None
-            or stage.done + len(event) >= min(stage.news_at, stage.width)
+            or stage.grown  # so that what some of them hold may not be what it needs now
+            or stage.done + len(event) >= min(stage.news_at, stage.width - stage.undone)
             or len(event) >= stage.running
             or max(event.index) >= len(stage.tasks)
             or any(map(_NOT_RUNNING.__getitem__, map(stage.tasks.__getitem__, event.index)))
@@ -1576,7 +1856,7 @@ class FoldedRun:
             stage.give_up(index)
             return
         stage.lose(index)
-        self._blame(stage, index, f"task {index} on node {event.node}: {event.error}", event.at, _last_words(event))
+        self._blame(stage, index, f"task {index} on node {event.node}: {event.error}", event.at, event)
 
     def _lose(self, stage: StageProgress, index: int, reason: str, ran_s: float) -> None:
         """A task ended with its node: it runs again, but a call not if that would end in the same way."""
@@ -1589,10 +1869,38 @@ class FoldedRun:
                 stage.give_up(index, f"it was lost {losses} times with its node; the last time: {reason}")
         stage.lose(index)
 
-    def _blame(self, stage: StageProgress, index: int, reason: str, now: float, details: str = "") -> None:
-        """A task failed by its own fault: the stage fails with it when it has no retries left."""
+    def _blame(
+        self, stage: StageProgress, index: int, reason: str, now: float, event: TaskFailed | None = None
+    ) -> None:
+        """A task failed by its own fault, a reported one or by outliving its allocation: it is tried again, or it has
+        failed for good when it has no retries left, and its stage with it unless that continues."""
         stage.failures[index] = failures = stage.failures.get(index, 0) + 1
-        if failures > stage.spec.retries:
+        if stage.tasks[index] != TaskState.WAITING:
+            return
+        if failures <= stage.spec.retries:
+            self._lack(stage, "time" if event is None else event.cause)
+            if stage.spec.retry_delay_s:
+                stage.again.pop(index, None)
+                delay_s = min(DELAY_MOST_S, stage.spec.retry_delay_s * 2.0 ** min(failures - 1, 64))
+                stage.later[index] = now + delay_s
+                self.delayed[stage.spec.name] = None
+            return
+        details, failed = "", Failed(stage.spec.name, index, reason.partition(": ")[2] or reason, failures)
+        if event is not None:
+            self._tails += 1
+            details = _last_words(event)
+            failed = replace(
+                failed,
+                message=event.error,
+                node=event.node,
+                exit=event.exit,
+                tail=details if self._tails <= TAILS_KEPT else "",
+                peak_memory=event.peak,
+            )
+        if stage.spec.continues and not stage.open:
+            stage.fail_task(failed, now)
+        else:
+            stage.failed.setdefault(index, failed)
             stage.fail(reason, now, details)
 
     def _lease_ended(self, event: LeaseEnded) -> None:
@@ -1624,6 +1932,9 @@ class FoldedRun:
             self._ends[event.allocation] = event
             if event.state is JobState.TIMEOUT:
                 self._blame_longest(held, event.at)
+            elif event.state is JobState.OUT_OF_MEMORY:
+                for name, _ in held.lost:
+                    self._lack(self.stages[name], "memory")
         stages = [self.stages[name] for name in held.stages]
         drained = held.released is not None and held.drains is not None and held.released >= held.drains
         if any(stage.open for stage in stages):
@@ -1677,8 +1988,8 @@ class FoldedRun:
         """Blame a task that ran up to the end of its allocation, if it had nearly a whole wall time; whether it had."""
         late = not stage.open and ran_s >= _NEARLY_ALL * stage.spec.walltime_s and not stage.is_done(index)
         if late:
-            reason = f"task {index} ran for {brief(ran_s)} and reached the wall time: raise walltime="
-            self._blame(stage, index, reason, now)
+            reason = f"ran for {brief(ran_s)} and reached the wall time: raise walltime="
+            self._blame(stage, index, f"task {index} {reason}", now)
         return late
 
     def _went_with_another(self, held: Held, event: JobEnded | SubmitRefused) -> bool:
@@ -1727,8 +2038,10 @@ class FoldedRun:
             self.unexpanded.pop(stage.spec.name, None)
             self.unlooked.pop(stage.spec.name, None)
             if stage.state in (StageState.READY, StageState.RUNNING):
-                if stage.done == stage.width and not stage.open:
-                    stage.close("all tasks done", now)
+                if not stage.sifted and stage.width is not None:
+                    self._sift(stage)
+                if stage.width is not None and stage.done + stage.undone == stage.width and not stage.open:
+                    stage.complete(now)
                 elif stage.width is None:
                     self.unexpanded[stage.spec.name] = None
                 elif stage.spec.reuse and stage.looked < stage.width:
@@ -1736,16 +2049,20 @@ class FoldedRun:
                 else:
                     self.launchable.add(stage)
             if stage.state.final and not stage.followed:
-                stage.followed = True
+                stage.followed, held_back = True, list[str]()
                 if stage.running:  # what runs it may not be needed any more
                     self.pool.moved |= self.pool.held
                 for follower in map(self.stages.__getitem__, stage.followers):
-                    if stage.state is StageState.DONE:
+                    if _lets_on(stage, follower):
                         follower.before -= 1
-                    elif follower.state is StageState.WAITING:
-                        follower.close("predecessor failed", now)
+                    else:
+                        held_back.append(follower.spec.name)
+                        if follower.state is StageState.WAITING:
+                            follower.tolerated = follower.spec.continues
+                            follower.close("predecessor failed", now)
                     if follower.state.final or not follower.before:
                         heapq.heappush(todo, follower.number)
+                stage.held_back = frozenset(held_back)
         self.touched |= self._stirred
         self._stirred.clear()
 
@@ -1764,6 +2081,19 @@ class FoldedRun:
             held.context,
             held.gated,
         )
+
+
+def _lets_on(stage: StageProgress, follower: StageProgress) -> bool:
+    """Whether a stage that is over does not keep one that needs it from running, or not as a whole."""
+    if stage.state is StageState.DONE:
+        return True
+    name, spec = stage.spec.name, follower.spec
+    if name in spec.lists or (stage.width is None and name in spec.alike):
+        return False
+    if spec.accepts_failed:
+        return True
+    apart = (name in spec.alike and stage.done > 0) or any(name == other for other, _ in spec.parts)
+    return stage.tolerated and apart
 
 
 def _is_cancelled(event: JobEnded | SubmitRefused) -> bool:

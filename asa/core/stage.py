@@ -16,12 +16,16 @@ class StageState(enum.Enum):
     READY = "ready"  # may start; no task has been launched
     RUNNING = "running"
     DONE = "done"
+    PARTIAL = "partial"  # some of its tasks are done; the others failed for good, or were skipped
     FAILED = "failed"
     SKIPPED = "skipped"  # a predecessor failed
 
     @property
     def final(self) -> bool:
-        return self in (StageState.DONE, StageState.FAILED, StageState.SKIPPED)
+        return self in _FINAL
+
+
+_FINAL = frozenset({StageState.DONE, StageState.PARTIAL, StageState.FAILED, StageState.SKIPPED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,19 @@ class StageSpec:
         Number of tasks, or None while only a predecessor's result will tell.
     reuse
         Whether results of earlier runs may stand for its tasks: they are looked for before any is launched.
+    continues
+        Whether its other tasks go on when one has failed for good.
+    accepts_failed
+        Whether it runs although tasks before it failed: `asa.core.task.Failed` stands for what they did not return.
+    alike, parts, lists
+        Which of its tasks need which predecessors, where that is not all of them. `alike`: each needs the task at its
+        own place. `parts`: only these tasks need it. `lists`: what it returns is the list that is mapped over.
+    timeout_s
+        How long one task may run [s], or None.
+    retry_delay_s
+        How long a task that failed waits until it is tried again [s]: twice as long each time.
+    growth
+        By how much memory, or time, is raised when a task is tried again that had too little; 1 for not at all.
 
     Raises
     ------
@@ -64,6 +81,14 @@ class StageSpec:
     retries: int = 0
     width: int | None = 1
     reuse: bool = False
+    continues: bool = False
+    accepts_failed: bool = False
+    alike: tuple[str, ...] = ()
+    parts: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    lists: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    retry_delay_s: float = 0.0
+    growth: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

@@ -65,6 +65,8 @@ class Task:
         The same, from one driver of a run to the next, exactly when what it is called with is the same.
     secrets
         For its environment, or None. They are no part of its identity.
+    timeout_s
+        How long it may run [s], or None.
     """
 
     stage: str
@@ -76,6 +78,47 @@ class Task:
     launch: Launch | None = None
     identity: str = ""
     secrets: Secrets | None = None
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Stands for the result of a task that failed for good, or was skipped because one before it had.
+
+    Parameters
+    ----------
+    stage, index
+        Which task.
+    message
+        Why, in one line.
+    attempt
+        Which attempt was the last, counted from 1; 0 where it was never tried.
+    node
+        Where that was, or "".
+    exit
+        Exit code of its process or program, negative for a signal; None where there was none.
+    tail
+        The last part of its traceback, and of what it printed.
+    peak_memory
+        Most memory that the worker process it ran in has had, until then [bytes]; 0 where it is not known.
+
+    Examples
+    --------
+    >>> Failed("align", 3, "ValueError: no reads", attempt=1, node="n1")
+    Failed('align', 3, 'ValueError: no reads')
+    """
+
+    stage: str
+    index: int
+    message: str
+    attempt: int = 0
+    node: str = ""
+    exit: int | None = None
+    tail: str = ""
+    peak_memory: int = 0
+
+    def __repr__(self) -> str:
+        return f"Failed({self.stage!r}, {self.index}, {self.message!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +194,16 @@ def ending(code: int) -> str:
     ('ended with exit code 2', 'was killed by signal 9 (Killed)')
     """
     return f"was killed by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with exit code {code}"
+
+
+def lacks(error: str, exit: int | None) -> str:
+    """What a task had too little of that ended like this, "memory" or "".
+
+    >>> lacks("MemoryError", None), lacks("the worker process was killed", -9), lacks("ValueError: 7", None)
+    ('memory', 'memory', '')
+    """
+    killed = exit in (-signal.SIGKILL, 128 + signal.SIGKILL)  # the second one is what a shell makes of it
+    return "memory" if killed or error.partition(":")[0].endswith("MemoryError") else ""
 
 
 def last_words(error: BaseException, frames: int = 0) -> tuple[str, str]:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 _SIGNS = {"done": "✓", "completed": "✓", "succeeded": "✓", "running": "▶", "failed": "✕", "ready": "◔"}
-_SIGNS |= {"interrupted": "■", "unknown": "?"}
+_SIGNS |= {"interrupted": "■", "unknown": "?", "partial": "◐"}
 _STYLES = {"done": "green", "completed": "green", "succeeded": "green", "running": "blue", "ready": "yellow"}
+_STYLES |= {"failed": "red", "partial": "red"}
 _NUMBERS = ("Done", "Predicted", "Waited", "Cores busy", "Wall time left")
 _BAR = 12
 
@@ -133,7 +134,7 @@ def _state(state: str) -> RenderableType:
     from rich.text import Text
 
     words = state.replace("_", " ")
-    return Text(f"{_SIGNS.get(state, '·')} {words}", style=_STYLES.get(state, "red" if state == "failed" else ""))
+    return Text(f"{_SIGNS.get(state, '·')} {words}", style=_STYLES.get(state, ""))
 
 
 def _table(*head: str) -> Table:

@@ -212,6 +212,10 @@ class CallPlan:
         self._elastic.closing = closing
         return self._elastic.decide(now)
 
+    def spoiled(self) -> tuple[tuple[str, int], ...]:
+        """None: calls do not take what other calls return."""
+        return ()
+
     def wake_at(self, now: float) -> float:
         """When to decide again although nothing happened [s since the epoch]."""
         return self._elastic.wake_at(now)

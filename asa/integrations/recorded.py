@@ -81,7 +81,8 @@ class RecordedRun:
 
     def attempts(self, stage: str, *, returned: bool = False) -> Iterator[LastAttempt]:
         """How a stage's tasks ended last, in order, or only those that `returned`; one that returned stands."""
-        table, errors = self._all, self._run.stages[stage].errors
+        table, progress = self._all, self._run.stages[stage]
+        errors = {index: each.message for index, each in progress.failed.items()} | progress.errors
         for row in self._rows[stage] if self.ran(stage) else ():
             index, failed = int(table.index[row]), table.outcome[row] != TaskOutcome.DONE
             if not (failed and returned):

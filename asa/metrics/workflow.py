@@ -60,6 +60,8 @@ class StageSummary:
         Why it failed, or "".
     reused
         Tasks for which results of earlier runs stand; they are counted as done.
+    failed, skipped
+        Tasks that failed for good, and that did not run because one failed that they need.
     """
 
     name: str
@@ -80,6 +82,8 @@ class StageSummary:
     run_time_s: float | None
     error: str
     reused: int = 0
+    failed: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +414,8 @@ def _stage(stage: StageProgress, run: FoldedRun, meant: list[JobSummary], now: f
         run_time_s=None if stage.started is None else stage.active_s + _since(stage.since, now),
         error=stage.error,
         reused=stage.reused,
+        failed=len(stage.failed),
+        skipped=stage.skipped,
     )
 
 

@@ -27,6 +27,7 @@ from asa.report.words import (
     job_words,
     last_words,
     listed,
+    lost_words,
     purpose,
     shortened,
     since_start,
@@ -158,7 +159,7 @@ h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 32px 0 10
 p { margin: 4px 0; } .muted { color: var(--muted); fill: var(--muted); } .bad { color: var(--bad); fill: var(--bad); }
 .badge { font-size: 13px; font-weight: 600; padding: 2px 10px; border-radius: 10px; border: 1px solid;
   vertical-align: 3px; margin-left: 8px; }
-.succeeded, .done, .completed { color: var(--good); } .failed-state, .cancelled { color: var(--bad); }
+.succeeded, .done, .completed { color: var(--good); } .failed-state, .partial, .cancelled { color: var(--bad); }
 .message { white-space: pre-wrap; border-left: 3px solid var(--bad); padding: 6px 12px; margin: 12px 0;
   background: var(--card); font: 12px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; overflow-x: auto; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 10px; margin: 16px 0; }
@@ -278,8 +279,8 @@ def _stage(row: StageRow, chart: Chart, y: float) -> Iterator[str]:
         yield _rect(row.span, chart, y + 1, _STAGE_HEIGHT - 2, f"{colour} faint")
         yield from (_rect(span, chart, y + 1, _STAGE_HEIGHT - 2, colour) for span in row.active)
         assert row.stage.run_time_s is not None
-        failed = row.stage.state is StageState.FAILED
-        words = brief(row.stage.run_time_s) + (", failed" if failed else "")
+        failed = row.stage.state in _BROKEN
+        words = brief(row.stage.run_time_s) + (f", {row.stage.state.value}" if failed else "")
         yield _beside(row.span, row.wait or row.span, chart, y + 15, words, kind="bad" if failed else "muted")
     yield "</g>"
 
@@ -415,11 +416,12 @@ def stages_section(run: RunSummary) -> str:
         tasks = "?" if stage.tasks is None else f"{stage.tasks:,}"
         done = tasks if stage.done == stage.tasks else f"{stage.done:,} of {tasks}"
         done += f", {stage.reused:,} reused" if stage.reused else ""
+        done += f", {lost}" if (lost := lost_words(stage)) else ""
         state = stage_state(stage, run)
         rows.append(
             (
                 _dot(number) + escape(stage.name),
-                f'<span class="{"bad" if stage.state is StageState.FAILED else state}">{escape(state)}</span>',
+                f'<span class="{"bad" if stage.state in _BROKEN else state}">{escape(state)}</span>',
                 f"{stage.cores:,}",
                 done,
                 *(since_start(time, run) for time in (stage.submitted, stage.ready, stage.started, stage.ended)),
@@ -524,13 +526,16 @@ def _job(job: JobSummary, run: RunSummary) -> tuple[str, ...]:
     )
 
 
+_BROKEN = (StageState.FAILED, StageState.PARTIAL)
+
+
 def failures_section(run: RunSummary) -> str:
     """Stages and attempts that failed, with their last words; empty when there are none."""
-    broken = [stage for stage in run.stages if stage.state is StageState.FAILED]
+    broken = [stage for stage in run.stages if stage.state is StageState.FAILED or stage.failed]
     if not run.failed_attempts and not broken:
         return ""
     parts = [
-        f"<p><b>Stage {escape(stage.name)}</b> failed. {escape(last_words(stage.error))}</p>"
+        f"<p><b>Stage {escape(stage.name)}</b> {stage.state.value}. {escape(last_words(stage.error))}</p>"
         for stage in broken[:FAILURES_MOST]
     ]
     parts += [_failure(event) for event in run.failures[:FAILURES_MOST]]

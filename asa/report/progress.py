@@ -15,7 +15,7 @@ from asa.core.run import FoldedRun
 from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary, summary
-from asa.report.words import counted, purpose, stage_state
+from asa.report.words import counted, lost_words, purpose, stage_state
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -70,6 +70,8 @@ def _note(stage: StageSummary, job: JobSummary | None, run: RunSummary) -> str:
     if stage.state is StageState.DONE:
         ran = [] if stage.run_time_s is None else [f"ran {brief(stage.run_time_s)}"]
         return ", ".join([*([f"{stage.reused} reused"] if stage.reused else []), *ran])
+    if stage.state is StageState.PARTIAL:
+        return lost_words(stage)
     if stage.state.final or run.ended is not None:
         return stage.error.splitlines()[0] if stage.error else ""
     if job is None:
@@ -248,13 +250,14 @@ def standing(run: RunSummary, left_out: int = 0) -> str:
     return f"{run.start.run}: {state} · {brief(max(0.0, elapsed))} · {counted(cores, 'core')} held{hidden}"
 
 
-_LOOKS = {"running": "cyan", "ready": "yellow", "done": "green", "failed": "bold red", "skipped": "red"}
+_LOOKS = {"running": "cyan", "ready": "yellow", "done": "green", "partial": "bold red", "failed": "bold red"}
+_LOOKS |= {"skipped": "red"}
 
 
 def stages_shown(lines: tuple[StageLine, ...]) -> tuple[StageLine, ...]:
     """Of many, stages under way first, then those to come, then those that are over; in the order of the workflow."""
     if len(lines) <= ROWS_MOST:
         return lines
-    order = {"failed": 0, "running": 0, "ready": 1, "waiting": 2}
+    order = {"failed": 0, "partial": 0, "running": 0, "ready": 1, "waiting": 2}
     ranked = sorted(range(len(lines)), key=lambda number: order.get(lines[number].state, 3))[:ROWS_MOST]
     return tuple(lines[number] for number in sorted(ranked))

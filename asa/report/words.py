@@ -76,6 +76,12 @@ def stage_words(stage: StageSummary) -> tuple[str, str]:
     return stage.name, counted(stage.cores, "core")
 
 
+def lost_words(stage: StageSummary) -> str:
+    """How many tasks of a stage failed and were skipped, or ""."""
+    counts = ((stage.failed, "failed"), (stage.skipped, "skipped"))
+    return ", ".join(f"{number:,} {what}" for number, what in counts if number)
+
+
 def stage_title(stage: StageSummary) -> str:
     """All about a stage, in lines."""
     width = "? tasks" if stage.tasks is None else counted(stage.tasks, "task")
@@ -88,7 +94,9 @@ def stage_title(stage: StageSummary) -> str:
         lines.append(f"predicted: {brief(stage.predicted_wait_s)}")
     if stage.run_time_s is not None:
         lines.append(f"ran {brief(stage.run_time_s)}")
-    if stage.state is StageState.FAILED and stage.error:
+    if lost := lost_words(stage):
+        lines.append(lost)
+    if stage.state in (StageState.FAILED, StageState.PARTIAL) and stage.error:
         lines.append(stage.error)
     return "\n".join(lines)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +12,8 @@ from asa.core.clock import ManualClock
 from asa.core.event import Event, NodeJoined, TaskDone, TaskFailed, TasksKept
 from asa.core.job import JobRequest, JobState, JobStatus
 from asa.core.ports import Report, RunContext
-from asa.core.task import Task
+from asa.core.task import Task, lacks
+from asa.core.units import brief
 from asa.testing.backend_fake import FakeBatch
 
 _Key = tuple[str, int]
@@ -121,19 +123,27 @@ class FakeNodes:
             key, now = (task.stage, task.index), self._clock.now()
             worker.running[key] = task
             self.begun.append(key)
-            self._clock.call_at(now + self._run_time(task), partial(self._end, allocation, worker, task, now))
+            most = math.inf if task.timeout_s is None else task.timeout_s
+            self._clock.call_at(
+                now + min(most, self._run_time(task)),
+                partial(self._end, allocation, worker, task, now, self._run_time(task) > most),
+            )
 
-    def _end(self, allocation: str, worker: _Worker, task: Task, started: float) -> None:
+    def _end(self, allocation: str, worker: _Worker, task: Task, started: float, late: bool = False) -> None:
         key, now = (task.stage, task.index), self._clock.now()
         if self._workers.get(allocation) is not worker or worker.running.get(key) is not task:
             return  # the allocation ended while the task ran, or a driver did not want it
         del worker.running[key]
         event: Event
         try:
+            if late:
+                raise TimeoutError(f"timed out after {brief(task.timeout_s or 0.0)}")
             value = self._call(task)
         except Exception as error:
+            words = f"{type(error).__name__}: {error}"
+            cause = "time" if late else lacks(words, None)
             event = TaskFailed(
-                now, task.stage, task.index, allocation, "node", started, f"{type(error).__name__}: {error}"
+                now, task.stage, task.index, allocation, "node", started, words, cause=cause
             )
         else:
             self.done.append(key)

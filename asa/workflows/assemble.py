@@ -164,9 +164,11 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings, timing: 
             plan.strategy.estimator,
             chosen_strategy(settings, site),
             plan.shared,
-            lambda learned: _asking(graph, settings, graph.specs(site, learned.run_time(settings.name))),
+            lambda learned: _asking(
+                graph, settings, graph.specs(site, learned.run_time(settings.name), settings.keep_going)
+            ),
             lambda log: Payloads(
-                graph, directory.functions, directory.values, log.value, variables, workdir=settings.workdir
+                graph, directory.functions, directory.values, log.value, variables, workdir=settings.workdir, run=plan
             ),
         )
 
@@ -441,6 +443,9 @@ def _executor(directory: RunDirectory, settings: Settings, graph: Graph, backend
     with_gpus = [name for name, node in graph.nodes.items() if node.stage.needs.resources.gpus]
     if with_gpus and isinstance(executor, SharesProcesses) and (why := executor.mingles()):
         raise InvalidInput(f"executor {_spec(chosen)!r} is to give each task of {with_gpus[0]!r} its own GPUs: {why}")
+    timed = [name for name, node in graph.nodes.items() if node.stage.needs.timeout_s is not None]
+    if timed and isinstance(executor, SharesProcesses) and (why := executor.outlasts()):
+        raise InvalidInput(f"executor {_spec(chosen)!r} is to end tasks of {timed[0]!r} after timeout=: {why}")
     return chosen, executor
 
 

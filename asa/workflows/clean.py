@@ -263,6 +263,7 @@ def _is_held(log: EventLog) -> bool:
 
 ENDS = {
     RunState.SUCCEEDED: "succeeded",
+    RunState.PARTIAL: "ended, with some tasks failed",
     RunState.FAILED: "failed",
     RunState.CANCELLED: "been cancelled",
 }

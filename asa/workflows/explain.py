@@ -9,7 +9,7 @@ from typing import NamedTuple
 from asa.core.event import RunState
 from asa.core.job import explained
 from asa.core.ports import Explains
-from asa.core.run import Held, StageProgress
+from asa.core.run import FoldedRun, Held, StageProgress
 from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.report.words import counted
@@ -43,11 +43,41 @@ def explain(plan: Plan, now: float, *, driven: bool = True) -> str:
         lines += [f"{', '.join(held.stages)}: {words}" for words in said if words]
     if plan.on_hold is not None and plan.outcome is RunState.RUNNING:
         lines.insert(0, f"the run is held, nothing new is submitted or launched: asa release {plan.run}")
+    lines += failures(plan)
     if found.strategy:
         lines.insert(0, f"strategy: {found.strategy}")
     if found.trouble:
         lines.append(f"the batch system does not answer: {found.trouble}")
     return "\n".join(lines)
+
+
+FAILED_MOST, TAIL_MOST = 10, 10
+"""Failed tasks that are listed, and lines of what each of them printed."""
+
+
+def failures(run: FoldedRun) -> list[str]:
+    """How many tasks are done, failed or were skipped, and the failed ones, in lines; none where all is well."""
+    stages = run.stages.values()
+    done, failed, skipped = (
+        sum(stage.done for stage in stages),
+        sum(len(stage.failed) for stage in stages),
+        sum(stage.skipped for stage in stages),
+    )
+    if not failed and not skipped:
+        return []
+    lines = [f"tasks: {done:,} done, {failed:,} failed, {skipped:,} skipped"]
+    tasks = [(stage, each) for stage in stages for _, each in sorted(stage.failed.items())]
+    for stage, each in tasks[:FAILED_MOST]:
+        facts = [f"on {each.node}"] if each.node else []
+        facts.append(f"attempt {each.attempt}")
+        facts += [f"exit code {each.exit}"] if each.exit is not None else []
+        facts += [f"peak memory {each.peak_memory / 2**20:,.0f} MiB"] if each.peak_memory else []
+        lines.append(f"  {each.stage}[{each.index}] failed {', '.join(facts)}: {each.message}")
+        if stage.state is not StageState.FAILED or len(stage.failed) > 1:  # else it is said there
+            lines += [f"    {line}" for line in each.tail.splitlines()[-TAIL_MOST:] if line]
+    if len(tasks) > FAILED_MOST:
+        lines.append(f"  and {len(tasks) - FAILED_MOST:,} more: `asa logs {run.run} --failed` has what they printed")
+    return lines
 
 
 def reasons(plan: Plan, now: float, *, driven: bool = True) -> Reasons:
@@ -72,8 +102,13 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
     match stage.state:
         case StageState.DONE:
             return f"done, {counted(stage.done, 'task')}{_reused(stage)}"
+        case StageState.PARTIAL:
+            counts = [f"{counted(stage.done, 'task')} done"]
+            counts += [f"{len(stage.failed):,} failed"] if stage.failed else []
+            counts += [f"{stage.skipped:,} skipped"] if stage.skipped else []
+            return f"partial, {', '.join(counts)}{_reused(stage)}"
         case StageState.FAILED:
-            return f"failed: {stage.story}"
+            return f"failed: {stage.story}{_grown(stage)}"
         case StageState.SKIPPED:
             return "skipped: a stage before it failed"
         case StageState.RUNNING:
@@ -82,7 +117,13 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
                 if stage.unlaunched and (has := _others(plan, name, held, now))
                 else ""
             )
-            return f"running, {stage.done} of {width} tasks done{_reused(stage)}{others}; {jobs}"
+            failed = f", {len(stage.failed):,} failed" if stage.failed else ""
+            failed += f", {stage.skipped:,} skipped" if stage.skipped else ""
+            again = min(stage.later.values(), default=now)
+            later = f", {len(stage.later)} to be tried again, from {brief(max(0.0, again - now))} from now on"
+            failed += later if stage.later else ""
+            said = f"{_reused(stage)}{failed}{others}{_grown(stage)}"
+            return f"running, {stage.done} of {width} tasks done{said}; {jobs}"
         case StageState.READY:
             others = _others(plan, name, held, now)
             return f"ready, waits for {others or 'an allocation'}{_reused(stage)}; {jobs}"
@@ -91,6 +132,14 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
             wait = stage.predicted_wait_s
             predicted = "" if wait is None else f"; its job is expected to wait {brief(wait)}, so it is not sent yet"
             return f"waits for {', '.join(before)}; {jobs}{predicted if not held else ''}"
+
+
+def _grown(stage: StageProgress) -> str:
+    """What it asks for since a task of it had too little."""
+    if not stage.grown:
+        return ""
+    bounded = f" ({stage.bounded})" if stage.bounded else ""
+    return f"; asks for {stage.spec.resources} and {brief(stage.spec.walltime_s)} by now{bounded}"
 
 
 OTHERS_MOST = 3

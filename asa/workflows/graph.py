@@ -43,9 +43,15 @@ class Graph:
         return self.widths[name]
 
     def specs(
-        self, site: Capabilities, run_time: Callable[[str, float], float] = lambda _name, walltime_s: walltime_s
+        self,
+        site: Capabilities,
+        run_time: Callable[[str, float], float] = lambda _name, walltime_s: walltime_s,
+        keep_going: bool = False,
     ) -> tuple[StageSpec, ...]:
-        """What the plan must know of each stage there; `run_time` predicts run times [s] from name and wall time."""
+        """What the plan must know of each stage there; `run_time` predicts run times [s] from name and wall time.
+
+        With `keep_going`, stages that do not say otherwise continue when a task has failed.
+        """
         return tuple(
             StageSpec(
                 name=name,
@@ -56,9 +62,38 @@ class Graph:
                 predecessors=self.predecessors[name],
                 retries=node.stage.needs.retries,
                 width=self.width(name),
+                continues=keep_going if node.stage.needs.continues is None else node.stage.needs.continues,
+                accepts_failed=node.stage.needs.accepts_failed,
+                timeout_s=node.stage.needs.timeout_s,
+                retry_delay_s=node.stage.needs.retry_delay_s,
+                growth=node.stage.needs.growth if node.stage.needs.retries else 1.0,
+                **self._places(node),
             )
             for name, node in self.nodes.items()
         )
+
+    def _places(self, node: Node) -> dict[str, Any]:
+        """Which of a parallel stage's tasks need which stages, where that is not all: as `StageSpec` has it."""
+        if not node.mapped or not self.predecessors[self.names[node]]:
+            return {}
+        whole = {*nodes_in(node.kwargs), *node.predecessors}
+        alike: dict[Node, None] = {}
+        lists: dict[Node, None] = {}
+        parts: dict[Node, dict[int, None]] = {}
+        for column in node.args:
+            if isinstance(column, Node):
+                (alike if column.mapped else lists)[column] = None
+            elif nodes_in(column):
+                for index, item in enumerate(column):
+                    for other in nodes_in(item):
+                        parts.setdefault(other, {})[index] = None
+        names, whole = self.names, whole | lists.keys()
+        some = [(other, tuple(tasks)) for other, tasks in parts.items() if other not in whole and other not in alike]
+        return {
+            "alike": tuple(names[other] for other in alike if other not in whole and other not in parts),
+            "parts": tuple((names[other], tasks) for other, tasks in some),
+            "lists": tuple(names[other] for other in lists),
+        }
 
     @property
     def withheld(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ import cloudpickle
 
 from asa.core.errors import AsaError, GraphError, StateError, Unpicklable
 from asa.core.job import Resources
+from asa.core.run import FoldedRun
 from asa.core.task import Input, Secrets, Task, Value
 from asa.log.values import INLINE_MOST, dump, fill, load, sealed, write_value
 from asa.security.files import write_once
@@ -69,6 +70,8 @@ class Payloads:
         Of the stages that have some.
     workdir
         Where tasks run.
+    run
+        As far as it has come: says what stands for results of tasks that failed for good.
     """
 
     def __init__(
@@ -79,11 +82,12 @@ class Payloads:
         result: Callable[[str, int], Value],
         secrets: Mapping[str, Secrets] = MappingProxyType({}),
         workdir: str | None = None,
+        run: FoldedRun | None = None,
     ) -> None:
-        self._secrets, self._workdir = secrets, workdir
+        self._secrets, self._workdir, self._run = secrets, workdir, run
         self._unclaimed: dict[str, None] | None = None  # stages of which it is not known yet what they write
         self._outputs = Outputs({})
-        self._graph, self._functions, self._values, self._result = graph, functions, values, result
+        self._graph, self._functions, self._values, self._stored = graph, functions, values, result
         self._files = {name: str(functions / f"{number:04d}.pkl") for number, name in enumerate(graph.nodes)}
         self._mapped: dict[str, _Mapped] = {}
 
@@ -108,6 +112,21 @@ class Payloads:
                 else node.args
             )
             self._dump_arguments(name, *replace_nodes((first, node.kwargs), lambda other: Input(0)))
+
+    def result(self, name: str, index: int) -> Value:
+        """What a task returned, or an `asa.core.task.Failed` that stands for it where it failed for good.
+
+        Raises
+        ------
+        KeyError
+            When it may yet return.
+        """
+        try:
+            return self._stored(name, index)
+        except KeyError:
+            if self._run is None or (failed := self._run.failure(name, index)) is None:
+                raise
+            return dump(failed)
 
     def width(self, name: str) -> int:
         """Number of tasks of a parallel stage whose predecessors are done.
@@ -169,7 +188,7 @@ class Payloads:
             for other in [*self._unclaimed]:  # what an earlier driver has begun
                 with suppress(LookupError, AsaError):
                     for before in self._graph.predecessors[other]:
-                        self._result(before, 0)
+                        self.result(before, 0)
                     self._claim_all(other)
         if name in self._unclaimed:
             del self._unclaimed[name]
@@ -215,7 +234,7 @@ class Payloads:
         this run in all processes: sets have another one in each."""
         source = f"stage {name!r} is mapped over the result of stage {self._graph.names[node]!r}, which"
         try:
-            value = load(self._result(self._graph.names[node], 0))
+            value = load(self.result(self._graph.names[node], 0))
         except Exception as error:  # unpickling runs foreign code, which may raise anything
             raise GraphError(
                 f"{source} cannot be read here: {type(error).__name__}: {error}. Return a list of plain values there, "
@@ -241,7 +260,7 @@ class Payloads:
 
     def _element(self, column: list[Any] | Node, index: int, inputs: list[Value]) -> Any:
         if isinstance(column, Node):
-            inputs.append(self._result(self._graph.names[column], index))
+            inputs.append(self.result(self._graph.names[column], index))
             return Input(len(inputs) - 1)
         if index >= len(column):
             raise GraphError(f"there is no element {index}: the list has {len(column)} now, and had more before")
@@ -250,11 +269,11 @@ class Payloads:
     def _place(self, node: Node, inputs: list[Value]) -> Any:
         """Append a node's result to `inputs`; its place, or the result itself when it is an empty list."""
         name, first = self._graph.names[node], len(inputs)
-        if not node.mapped:
-            inputs.append(self._result(name, 0))
+        if not node.mapped or (self._run is not None and self._run.stages[name].is_widthless):
+            inputs.append(self.result(name, 0))
             return Input(first)
         width = self.width(name)
-        inputs.extend(self._result(name, index) for index in range(width))
+        inputs.extend(self.result(name, index) for index in range(width))
         return Input(first, width) if width else []
 
     def _dump_arguments(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import overload
 
@@ -20,6 +20,7 @@ from asa.core.job import Capabilities, DependencyKind, QueueRegime, Resources
 from asa.core.ports import DecidesByStage, Strategy
 from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Launchable, Pool, StageProgress, Wait
 from asa.core.stage import StageState
+from asa.core.units import brief
 from asa.core.view import AllocationView, Extent, StageView, WorkflowView
 
 LOOKED_UP_MOST = 10_000
@@ -68,6 +69,26 @@ class LookUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """Let tasks of a stage that failed be tried again: they have waited for long enough."""
+
+    stage: str
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """Raise what a stage needs: a task of it had too little. `bounded` says why it is not raised by more, or ""."""
+
+    stage: str
+    resources: Resources
+    task: Resources
+    walltime_s: float
+    timeout_s: float | None
+    bounded: str
+
+
+@dataclass(frozen=True, slots=True)
 class Teach:
     """Tell the estimator how long the queue made a job wait [s], unless that is `censored`: then only log it."""
 
@@ -93,7 +114,9 @@ class Finish:
     stage: str = ""
 
 
-Action = Submit | Cancel | Amend | Release | LaunchTasks | Expand | LookUp | Predict | Teach | Want | Finish
+Action = (
+    Submit | Cancel | Amend | Release | LaunchTasks | Expand | LookUp | Retry | Grow | Predict | Teach | Want | Finish
+)
 """What the runner carries out; `Cancel`, `Amend` and `Predict` are the strategy's own decisions, when they may be."""
 
 
@@ -279,7 +302,7 @@ class Plan(FoldedRun):
             return [*self._conclude(), *self._let_go(now), *self._want(lambda: NOTHING), *self._teach()]
         # Jobs come in the round after it is known what there is to do, tasks in the one after it is settled which
         # allocations stay.
-        if unknown := [*self._expand(), *self._look_up()]:
+        if unknown := [*self._expand(), *self._look_up(), *self._retry(now), *map(self._grow, self.growing)]:
             return unknown
         asked = [each for each in self._ask(now) if self.on_hold is None or isinstance(each, Predict)]
         changes = [*asked, *self._let_go(now, _arrays(asked, self.pool, now))]
@@ -292,6 +315,7 @@ class Plan(FoldedRun):
         self._sort_out()
         restless = self._restless.values()
         again = [] if self.full is None else [self.full.again]
+        again += [min(self.stages[name].later.values()) for name in self.delayed]
         times = [self._wake, *again, *(held.overdue_at for held in restless)]
         return min((time for time in times if time > now), default=math.inf)
 
@@ -348,6 +372,8 @@ class Plan(FoldedRun):
             return any(not self.stages[name].state.final for name, _ in held.running)
         if held.cancelled is not None:
             return True
+        if self.grown and self._is_too_small(held):
+            return False
         if held.drains is not None and held.drains <= self.last:
             return False
         left = (stage for name in reversed(held.stages) if not (stage := self.stages[name]).state.final)
@@ -389,6 +415,32 @@ class Plan(FoldedRun):
         for name in self.unlooked:
             stage = self.stages[name]
             yield LookUp(name, stage.looked, min(stage.looked + LOOKED_UP_MOST, stage.width or 0))
+
+    def _retry(self, now: float) -> Iterator[Action]:
+        for name in self.delayed:
+            if due := tuple(index for index, at in self.stages[name].later.items() if at <= now):
+                yield Retry(name, due)
+
+    def _grow(self, name: str) -> Action:
+        """Raise what a stage needs as far as the site has that."""
+        stage = self.stages[name]
+        spec, bounds = stage.spec, list[str]()
+        site = self.site.for_jobs(spec.resources.options)
+        whole, task, walltime_s, timeout_s = spec.resources, spec.task, spec.walltime_s, spec.timeout_s
+        if "memory" in stage.lacks and whole.memory is not None and task.memory is not None:
+            most = math.inf if site.largest is None or site.largest.memory is None else site.largest.memory
+            memory = min(math.ceil(whole.memory * spec.growth), most)
+            if memory == most:
+                bounds.append(f"{site.site} gives no job more memory than {memory / 2**30:.3g} GiB")
+            task = replace(task, memory=int(memory * task.memory // whole.memory))
+            whole = replace(whole, memory=int(memory))
+        if "time" in stage.lacks:
+            most_s = math.inf if site.longest_s is None else site.longest_s
+            walltime_s = max(walltime_s, min(walltime_s * spec.growth, most_s))
+            if walltime_s == most_s:
+                bounds.append(f"{site.site} allows no wall time longer than {brief(walltime_s)}")
+            timeout_s = None if timeout_s is None else timeout_s * spec.growth
+        return Grow(name, whole, task, walltime_s, timeout_s, "; ".join(bounds))
 
     def _ask(self, now: float) -> Iterator[Action]:
         if self.changes != self._asked_at or now >= self._wake:
@@ -478,8 +530,21 @@ class Plan(FoldedRun):
             return ""
         if all(self.stages[name].state.final for name in reversed(held.stages)):  # the last ones are over last
             return "no stage needs it any more"
+        if self.grown and not held.running and self._is_too_small(held):
+            return "tasks that are tried again need more than it has"
         spent = held.leaving(now) or self._is_spent(held, now)
         return "too little of its wall time is left" if spent else ""
+
+    def _is_too_small(self, held: Held) -> bool:
+        """Whether it was asked for before its stages needed more, so that it takes none of the tasks that wait."""
+        waiting = [stage for stage in map(self.stages.__getitem__, held.stages) if stage.unlaunched]
+        return bool(waiting) and not any(self._holds(held, stage) for stage in waiting)
+
+    def _holds(self, held: Held, stage: StageProgress) -> bool:
+        """Whether an allocation is as large, and as long, as its stages need by now."""
+        if not stage.grown or held.lender:
+            return True
+        return held.request.walltime_s >= stage.spec.walltime_s and stage.spec.task.fits(held.request.resources)
 
     def _why_return(self, lease: Held, now: float) -> str:
         """Why a lease is to be returned, or "" while it is not: nothing must run in it, unless the run is over."""
@@ -569,6 +634,8 @@ class Plan(FoldedRun):
     def _may_take(self, held: Held, name: str, stage: StageProgress, now: float) -> bool:
         if not self.shared and name not in held.stages:
             return False
+        if stage.grown and not self._holds(held, stage):
+            return False
         assert held.ends is not None
         # what is left of another run's wall time is short by chance: a longer task finds a better place
         walltime_s = math.inf if held.lender else held.request.walltime_s
@@ -598,14 +665,20 @@ class Plan(FoldedRun):
         if self.cancelling:
             yield Finish(RunState.CANCELLED, self.cancelling)
         elif all(stage.state.final for stage in reversed(self.stages.values())):
-            failed = [name for name, stage in self.stages.items() if stage.state is StageState.FAILED]
+            failed = [name for name, stage in self.stages.items() if stage.failed or stage.state is StageState.FAILED]
             if not failed:
                 yield Finish(RunState.SUCCEEDED)
                 return
             skipped = [name for name, stage in self.stages.items() if stage.state is StageState.SKIPPED]
+            parts = [(name, stage) for name, stage in self.stages.items() if stage.state is StageState.PARTIAL]
             message = "\n".join(f"stage {name!r} failed: {self.stages[name].story}" for name in failed)
             message += f"\nskipped because of it: {', '.join(skipped)}" if skipped else ""
-            yield Finish(RunState.FAILED, message, failed[0])
+            some = [f"{stage.skipped} of {stage.width} tasks of {name}" for name, stage in parts if stage.skipped]
+            message += f"\nskipped because of them: {', '.join(some)}" if some else ""
+            tolerated = all(self.stages[name].spec.continues for name in failed)
+            some_done = any(stage.done for stage in self.stages.values())
+            state = RunState.PARTIAL if tolerated and some_done else RunState.FAILED
+            yield Finish(state, message, failed[0])
 
 
 def _number(item: Held | StageProgress) -> int:

@@ -304,7 +304,7 @@ class Reuse:
         self._now = now
         settings = replace(settings, line=settings.line or directory.name)
         self._directory, self._settings = directory, settings
-        self._keys = Keys(graph, settings, payloads.columns, log.value, payloads.width)
+        self._keys = Keys(graph, settings, payloads.columns, payloads.result, payloads.width)
         self._store: ReuseStore | None = None
         self._broken = ""  # why there is no store
         self._unknown: set[str] = set()  # stages whose calls cannot be told from others
@@ -595,7 +595,7 @@ def why(directory: RunDirectory, name: str, index: int) -> list[str]:
         mine = codes.get(directory.name)
         before = list(codes)[list(codes).index(directory.name) + 1 :] if mine else list(codes)
         before = [each for each in before if (directory.state / "runs" / each).is_dir()]
-        keys = _keys_of(directory, graph, settings, log)
+        keys = _keys_of(directory, graph, settings, log, run)
         if not before:
             return [*lines, f"no run before it in {directory.state} has done a stage of the name {name}"]
         other = RunDirectory(directory.state / "runs" / before[0])
@@ -608,9 +608,11 @@ def why(directory: RunDirectory, name: str, index: int) -> list[str]:
         return [*lines, *(found or [f"nothing that can be seen differs from run {other.name}, which had done it"])]
 
 
-def _keys_of(directory: RunDirectory, graph: Graph, settings: Settings, log: EventLog) -> Keys:
-    payloads = Payloads(graph, directory.functions, directory.values, log.value)
-    return Keys(graph, settings, payloads.columns, log.value, payloads.width)
+def _keys_of(
+    directory: RunDirectory, graph: Graph, settings: Settings, log: EventLog, run: FoldedRun | None = None
+) -> Keys:
+    payloads = Payloads(graph, directory.functions, directory.values, log.value, run=run)
+    return Keys(graph, settings, payloads.columns, payloads.result, payloads.width)
 
 
 def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

@@ -27,7 +27,8 @@ from asa.core.event import (
     TaskFailed,
     TasksDone,
 )
-from asa.core.task import Value
+from asa.core.stage import StageState
+from asa.core.task import Failed, Value
 from asa.core.units import brief
 from asa.log.events import EventLog
 from asa.log.messages import log_to_file, logged_in, warn
@@ -64,6 +65,9 @@ _ENDED = {RunState.SUCCEEDED: "succeeded", RunState.FAILED: "failed", RunState.C
 
 _MAY_PASS = re.compile("limit|policy|temporar", re.IGNORECASE)
 """Refusals of a site that may not be its last word."""
+
+_READ_MOST = 200
+"""Results that are read at once."""
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +107,61 @@ class Run:
         """
         self.check(timeout)
         return self._value(load_all)
+
+    def results(self, stage: str | None = None, timeout: float = math.inf) -> Any:
+        """As `result`, but also of a run in which some tasks failed: with `asa.Failed` in the place of each result that
+        there is not.
+
+        Parameters
+        ----------
+        stage
+            A stage, for what its task returned or, of a parallel one, the list of what its tasks did; default what the
+            workflow's value consists of.
+        timeout
+            Longest time to wait for the run's outcome [s].
+
+        Raises
+        ------
+        UnknownName
+            When there is no such stage.
+        StateError
+            When a result cannot be read.
+        TimeoutError
+            When the outcome is not known yet.
+
+        Examples
+        --------
+        >>> good = [each for each in run.results("align") if not isinstance(each, asa.Failed)]  # doctest: +SKIP
+        """
+        if self._assembly is not None and not self._decided(timeout):
+            raise TimeoutError(f"run {self.name} has no outcome after {timeout:g} s")
+        graph, plan = self._graph or make_graph(load_settings(self.directory).result), self._plan()
+        if stage is None:
+            return replace_nodes(graph.result, lambda node: self._results_of(graph, plan, node))
+        if stage not in graph.nodes:
+            raise UnknownName("stage", stage, graph.nodes)
+        return self._results_of(graph, plan, graph.nodes[stage])
+
+    def _plan(self) -> Plan:
+        """Its state: as this driver has it, if it is not over, or as the log does."""
+        ours = self._assembly is not None and not self._over.is_set()
+        return self._assembly.plan if ours and self._assembly is not None else restore_plan(self.name, self._log)
+
+    def _results_of(self, graph: Graph, plan: Plan, node: Node) -> Any:
+        name = graph.names[node]
+        stage, found, start = plan.stages[name], list[Any](), 0
+        if stage.state is StageState.DONE:
+            return self._value_of(graph, node, load_all)
+        for index in (*stage.not_done, len(stage.tasks)):
+            for first in range(start, index, _READ_MOST):
+                values = self._log.values(name, first, min(first + _READ_MOST, index))
+                found += map(load, values)
+            start = index + 1
+            if index < len(stage.tasks):
+                found.append(plan.failure(name, index) or Failed(name, index, "it was not run"))
+        if not node.mapped or stage.is_widthless:
+            return found[0] if found else plan.failure(name, 0) or Failed(name, 0, "it was not run")
+        return found
 
     def check(self, timeout: float = math.inf) -> None:
         """Raise what `result` would raise, without reading the value."""
@@ -147,6 +206,8 @@ class Run:
 
     def shown_result(self) -> str:
         """As `result`, for people: what is long is cut, and of many results no more is read than is shown."""
+        if self.status is RunState.PARTIAL:
+            return shown(self.results())
         self.check()
         return shown(self._value(lambda stored: Unread(map(load, stored))))
 
@@ -474,6 +535,9 @@ def run(workflow: Any, *, check: bool = True, progress: bool | None = None, **op
     notify
         A command that is run when the run has ended, however, with its name and outcome as further arguments; or a mail
         address. `resume` gives notice, too.
+    keep_going
+        Whether all that does not need it goes on when a task has failed for good; of a stage, ``on_error=`` decides.
+        The run is `partial` then, not successful: `Run.results` has what there is.
 
     Returns
     -------
@@ -485,7 +549,8 @@ def run(workflow: Any, *, check: bool = True, progress: bool | None = None, **op
     InvalidInput
         When the workflow or an option cannot be used.
     RunFailed
-        When the run does not succeed, unless `check` is false; its ``run`` is what else would be returned.
+        When the run does not succeed, or not as a whole, unless `check` is false; its ``run`` is what else would be
+        returned.
     KeyboardInterrupt
         On Ctrl-C, which cancels the run, with words that say how to go on.
 

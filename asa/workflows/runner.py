@@ -39,9 +39,12 @@ from asa.core.event import (
     Predicted,
     Released,
     Requeued,
+    ResultsLost,
+    RetriesDue,
     RunEnded,
     StageExpanded,
     StageFailed,
+    StageGrown,
     StageLookedUp,
     SubmitRefused,
     Submitted,
@@ -60,9 +63,11 @@ from asa.workflows.plan import (
     Action,
     Expand,
     Finish,
+    Grow,
     LaunchTasks,
     LookUp,
     Release,
+    Retry,
     Submit,
     Teach,
     Want,
@@ -132,6 +137,9 @@ class Decider(Protocol):
 
     def on(self, event: Event) -> None:
         """Fold an event, which is in the log by now."""
+
+    def spoiled(self) -> tuple[tuple[str, int], ...]:
+        """Tasks, as (stage, index), that are done with what stood for results which may yet come, and what follows."""
 
     def decide(self, now: float) -> Sequence[Action]:
         """What should be done now [s since the epoch]; asked again until that is nothing."""
@@ -306,6 +314,8 @@ class Runner:
     def _adopt(self) -> None:
         """Take over whatever an earlier driver of this run left."""
         self._record([DriverStarted(self.clock.now(), os.getpid(), socket.gethostname(), keeps=True)])
+        if spoiled := self.plan.spoiled():
+            self._record([ResultsLost(self.clock.now(), spoiled, "what it was made of had failed, and is tried again")])
         for item in list(self.plan.pool.held.values()):
             if item.unseen:
                 self._record(self.executor.recover(self._unseen(item), item.key, self.context))
@@ -366,7 +376,10 @@ class Runner:
         if held is None or held.released is not None:
             self._release(allocation)
         elif first:
-            self.executor.adopt(self._unseen(held), allocation, held.away)
+            tasks = self._unseen(held)
+            self.executor.adopt(tasks, allocation, held.away)
+            if held.unseen and not tasks:  # what they were called with is not there any more
+                self.inbox.post([TasksKept(self.clock.now(), allocation, ())])
 
     def _unseen(self, held: Held) -> list[Task]:
         """What an earlier driver gave to an allocation, and was not reported."""
@@ -433,6 +446,10 @@ class Runner:
                     return StageFailed(now, action.stage, str(error)), _nothing
             case LookUp():
                 return self._look_up(action, now), _nothing
+            case Retry():
+                return RetriesDue(now, action.stage, action.tasks), _nothing
+            case Grow():
+                return self._grow(action, now), _nothing
             case Predict():
                 return self._predict(action, now), _nothing
             case Teach():
@@ -441,6 +458,10 @@ class Runner:
                 return Wanted(now, action.task, action.count), lambda: self._want(action)
             case Finish():
                 return RunEnded(now, action.state, action.message, action.stage), _nothing
+
+    def _grow(self, action: Grow, now: float) -> Event:
+        needs = action.resources, action.task, action.walltime_s, action.timeout_s
+        return StageGrown(now, action.stage, *needs, action.bounded)
 
     def _predict(self, action: Predict, now: float) -> Event:
         spec = self.plan.stages[action.stage].spec
@@ -498,12 +519,14 @@ class Runner:
 
     def _launch(self, action: LaunchTasks, now: float) -> tuple[Event, Effect]:
         tasks: list[Task] = []
-        needs = self.plan.stages[action.stage].spec.task
+        spec = self.plan.stages[action.stage].spec
         try:
             for start, stop in action.ranges:
-                tasks += [self.payloads.task(action.stage, index, needs) for index in range(start, stop)]
+                tasks += [self.payloads.task(action.stage, index, spec.task) for index in range(start, stop)]
         except InvalidInput as error:
             return StageFailed(now, action.stage, str(error)), _nothing
+        if spec.timeout_s is not None:
+            tasks = [replace(task, timeout_s=spec.timeout_s) for task in tasks]
         if self.reuse is not None:
             self.reuse.launching(action.stage, [task.index for task in tasks])
         event = TasksLaunched(now, action.stage, action.ranges, action.allocation)
@@ -514,7 +537,7 @@ class Runner:
         stage, event = self.plan.stages[action.stage], StageLookedUp(now, action.stage, action.stop)
         if self.reuse is None:
             return event
-        left = [index for index in range(action.start, action.stop) if not stage.is_done(index)]
+        left = [index for index in range(action.start, action.stop) if stage.is_wanted(index)]
         return self.reuse.look_up(event, left)
 
     def _want(self, action: Want) -> None:
@@ -559,6 +582,11 @@ def _note(event: Event) -> None:
             _log.warning("job %s %s: %s", event.allocation, how, event.reason)
         case Amended(refused=str(reason)) if reason:
             _log.info("a change of job %s was refused: %s", event.allocation, reason)
+        case StageGrown():
+            why = f"; {event.bounded}" if event.bounded else ""
+            said = "stage %s asks for %s, %g s from now on%s"
+            level = logging.WARNING if why else logging.INFO
+            _log.log(level, said, event.stage, event.resources, event.walltime_s, why)
         case StageFailed():
             _log.warning("stage %s failed: %s", event.stage, event.reason)
         case Submitting():

@@ -62,6 +62,8 @@ class Settings:
         Other state directories with earlier runs.
     notify
         Command, or mail address, for a notice when the run has ended; "" for none.
+    keep_going
+        Whether stages that do not say continue when a task of theirs has failed.
     line
         The run of which this one, with other code, is a continuation: what that has done is not done again.
 
@@ -85,6 +87,7 @@ class Settings:
     reuse_from: tuple[str, ...] = ()
     line: str = ""
     notify: str = ""
+    keep_going: bool = False
 
     def __post_init__(self) -> None:
         name = self.pool_name
@@ -123,6 +126,7 @@ class RunOptions(TypedDict, total=False):
     reuse: bool
     reuse_from: Iterable[str | Path]
     notify: str | None
+    keep_going: bool
 
 
 def make_settings(
@@ -193,7 +197,8 @@ def make_settings(
 
 
 SETTINGS_VERSION = 4
-"""Of what `save_settings` keeps; 1 had no version and no checksum, 2 no limit of output and no reuse, 3 no notice."""
+"""Of what `save_settings` keeps; 1 had no version and no checksum, 2 neither a limit of output nor reuse, 3 no
+notice and nothing of what becomes of failures."""
 _HEAD = b"asa settings"
 
 

@@ -8,6 +8,7 @@ import codecs
 import contextlib
 import hashlib
 import inspect
+import math
 import os
 import re
 import shlex
@@ -40,6 +41,9 @@ RunTime = float | Callable[..., float]
 PACK, ANY = SPREADS = ("pack", "any")
 """Where the cores of a stage may lie, as in `stage`."""
 
+STOP, CONTINUE = ON_ERROR = ("stop", "continue")
+"""What becomes of a stage when a task of it has failed for good."""
+
 HASH = "hash"
 """What `reuse` is where files are compared by their contents."""
 
@@ -60,6 +64,11 @@ class Needs:
     options: Options = ()
     reuse: bool | str | None = None
     version: tuple[tuple[str, str], ...] = ()
+    continues: bool | None = None
+    accepts_failed: bool = False
+    timeout_s: float | None = None
+    retry_delay_s: float = 0.0
+    growth: float = 1.5
 
 
 def check_options(kind: str, given: Iterable[str], known: type) -> None:
@@ -306,6 +315,11 @@ class ProgramNeeds(TypedDict, total=False):
     batch_options: Mapping[str, Any] | None
     reuse: bool | str | None
     version: str | Path | Sequence[str | Path] | None
+    on_error: str | None
+    accepts_failed: bool | None
+    timeout: float | str | timedelta | None
+    retry_delay: float | str | timedelta | None
+    growth: float | None
 
 
 class StageNeeds(ProgramNeeds, total=False):
@@ -323,6 +337,8 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
     walltime, run_time, spread = options.get("walltime"), options.get("run_time"), options.get("spread")
     secrets, env = options.get("secrets"), options.get("env")
     reuse, version = options.get("reuse"), options.get("version")
+    on_error, accepts_failed, timeout = options.get("on_error"), options.get("accepts_failed"), options.get("timeout")
+    retry_delay, growth = options.get("retry_delay"), options.get("growth")
     with _naming(name):
         if cpus is not None and task_cores is not None:
             raise InvalidInput("cpus= and task_cores= are two words for the same: give one of them")
@@ -352,6 +368,16 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             )
         if reuse not in (None, True, False, HASH) or (isinstance(reuse, int) and type(reuse) is not bool):
             raise InvalidInput(f"reuse must be True, False or {HASH!r}, not {reuse!r}")
+        if on_error is not None and on_error not in ON_ERROR:
+            raise UnknownName("on_error", on_error, ON_ERROR)
+        if accepts_failed is not None and type(accepts_failed) is not bool:
+            raise InvalidInput(f"accepts_failed must be True or False, not {accepts_failed!r}")
+        if growth is not None and (type(growth) not in (int, float) or not 1 <= growth < math.inf):
+            raise InvalidInput(f"growth must be a number of at least 1, such as 1.5, not {growth!r}")
+        timeout_s = base.timeout_s if timeout is None else units.duration(timeout, what="timeout")
+        delay_s = base.retry_delay_s
+        if retry_delay is not None:
+            delay_s = units.duration(retry_delay, what="retry_delay") if retry_delay else 0.0
         gpus = base.resources.gpus if gpus is None else gpus
         size = base.resources.memory if memory is None else units.memory(memory)
         if run_time is None:
@@ -375,6 +401,11 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             options=tuple(sorted(asked.items())),
             reuse=base.reuse if reuse is None else reuse,
             version=base.version if version is None else _versions(version),
+            continues=base.continues if on_error is None else on_error == CONTINUE,
+            accepts_failed=base.accepts_failed if accepts_failed is None else accepts_failed,
+            timeout_s=timeout_s,
+            retry_delay_s=delay_s,
+            growth=base.growth if growth is None else float(growth),
         )
 
 
@@ -558,6 +589,24 @@ def stage(
         is 90 s, for people 90 minutes.
     retries
         How often a failed task is tried again; default 0. Losses that are not its own fault do not count.
+    retry_delay
+        How long a failed task waits until it is tried again: seconds, or like ``"30s"``; twice as long each time, and
+        an hour at most. Default 0.
+    growth
+        By how much `memory` is raised when a task that was killed for lack of it is tried again, and `walltime` and
+        `timeout` when one had too little time: the stage asks for so much more from then on, but never for more than
+        the site allows, which is said. Default 1.5, so that after ``memory="4G"`` 6 GiB are asked for; 1: not at all.
+    timeout
+        How long one task may run: seconds, or like ``"10m"``. A task that takes longer is ended, with all processes
+        that it has started, and has failed. `walltime` is the allocation's, in which many tasks may run one after the
+        other.
+    on_error
+        ``"continue"``: when a task has failed for good, the others of the stage go on, and so do stages, or tasks of
+        mapped ones, that do not need it. ``"stop"``: the stage is given up. By default as the run says,
+        ``asa run --keep-going``.
+    accepts_failed
+        Whether it is to be called although some of what it is called with has failed: with `asa.Failed` in the place
+        of each result that there is not. By default, it is skipped.
     launcher
         For MPI: ``"srun"``, ``"mpirun"`` or ``"mpiexec"``, with options of its own if need be. Each task then takes the
         whole allocation, and the function is called in as many ranks as tasks would run in it at once; the task's value
@@ -794,7 +843,8 @@ class StageCommand:
             ) from None
         if code not in self.ok:
             tail = printed[-_TAIL:].strip()
-            raise CommandFailed(f"`{shlex.join(argv)}` {ending(code)}" + (f"; it printed: {tail}" if tail else ""))
+            said = f"; it printed: {tail}" if tail else ""
+            raise CommandFailed(f"`{shlex.join(argv)}` {ending(code)}{said}", exit=code)
         missing = [f"{name} = {path}" for name, path in outputs.items() if not path.exists()]
         if missing:
             raise CommandFailed(

@@ -94,6 +94,17 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class FailingStage:
+    """A stage, by the numbers of its workflow and its own, whose tasks fail so many `times` each before they succeed;
+    with `keep_going` the rest of the workflow goes on meanwhile."""
+
+    workflow: int
+    stage: int
+    times: int
+    keep_going: bool
+
+
+@dataclass(frozen=True)
 class Case:
     """One schedule: `run` gives the same each time. Its `repr` makes it again."""
 
@@ -106,6 +117,7 @@ class Case:
     joins_s: float
     grace_s: float
     faults: tuple[Fault, ...]
+    failing: tuple[FailingStage, ...] = ()
 
 
 def draw(seed: int) -> Case:
@@ -133,7 +145,16 @@ def draw(seed: int) -> Case:
         joins_s=rng.choice([0.0, 0.3, 5.0]),
         grace_s=rng.choice([30.0, 60.0, 300.0]),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        failing=tuple(_failing(random.Random(f"failing {seed}"), workflows)),
     )
+
+
+def _failing(rng: random.Random, workflows: Sequence[Sequence[StageShape]]) -> Iterator[FailingStage]:
+    """Stages that fail: none in three schedules of four."""
+    keep_going = rng.random() < 0.8
+    for _ in range(rng.randint(1, 3) if rng.random() < 0.25 else 0):
+        workflow = rng.randrange(len(workflows))
+        yield FailingStage(workflow, rng.randrange(len(workflows[workflow])), rng.randint(1, 2), keep_going)
 
 
 def log_uniform(rng: random.Random, least: int, most: int) -> int:
@@ -546,7 +567,12 @@ def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
 def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None:
     simulation = site.simulation
     for number, (steps, strategy) in enumerate(zip(case.workflows, case.strategies, strict=True)):
-        site.runs.append(TorturedRun(f"run{number}", build(steps), strategy, case.grace_s))
+        failing = [each for each in case.failing if each.workflow == number and each.stage < len(steps)]
+        keep_going = any(each.keep_going for each in failing)
+        site.runs.append(TorturedRun(f"run{number}", build(steps), strategy, case.grace_s, keep_going))
+        for part in failing:
+            name = f"{'each' if steps[part.stage].mapped else 'gather'}{part.stage}"
+            site.failing[f"run{number}", name] = part.times
     for run in site.runs:
         if {"power fails", "power fails acting"} & {fault.kind for fault in case.faults}:
             run.durable = b"", b""
@@ -629,7 +655,8 @@ def patience_s(case: Case) -> float:
     Runs are resumed ten minutes late at worst, more than once; each stage may wait for a job of its own, each stage's
     tasks for one another.
     """
-    return 3000.0 + (2 * max(case.waits) + 200.0) * max(map(len, case.workflows)) * len(case.workflows)
+    resumed_s = 1000.0 * sum(failing.times for failing in case.failing)
+    return 3000.0 + resumed_s + (2 * max(case.waits) + 200.0) * max(map(len, case.workflows)) * len(case.workflows)
 
 
 def _is_damaged(site: SimulatedSite, run: TorturedRun) -> bool:
@@ -674,11 +701,11 @@ def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
     late = any(status.state is JobState.TIMEOUT for _, status in site.batch.jobs())
     if kinds <= set(HARMLESS) - {"disk full", "disk slow", "files late"} and away_s < case.grace_s / 2 and not late:
         again = [f"{stage}-{number}" for (_, stage, number), times in site.began.items() if times > 1]
-        if again:
+        if again and not case.failing:
             yield f"began more than once, though drivers were away for {away_s:g} s at most: {again}"
     if kinds <= set(HARMLESS):
         again = [f"{stage}-{number}" for (_, stage, number), times in site.completed.items() if times > 1]
-        if again:
+        if again and not case.failing:
             yield f"ran to their end more than once: {again}"
     if not {"clock jumps", "two drivers"} & kinds:
         yield from _over_budget(site)
@@ -736,9 +763,13 @@ def _fingerprint(site: SimulatedSite) -> str:
 
 def smaller(case: Case) -> Iterator[Case]:
     """Cases with less in them, the smallest first."""
+    for number in range(len(case.failing)):
+        yield replace(case, failing=(*case.failing[:number], *case.failing[number + 1 :]))
     if len(case.workflows) > 1:
         for number in range(len(case.workflows)):
-            yield replace(case, workflows=(case.workflows[number],), strategies=(case.strategies[number],))
+            failing = tuple(replace(each, workflow=0) for each in case.failing if each.workflow == number)
+            alone = replace(case, workflows=(case.workflows[number],), strategies=(case.strategies[number],))
+            yield replace(alone, failing=failing)
     for parts in (2, 4, 8, len(case.faults)):
         size = max(1, len(case.faults) // max(1, parts))
         for first in range(0, len(case.faults), size):

@@ -162,11 +162,11 @@ class SimulatedHost(Host):
         process.at_death.append(lambda: self._child_ended(host.pid, -signal.SIGKILL if not thread.over else 0))
         return host.pid
 
-    def ended(self, pid: int) -> int | None:
+    def ended(self, pid: int) -> tuple[int, int] | None:
         if (found := self._children.get(pid)) is None or found[1] is None:
             return None
         del self._children[pid]
-        return found[1]
+        return found[1], 0
 
     def ended_child(self) -> int | None:
         return next((pid for pid, (_, code) in self._children.items() if code is not None), None)
@@ -184,6 +184,9 @@ class SimulatedHost(Host):
         for pid in sorted(sessions):
             if (found := self._children.get(pid)) is not None:
                 self._simulation.kill(found[0])
+
+    def kill_tree(self, pid: int) -> None:
+        self.kill_sessions({pid})
 
     def session_guard(self) -> Any:
         return NoGuard()
@@ -282,6 +285,9 @@ def run_order(site: SimulatedSite, host: SimulatedHost, caller: Caller, order: T
     site.simulation.sleep(site.run_time(order))
     site.worked[machine] = site.simulation.now
     outcome = caller.run(order)._replace(started=started, ended=host.time())
+    name = Path(run).parent.name.rpartition("-")[0]
+    if site.began[run, order.stage, order.number] <= site.failing.get((name, order.stage), 0):
+        outcome = outcome._replace(value=None, error="ValueError: it fails, as was drawn")
     if outcome.value is not None:
         site.completed[run, order.stage, order.number] += 1
     return outcome
@@ -417,6 +423,7 @@ class TorturedRun:
     workflow: Any
     strategy: Any
     grace_s: float
+    keep_going: bool = False
     directory: RunDirectory = field(init=False)
     driver: SimulatedProcess | None = None
     drivers: int = 0
@@ -513,6 +520,8 @@ class SimulatedSite:
         Tokens of jobs that were submitted twice.
     began, completed
         How often each task began, and ended well, on some worker.
+    failing
+        How often tasks of a stage fail, by the names of run and stage.
     worked
         When a worker of each machine last had a task [s].
     hanging
@@ -533,6 +542,7 @@ class SimulatedSite:
         self.simulation, self.directory = simulation, directory
         self.began: Counter[tuple[str, str, int]] = Counter()
         self.completed: Counter[tuple[str, str, int]] = Counter()
+        self.failing: dict[tuple[str, str], int] = {}
         self.worked: dict[str, float] = {}
         self.hanging: set[str] = set()
         self.lost: set[str] = set()
@@ -610,7 +620,9 @@ class SimulatedSite:
 
     def _settings(self, run: TorturedRun) -> Settings:
         graph = make_graph(run.workflow)
-        return make_settings(graph, run.name, orphan_grace=run.grace_s, workdir=str(self.directory), sys_path=())
+        place = str(self.directory)
+        options: dict[str, Any] = {"workdir": place, "sys_path": (), "keep_going": run.keep_going}
+        return make_settings(graph, run.name, orphan_grace=run.grace_s, **options)
 
     def _run(self, assembly: Assembly[Plan]) -> None:
         try:

@@ -126,6 +126,10 @@ class Mesos:
         """Why others than their tasks could see secrets, or "": they do not go through master and agents."""
         return self._inner.exposes()
 
+    def outlasts(self) -> str:
+        """Why a task that takes too long cannot be ended alone, or ""."""
+        return self._inner.outlasts()
+
     def mingles(self) -> str:
         """Why tasks cannot each have an environment of their own, and GPUs with it, or ""."""
         return self._inner.mingles()

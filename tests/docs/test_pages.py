@@ -56,6 +56,10 @@ HERE = {
 FRAGMENTS = {
     "howto/agents.md": (WORKFLOW, 1),
     "howto/dask.md": (WORKFLOW + "step = abs\n", 2),
+    "howto/failures.md": (
+        "import asa\nworkflow = asa.stage(abs, name='align').map([1, -2])\n",
+        3,
+    ),
     "howto/reuse.md": ("import asa\nfrom pathlib import Path\nPath('uv.lock').touch()\n", 1),
     "howto/shared-pools.md": (WORKFLOW, 1),
     "howto/slurm.md": (WORKFLOW, 2),

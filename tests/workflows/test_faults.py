@@ -507,7 +507,7 @@ def test_a_task_cut_off_by_the_wall_time_is_run_again(tmp_path: Path, silent: bo
 @pytest.mark.parametrize("silent", [False, True])
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_task_longer_than_the_wall_time_fails_its_stage(tmp_path: Path, retries: int, silent: bool) -> None:
-    stage = square.options(retries=retries)
+    stage = square.options(retries=retries, growth=1)
     world = World(tmp_path, total(stage.map(range(6))), run_time=one_longer(1, 61.0, 5.0), silent=silent)
     said = world.fail()
     assert "task 1 ran for 1 min and reached the wall time: raise walltime=" in said

@@ -25,6 +25,7 @@ from asa.core.event import (
     LeaseEnded,
     NodeLost,
     Recalled,
+    ResultsLost,
     RunEnded,
     RunStarted,
     RunState,
@@ -243,6 +244,9 @@ class MemoryLog:
         for event in events:
             kind, fields = encode(event)
             self._rows.append((kind, json.dumps(fields)))
+            if isinstance(event, ResultsLost):
+                for task in event.tasks:
+                    self._results.pop(task, None)
             if isinstance(event, TaskDone):
                 value = event.path if event.value is None else event.value
                 assert value is not None, "fake nodes report values"
@@ -383,6 +387,8 @@ class World:
         How many jobs may be in the queue; whether the run knows that.
     on_disk
         Whether the log is a real one.
+    keep_going
+        As in `asa.run`.
     horizon_s, decisions
         When a run counts as stuck.
     """
@@ -408,6 +414,7 @@ class World:
     most_jobs: int | None = None
     known: bool = True
     on_disk: bool = False
+    keep_going: bool = False
     horizon_s: float = 1e6
     decisions: int = 20_000
     clock: ManualClock = field(default_factory=lambda: ManualClock(1000.0))
@@ -443,11 +450,13 @@ class World:
         """One driver, from the start or from what the log says, to the end or to its death."""
         plan = self.replay()
         plan.most = self.decisions
-        payloads = Payloads(self.graph, self.directory / "functions", self.directory / "values", self.log.value)
+        payloads = Payloads(
+            self.graph, self.directory / "functions", self.directory / "values", self.log.value, run=plan
+        )
         if self.log.last == 0:
             payloads.save()
             site = self.batch.capabilities()
-            specs = self.graph.specs(site)
+            specs = self.graph.specs(site, keep_going=self.keep_going)
             started = RunStarted(
                 self.clock.now(), "run", "w", specs, "fake", "s", "fake", "shared", "fake", "", fixed_s=self.fixed_s,
                 most_jobs=site.most_jobs,

@@ -16,7 +16,8 @@ from asa.core.errors import InvalidInput
 from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
 from asa.core.job import JobRequest, JobState, JobStatus, Resources
 from asa.core.ports import Outcome, Report, RunContext, VirtualClock, Work
-from asa.core.task import Task
+from asa.core.task import Task, lacks
+from asa.core.units import brief
 
 
 class SimulatedJobs(Protocol):
@@ -178,6 +179,10 @@ class VirtualExecutor:
         if seconds is None:
             outcome = self._work.call(task)
             seconds = outcome.seconds
+        if task.timeout_s is not None and seconds > task.timeout_s:
+            seconds = task.timeout_s
+            error = f"timed out after {brief(seconds)}: raise timeout= where tasks may take that long"
+            outcome = Outcome(seconds, None, error)
         self._clock.call_at(now + seconds, partial(self._end, allocation, run, outcome))
 
     def _end(self, allocation: str, run: _Running, outcome: Outcome | None) -> None:
@@ -189,8 +194,17 @@ class VirtualExecutor:
         outcome = self._work.call(run.task) if outcome is None else outcome
         task, node, now = run.task, run.node, self._clock.now()
         if outcome.value is None:
+            late = task.timeout_s is not None and now - run.started >= task.timeout_s
             failed = TaskFailed(
-                now, task.stage, task.index, allocation, node, run.started, outcome.error, outcome.traceback
+                now,
+                task.stage,
+                task.index,
+                allocation,
+                node,
+                run.started,
+                outcome.error,
+                outcome.traceback,
+                cause="time" if late else lacks(outcome.error, None),
             )
             self._say([failed])
         else:
