@@ -5,7 +5,7 @@ export const STAGES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#
 export const stageColour = (position) => STAGES[((position % STAGES.length) + STAGES.length) % STAGES.length];
 
 const SIGNS = {
-  waiting: "○", ready: "◔", running: "▶", done: "✓", failed: "✕", skipped: "–", stopped: "■", "not run": "–",
+  waiting: "○", ready: "◔", running: "▶", done: "✓", partial: "◐", failed: "✕", skipped: "–", stopped: "■", "not run": "–",
   pending: "○", completed: "✓", timeout: "✕", cancelled: "■", node_fail: "✕", preempted: "✕", out_of_memory: "✕",
   lost: "✕", succeeded: "✓", interrupted: "■", unknown: "?", ended: "✓",
 };
