@@ -118,6 +118,24 @@ class TestGang:
         assert framework.wake(13.0) == [Decline(("o-a-1",), 5)]
         assert framework.due() is None
 
+    def test_they_are_given_back_together(self) -> None:
+        framework = Framework(patience=Patience(hold_s=10, pause_s=5))
+        framework.gang(gang(size=3), 0.0)
+        framework.offers([offer("a")], 3.0)
+        framework.offers([offer("b")], 9.0)
+        assert framework.wake(13.0) == [Decline(("o-a-1", "o-b-1"), 5)], "so that they are there together afterwards"
+
+    def test_two_frameworks_do_not_go_on_giving_back_at_the_same_time(self) -> None:
+        dues = []
+        for name in ("one", "other"):
+            framework = Framework(name, patience=Patience(hold_s=10, pause_s=5))
+            framework.gang(gang(size=2), 0.0)
+            framework.offers([offer("a")], 0.0)
+            framework.wake(10.0)
+            framework.offers([offer("b")], 20.0)
+            dues.append(framework.due())
+        assert all(25.0 <= due <= 30.0 for due in dues) and abs(dues[0] - dues[1]) > 0.1
+
     def test_one_that_cannot_start_whole_is_rolled_back_and_tried_again(self) -> None:
         framework = Framework()
         framework.gang(gang(), 0.0)
