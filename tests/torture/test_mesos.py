@@ -119,16 +119,6 @@ FOUND = {
         ),
         faults=(Fault("SIGTERM not heeded", 30.0, 0, 0.9), Fault("framework away", 30.0, 0, 0.9)),
     ),
-    # Each offer was withheld for a gang, and declined for a while, by itself: some of them were away at any time.
-    "offers that are never there together": replace(
-        QUIET,
-        seed=3,
-        cpus=(2, 2, 2),
-        customers=(
-            CustomerShape(tuple(WorkShape(1, seconds, 0) for seconds in (8.0, 20.0, 40.0, 31.0)), 120.0, 1.0),
-            CustomerShape((), 120.0, 0.0, (GangShape(3, 2, 5.0, False),)),
-        ),
-    ),
 }
 """What `asa torture --site mesos` has found, made smaller."""
 
