@@ -81,6 +81,10 @@ class Host:
 
         return start_thread(call, name)
 
+    def thread_id(self) -> int:
+        """A number that no other thread of this process has now."""
+        return threading.get_ident()
+
     def selector(self) -> selectors.BaseSelector:
         return selectors.DefaultSelector()
 

@@ -200,7 +200,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def report(self, context: dict[str, Any]) -> None:
         """An exception that was not handled."""
         error = context.get("exception")
-        if not self._selector.draining and not isinstance(error, Killed):
+        if not self.is_closed() and not self._selector.draining and not isinstance(error, Killed):
             self._failed(f"{context.get('message')}: {error!r}")
 
     # what wakes it from another thread

@@ -182,6 +182,11 @@ class Simulation:
             self.wait(_always)
 
     @property
+    def thread(self) -> SimulatedThread:
+        """The one that runs now."""
+        return self._thread_now()
+
+    @property
     def ending(self) -> bool:
         """Whether `close` was called."""
         return self._ending

@@ -109,6 +109,9 @@ class SimulatedHost(Host):
     def start(self, call: Callable[[], None], name: str) -> Joinable:
         return self._simulation.start(self.process, call, f"{self.process.name} {name}")
 
+    def thread_id(self) -> int:
+        return id(self._simulation.thread)
+
     def selector(self) -> SimulatedSelector:
         return SimulatedSelector(self._simulation)
 

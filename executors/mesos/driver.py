@@ -593,14 +593,14 @@ class SchedulerClient:
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end; raises what the handler raised."""
-        if self._thread is not None and threading.get_ident() != self._number:
+        if self._thread is not None and self._host.thread_id() != self._number:
             self._thread.join(timeout)
             raised, self._raised = self._raised, None
             if raised is not None:
                 raise raised
 
     def _wake(self) -> None:
-        if threading.get_ident() != self._number:
+        if self._host.thread_id() != self._number:
             with self._lock:
                 if self._bell is not None:
                     self._bell.ring()
@@ -608,7 +608,7 @@ class SchedulerClient:
     # ------------------------------------------------------- the client's thread
 
     def _run(self) -> None:
-        self._number = threading.get_ident()
+        self._number = self._host.thread_id()
         try:
             self._stay_subscribed()
         except Exception as error:

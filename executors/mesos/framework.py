@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -438,7 +439,7 @@ class Patience:
     Parameters
     ----------
     hold_s
-        How long offers are withheld for a gang that waits for more [s].
+        How long offers are withheld for a gang that waits for more [s], at most.
     pause_s
         How long they are left to others after that [s].
     passed_s
@@ -478,6 +479,7 @@ class Framework:
         self._gangs: dict[str, GangAttempt] = {}
         self._gang_of: dict[str, str] = {}  # task -> gang
         self._held: dict[str, Offered] = {}
+        self._rounds = 0  # how often offers were declined while a gang waited
         self._suppressed = False
         self._fresh: dict[str, str] = {}  # tasks of node programs and leases without an update so far -> agent
         self._asked: float | None = None  # since when it is waited for news
@@ -579,7 +581,7 @@ class Framework:
 
     def due(self) -> float | None:
         """When to `wake` it at the latest [s since the epoch]; None when that does not matter."""
-        times = [offer.made + self.patience.hold_s for offer in self._held.values()]
+        times = [offer.made + self._hold_s() for offer in self._held.values()]
         if self._asked is not None:
             times.append(self._asked + self.patience.silence_s)
         return min(times, default=None)
@@ -627,16 +629,24 @@ class Framework:
     def _use(self, now: float) -> list[Call]:
         calls: list[Call] = [*self._start_programs(now), *self._start_gangs(now), *self._borrow(now)]
         waiting = any(attempt.phase is GangPhase.WAITING for attempt in self._gangs.values())
-        stale = [offer.id for offer in self._held.values() if not waiting or now >= offer.made + self.patience.hold_s]
         wanted = waiting or bool(self._programs)
-        if stale:
-            calls.append(Decline(tuple(stale), self.patience.pause_s if waiting else NEVER_S))
-            for key in stale:
-                del self._held[key]
+        # All together, so that they come back together: each by itself, some would be away at any time.
+        if any(not waiting or now >= offer.made + self._hold_s() for offer in self._held.values()):
+            calls.append(Decline(tuple(self._held), self.patience.pause_s if waiting else NEVER_S))
+            self._held.clear()
+            self._rounds = self._rounds + 1 if waiting else 0
         if wanted is self._suppressed:  # a gang that was rolled back is waiting again, too
             self._suppressed = not wanted
             calls.append(Revive() if wanted else Suppress())
         return [*calls, *self._inquire(now)]
+
+    def _hold_s(self) -> float:
+        """For how long offers are withheld [s]: as long as is allowed at first, and then by chance at least half of it.
+
+        Else two frameworks that each withhold what the other one waits for would exchange it, time and again.
+        """
+        share = zlib.crc32(f"{self.name} {self._rounds}".encode()) / 2**32 if self._rounds else 1.0
+        return self.patience.hold_s * (0.5 + 0.5 * share)
 
     def _inquire(self, now: float) -> list[Call]:
         """Ask for tasks that start, or are to end, and had no update for long: calls and answers get lost."""

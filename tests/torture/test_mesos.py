@@ -90,6 +90,35 @@ FOUND = {
             Fault("process stopped", 22.953, 1, 0.94),
         ),
     ),
+    # The master passed an end on, and died before it had written that down. The next one, asked before the agent had
+    # sent the end once more, answered that the task ran.
+    "an end that a dead master had passed on": replace(
+        QUIET,
+        seed=4,
+        cpus=(4,),
+        customers=(CustomerShape((WorkShape(1, 10.0, 1),) * 3, 120.0, 5.0),),
+        faults=(Fault("disk slow", 20.0, 0, 0.9), Fault("master dies at an update", 20.0, 0, 0.5)),
+    ),
+    # A framework was not connected when its master died. That there was no master for longer than it could be away was
+    # counted against it, and its tasks were killed. (So was a clock that was set forward on the master's machine.)
+    "a framework that was away without a master": replace(
+        QUIET,
+        seed=6,
+        cpus=(4,),
+        customers=(CustomerShape((WorkShape(1, 150.0, 0),), 20.0, 5.0),),
+        faults=(Fault("connections reset", 29.99, 2, 0.0), Fault("master dies", 30.0, 0, 0.0)),
+    ),
+    # What tasks of a framework that was removed took was offered to others while these tasks still ended.
+    "tasks that outlive their framework": replace(
+        QUIET,
+        seed=4,
+        cpus=(4,),
+        customers=(
+            CustomerShape((WorkShape(4, 300.0, 0),), 30.0, 5.0),
+            CustomerShape((WorkShape(4, 3.0, 0), WorkShape(4, 50.0, 0)), 120.0, 5.0),
+        ),
+        faults=(Fault("SIGTERM not heeded", 30.0, 0, 0.9), Fault("framework away", 30.0, 0, 0.9)),
+    ),
 }
 """What `asa torture --site mesos` has found, made smaller."""
 

@@ -70,9 +70,9 @@ class MasterConnection(asyncio.BufferedProtocol):
 
     def post(self, head: str, body: bytes) -> asyncio.Future[MasterAnswer]:
         """Send a request; `head` is its first line and headers. Raises `OSError`, at once or later, when it breaks."""
-        self._answer = asyncio.get_running_loop().create_future()
         if self._transport is None:
             raise ConnectionResetError("the connection is gone")
+        self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body)
         return self._answer
 

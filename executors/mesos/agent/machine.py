@@ -359,7 +359,7 @@ def end_framework(core: AgentCore, framework: AgentFramework, verdict: TaskEnd) 
 
 
 def abandon_framework(core: AgentCore, framework: AgentFramework) -> None:
-    """The framework is gone: end all that runs of it, and say nothing more."""
+    """The framework is gone: end all that runs of it; the master is informed when it has ended, once."""
     framework.over = True
     keep(core, "frameworks", framework)
     end_framework(core, framework, TaskEnd("killed", "REASON_FRAMEWORK_REMOVED", "its framework is gone"))

@@ -94,8 +94,8 @@ def task_message(task: AgentTask, agent_id: str | None) -> Message:
 def registration(state: AgentState, options: AgentOptions, version: str) -> Message:
     """The item with which the agent registers: what it is, and all that is here."""
     frameworks = [framework for framework in state.frameworks.values() if not framework.over]
-    executors = [executor for framework in frameworks for executor in framework.executors.values()]
-    tasks = [item for framework in frameworks for item in framework.tasks.values()]
+    executors = [executor for framework in state.frameworks.values() for executor in framework.executors.values()]
+    tasks = [item for framework in state.frameworks.values() for item in framework.tasks.values()]
     more: Message = {} if options.ends is None else {"unavailability": unavailability(options.ends)}
     if options.ip is not None:
         more["ip"] = options.ip

@@ -626,6 +626,8 @@ def add_update(core: AgentCore, task: AgentTask, status: Message) -> None:
     if task.state in TERMINAL:
         core.count(task.state.lower().replace("task_", "tasks_", 1))
     if core.state.frameworks[task.framework].over:
+        if task.state in TERMINAL and core.state.registered:
+            _send(core, task, status)
         return
     task.pending.append(status)
     keep(core, "updates", task)
@@ -652,11 +654,15 @@ def send_update(core: AgentCore, task: AgentTask) -> None:
     """Send a task's first pending update, and again after a while; nothing before the agent has registered."""
     if not core.state.registered:
         return
-    head = task.pending[0] | {"agent_id": identity(core.state.id or "")}
-    core.send_to_master("UPDATE", framework_id=identity(task.framework), status=head, latest_state=task.state)
+    _send(core, task, task.pending[0])
     wait = min(RETRY_S * 2**task.tries, RETRY_MOST_S)
     task.tries = min(task.tries + 1, 10)
     core.timers.at(("retry", task.framework, task.id), core.now + wait)
+
+
+def _send(core: AgentCore, task: AgentTask, status: Message) -> None:
+    status = status | {"agent_id": identity(core.state.id or "")}
+    core.send_to_master("UPDATE", framework_id=identity(task.framework), status=status, latest_state=task.state)
 
 
 def resend_updates(core: AgentCore) -> None:

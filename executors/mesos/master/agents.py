@@ -280,11 +280,11 @@ def adopt(core: Core, agent: AgentRecord, report: AgentReport) -> None:
             core.give_back(agent, executor.framework, executor.role, executor.resources)
             drop_executor(core, executor)
     for key, (info, resources, role) in report.executors.items():
-        if key not in agent.executors and (framework := core.state.frameworks.get(key[0])):
-            role = role or min(framework.roles, default="*")
+        if key not in agent.executors:
+            role = role or _role(core, key[0])
             info = info | {"resources": to_json(resources, role)}
             executor = agent.executors[key] = ExecutorRecord(key[1], key[0], agent.id, info, resources, role)
-            core.take(agent, framework.id, role, resources)
+            core.take(agent, key[0], role, resources)
             keep_executor(core, executor)
     for task in core.state.unreachable_tasks.pop(agent.id, []):
         _bring_back(core, agent, task, task.key in report.tasks)
@@ -294,6 +294,8 @@ def adopt(core: Core, agent: AgentRecord, report: AgentReport) -> None:
     for key, one in report.tasks.items():
         if framework := core.state.frameworks.get(key[0]):
             _agree(core, framework, agent, key, one)
+        elif key not in agent.tasks and one.state not in TERMINAL:
+            tasks.outlive(core, agent, _adopted(core, agent, key, one))
 
 
 def _adopt_framework(core: Core, agent: AgentRecord, framework_id: str, info: Message | None) -> None:
@@ -326,7 +328,9 @@ def _bring_back(core: Core, agent: AgentRecord, task: TaskRecord, is_there: bool
 def _give_up(core: Core, agent: AgentRecord, task: TaskRecord) -> None:
     """The agent does not have it: it never got there, or has ended without a trace."""
     framework = core.state.frameworks.get(task.framework)
-    if framework is None or framework.tasks.get(task.id) is not task:
+    if framework is None:
+        tasks.free(core, agent, task)
+    elif framework.tasks.get(task.id) is not task:
         tasks.settle(core, agent, task, "TASK_LOST")
         agent.tasks.pop(task.key, None)
     elif task.state in TERMINAL:
@@ -342,7 +346,7 @@ def _agree(core: Core, framework: FrameworkRecord, agent: AgentRecord, key: Key,
     if task is None:
         if one.state in TERMINAL and one.uuid and tasks.is_told(framework, agent, None, key[1], one.uuid):
             return  # its end was acknowledged while the agent was away
-        task = _adopted(framework, agent, key, one)
+        task = _adopted(core, agent, key, one)
         if framework.tasks.setdefault(task.id, task) is task:
             tasks.add(core, framework, agent, task)
         else:
@@ -353,6 +357,7 @@ def _agree(core: Core, framework: FrameworkRecord, agent: AgentRecord, key: Key,
         tasks.settle(core, agent, task, one.state)
     elif task.state not in TERMINAL:
         tasks.enter(task, one.state)
+    task.end_sent |= bool(one.statuses) and one.statuses[-1]["state"] in TERMINAL
     if one.uuid is None and task.state not in TERMINAL:
         task.unacknowledged = task.pending = None
     is_stranger = framework.tasks.get(task.id) is not task
@@ -361,18 +366,24 @@ def _agree(core: Core, framework: FrameworkRecord, agent: AgentRecord, key: Key,
     elif task.state not in TERMINAL and task.kill is not None:
         core.send(agent.stream, message("KILL", **task.kill))
         task.kill = None
-    if was_away and not is_stranger and framework.can("PARTITION_AWARE"):
+    if was_away and not is_stranger and framework.can("PARTITION_AWARE") and not tasks.is_ending(task):
         state = tasks.told_state(task)
         tasks.tell(core, framework, task, tasks.made(core, task, state, "REASON_AGENT_REREGISTERED", "Agent is back"))
     if not is_stranger:
         keep_task(core, task)
 
 
-def _adopted(framework: FrameworkRecord, agent: AgentRecord, key: Key, one: ReportedTask) -> TaskRecord:
-    role = one.role or min(framework.roles, default="*")
+def _role(core: Core, framework_id: str) -> str:
+    """What stands for a role that is not known."""
+    framework = core.state.frameworks.get(framework_id) or core.state.completed.get(framework_id)
+    return min(framework.roles if framework else (), default="*")
+
+
+def _adopted(core: Core, agent: AgentRecord, key: Key, one: ReportedTask) -> TaskRecord:
+    role = one.role or _role(core, key[0])
     task = TaskRecord(
         id=key[1],
-        framework=framework.id,
+        framework=key[0],
         agent=agent.id,
         executor=one.executor,
         info=one.info | {"resources": to_json(one.resources, role)},

@@ -174,8 +174,11 @@ def _roles(state: MasterState, key: str, row: Message) -> None:
 def _framework(state: MasterState, key: str, row: Message) -> None:
     roles, suppressed = frozenset(row["info"]["roles"]), set(row["suppressed"])
     framework = FrameworkRecord(id=key, roles=roles, suppressed=suppressed, **_known(row, _FRAMEWORK))
-    framework.disconnected = framework.disconnected or state.started
-    (state.completed if row["removed"] else state.frameworks)[key] = framework
+    if row["removed"]:
+        state.completed[key] = framework
+    else:  # without a master it could not come back, and that master's clock may have been another
+        framework.disconnected = state.started
+        state.frameworks[key] = framework
 
 
 def _agent(state: MasterState, key: str, row: Message) -> None:

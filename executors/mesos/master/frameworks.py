@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 from asa.web.errors import HTTPError
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.master import offers, tasks, views
-from executors.mesos.master.core import Core, drop_executor, keep_framework, number
+from executors.mesos.master.core import Core, keep_framework, number
 from executors.mesos.master.state import COMPLETED_MOST, FrameworkRecord
 from executors.mesos.messages import TERMINAL, field, identity, message, value_of
 
@@ -227,7 +228,10 @@ def _forget_offers(core: Core, framework: FrameworkRecord) -> None:
 
 
 def remove(core: Core, framework: FrameworkRecord, text: str) -> None:
-    """The framework is over: its tasks and executors are ended. `text` is sent to its scheduler, if not empty."""
+    """The framework is over: its tasks and executors are ended. `text` is sent to its scheduler, if not empty.
+
+    What they take is free once their agents say that they have ended.
+    """
     state = core.state
     _log.info("framework %s is removed: %s", framework.id, text or "it was torn down")
     if text:
@@ -237,18 +241,15 @@ def remove(core: Core, framework: FrameworkRecord, text: str) -> None:
     _forget_offers(core, framework)
     for agent_id in agents_of(core, framework):
         core.send(state.agents[agent_id].stream, message("SHUTDOWN_FRAMEWORK", framework_id=identity(framework.id)))
-    for agent in (*state.agents.values(), *state.recovered.values()):
-        for key, executor in list(agent.executors.items()):
-            if executor.framework == framework.id:
-                del agent.executors[key]
-                core.give_back(agent, executor.framework, executor.role, executor.resources)
-                drop_executor(core, executor)
     for task in (*framework.tasks.values(), *framework.unreachable.values()):
         if task.state in TERMINAL:
             tasks.forget(core, framework, task)
         else:
             why = text or "Framework torn down"
+            agent = tasks.holder(core, task)
             tasks.end(core, framework, task, "TASK_KILLED", "REASON_FRAMEWORK_REMOVED", text=why)
+            if agent is not None:
+                tasks.outlive(core, agent, replace(task, state="TASK_KILLING"))
     for agent_id in list(state.unreachable_tasks):
         state.unreachable_tasks[agent_id] = [
             task for task in state.unreachable_tasks[agent_id] if task.framework != framework.id

@@ -287,7 +287,8 @@ def _from_agent(core: Core, agent: AgentRecord, item: Message) -> None:
         framework_id = value_of(payload, "framework_id")
         framework = core.state.frameworks.get(framework_id)
         if framework is None:
-            core.send(agent.stream, message("SHUTDOWN_FRAMEWORK", framework_id=identity(framework_id)))
+            if kind == "MESSAGE" or not tasks.has_ended(core, agent, framework_id, payload):
+                core.send(agent.stream, message("SHUTDOWN_FRAMEWORK", framework_id=identity(framework_id)))
         elif kind == "UPDATE":
             tasks.update(core, framework, agent, payload)
             core.count("messages_status_update")

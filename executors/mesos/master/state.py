@@ -73,6 +73,8 @@ class TaskRecord:
     """The uuid, in base64, of the update that was sent to the framework last and not acknowledged yet."""
     pending: Message | None = None
     """That update's status, whole: it is sent again when the framework comes back."""
+    end_sent: bool = False
+    """Whether its agent has said, when it came back, that it had sent the end already; it sends that again."""
     kill: Message | None = None
     """The KILL that could not be sent to its agent; it is sent when the agent is back."""
 

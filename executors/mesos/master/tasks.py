@@ -100,6 +100,31 @@ def update(core: Core, framework: FrameworkRecord, agent: AgentRecord, item: Mes
         keep_task(core, task, copied=True)
 
 
+def outlive(core: Core, agent: AgentRecord, task: TaskRecord) -> None:
+    """A task of a framework that is gone: until it has ended, its agent has less to offer."""
+    agent.tasks[task.key] = task
+    core.take(agent, task.framework, task.role, task.resources)
+
+
+def has_ended(core: Core, agent: AgentRecord, framework_id: str, item: Message) -> bool:
+    """Whether an update says that a task that has outlived its framework is over: what it took is free then."""
+    task_id = value_of(item, "status.task_id")
+    state = field(item, "latest_state", str, "") or field(item, "status.state", str)
+    task = agent.tasks.get((framework_id, task_id)) if state in TERMINAL else None
+    if task is not None:
+        free(core, agent, task)
+    return task is not None
+
+
+def free(core: Core, agent: AgentRecord, task: TaskRecord) -> None:
+    """A task that has outlived its framework is over."""
+    del agent.tasks[task.key]
+    if task.state not in TERMINAL:
+        core.give_back(agent, task.framework, task.role, task.resources)
+    if agent.drain is not None:
+        core.emptied.add(agent.id)
+
+
 def is_told(framework: FrameworkRecord, agent: AgentRecord, task: TaskRecord | None, task_id: str, uuid: str) -> bool:
     """Whether an update has been acknowledged, and that was lost on the way to the agent; or is older than the end."""
     if task is None:
@@ -236,6 +261,11 @@ def made(core: Core, task: TaskRecord, state: str, reason: str, text: str, **mor
     )
 
 
+def is_ending(task: TaskRecord) -> bool:
+    """Whether its agent sends its end, which it had sent before, to an earlier master perhaps."""
+    return task.end_sent and told_state(task) not in TERMINAL
+
+
 def told_state(task: TaskRecord) -> str:
     """The state that its framework was sent last: what its agent has not sent yet must not be overtaken."""
     if task.statuses:
@@ -280,10 +310,13 @@ def reconcile(core: Core, framework: FrameworkRecord, call: Message) -> None:
 
 
 def answer(core: Core, framework: FrameworkRecord, task_id: str, agent_id: str | None) -> None:
-    """Tell what is known of a task; nothing while its agent may still come back from before the master's restart."""
+    """Tell what is known of a task; nothing while its agent may still come back from before the master's restart.
+
+    Nor while its end is on the way, as an earlier master has perhaps passed it on already.
+    """
     task = framework.tasks.get(task_id)
     if task is not None:  # whichever agent is asked about
-        if task.agent in core.state.agents:
+        if task.agent in core.state.agents and not is_ending(task):
             _answer(core, framework, task_id, task.agent, told_state(task), text="Latest task state", task=task)
         return
     away = framework.unreachable.get(task_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -117,6 +118,41 @@ class TestGang:
         assert framework.wake(12.9) == []
         assert framework.wake(13.0) == [Decline(("o-a-1",), 5)]
         assert framework.due() is None
+
+    def test_they_are_given_back_together(self) -> None:
+        framework = Framework(patience=Patience(hold_s=10, pause_s=5))
+        framework.gang(gang(size=3), 0.0)
+        framework.offers([offer("a")], 3.0)
+        framework.offers([offer("b")], 9.0)
+        assert framework.wake(13.0) == [Decline(("o-a-1", "o-b-1"), 5)], "so that they are there together afterwards"
+
+    @pytest.mark.parametrize("free", [(0.0, 4.0, 8.0, 12.0), (26.7, 30.5, 34.9, 38.5)])
+    def test_agents_that_become_free_one_after_the_other_are_there_together_in_the_end(self, free: Any) -> None:
+        """Each by itself, held for 10 s and away for 6 s, they never would be."""
+        framework, number = Framework(patience=Patience(hold_s=10, pause_s=5)), itertools.count(1)
+        framework.gang(gang(size=len(free)), 0.0)
+        comes, agents = [(when, f"a{which}") for which, when in enumerate(free)], dict[str, str]()
+        for now in itertools.count():  # the master offers what was refused every second
+            calls = framework.wake(now)
+            new = [offer(agent, number=next(number)) for when, agent in comes if when <= now]
+            comes = [item for item in comes if item[0] > now]
+            agents |= {one["id"]["value"]: one["agent_id"]["value"] for one in new}
+            calls += framework.offers(new, now + 0.01)
+            if tasks(calls):
+                break
+            comes += [(now + 5.01, agents[id]) for call in calls if isinstance(call, Decline) for id in call.offers]
+            assert now < 100
+
+    def test_two_frameworks_do_not_go_on_giving_back_at_the_same_time(self) -> None:
+        dues = []
+        for name in ("one", "other"):
+            framework = Framework(name, patience=Patience(hold_s=10, pause_s=5))
+            framework.gang(gang(size=2), 0.0)
+            framework.offers([offer("a")], 0.0)
+            framework.wake(10.0)
+            framework.offers([offer("b")], 20.0)
+            dues.append(framework.due())
+        assert all(25.0 <= due <= 30.0 for due in dues) and abs(dues[0] - dues[1]) > 0.1
 
     def test_one_that_cannot_start_whole_is_rolled_back_and_tried_again(self) -> None:
         framework = Framework()

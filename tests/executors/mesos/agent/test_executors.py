@@ -321,4 +321,4 @@ def test_a_framework_that_is_gone_takes_its_executors_with_it(running):
     assert kinds(running.sent["s1"])[-1] == "SHUTDOWN"
     running.updates()
     running.exit("e1", 0)
-    assert running.updates() == [] and set(running.journal) == {("agent", "id")}
+    assert running.updates() == [("t1", "TASK_KILLED")] and set(running.journal) == {("agent", "id")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import threading
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executors.mesos.agent import link
-from executors.mesos.agent.link import MasterLink, Outbox, connect_to_master
+from executors.mesos.agent.link import MasterConnection, MasterLink, Outbox, connect_to_master
 from executors.mesos.agent_protocol import PATH, STREAM_HEADER
 from executors.mesos.codec import Message, decode, encode, frame
 from executors.mesos.messages import message
@@ -476,3 +477,20 @@ def test_it_is_full_by_number_or_by_size(monkeypatch: pytest.MonkeyPatch) -> Non
     assert box.is_full
     box.clear()
     assert not box and not box.is_full
+
+
+def test_a_call_on_a_broken_connection_leaves_no_exception_behind() -> None:
+    found: list[dict[str, Any]] = []
+
+    async def call() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context))
+        connection = MasterConnection()
+        connection.connection_lost(None)
+        with pytest.raises(ConnectionResetError):
+            connection.post("POST / HTTP/1.1\r\n", b"")
+        connection.close()
+        del connection
+        gc.collect()
+
+    asyncio.run(call())
+    assert found == []

@@ -340,10 +340,11 @@ def test_what_was_about_to_end_is_ended(node, task, executor, gone):
     node.restart()
     said = node.register()
     assert {stop.id for stop in node.stops} == {node.container("t1").id, node.container("e1").id}
+    assert [len(said[what]) for what in ("tasks", "executors", "frameworks")] == [2, 1, 0 if gone else 1]
     node.exit("t1", 0)
     node.exit("e1", 0)
     if gone:
-        assert said["tasks"] == said["executors"] == [] and node.updates() == []
+        assert node.updates() == [("t1", "TASK_KILLED"), ("t2", "TASK_KILLED")]
         assert set(node.journal) == {("agent", "id")}
     else:
         assert node.agent.state.task("F1", "t1").state == "TASK_KILLED"

@@ -227,7 +227,7 @@ def test_a_framework_that_is_gone_leaves_nothing(node, task):
     node.heard("SHUTDOWN_FRAMEWORK", framework_id=identity("F1"))
     assert [stop.id for stop in node.stops] == [node.container("t1").id]
     node.exit("t1", -15)
-    assert node.updates() == [] and set(node.journal) == {("agent", "id")}
+    assert node.updates() == [("t1", "TASK_KILLED")] and set(node.journal) == {("agent", "id")}
     assert not node.agent.state.frameworks
     assert node.agent.due() == float("inf")
 

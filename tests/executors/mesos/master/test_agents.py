@@ -249,7 +249,9 @@ def test_tasks_and_frameworks_that_the_master_does_not_know_are_adopted() -> Non
     assert framework.tasks["u"].unacknowledged == "AAAAAAAAAAAAAAAAAAAAAA=="
     assert [status["state"] for status in framework.tasks["u"].statuses] == ["TASK_RUNNING"]
     world.sleep(101)
-    assert "F" in world.state.completed and not world.state.agents[agent].used
+    assert "F" in world.state.completed
+    world.agent(agent)
+    assert not world.state.agents[agent].used
 
 
 def test_a_reported_task_whose_name_another_agent_s_task_has_is_killed() -> None:
@@ -267,7 +269,9 @@ def test_removed_frameworks_stay_removed() -> None:
     world.call(framework, "TEARDOWN")
     world.agent(agent, frameworks=[known_info(framework)], tasks=[there(framework)])
     assert world.take(agent) == [message("SHUTDOWN_FRAMEWORK", framework_id=identity(framework))]
-    assert not world.state.agents[agent].used
+    assert world.state.agents[agent].used.scalar("cpus") == 1
+    world.agent(agent)
+    assert not world.state.agents[agent].used, "it has none any more"
 
 
 def test_a_kill_for_an_agent_that_is_away_is_sent_when_it_is_back() -> None:

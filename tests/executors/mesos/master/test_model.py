@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from executors.mesos.codec import Message
 from executors.mesos.master.allocator import RoleUsage
 from executors.mesos.master.machine import Master
-from executors.mesos.master.state import MasterState
+from executors.mesos.master.state import AgentRecord, MasterState
 from executors.mesos.messages import TERMINAL, identity
-from executors.mesos.resources import NONE, scalars
+from executors.mesos.resources import NONE, Resources, scalars
 from tests.executors.mesos.master.world import AWARE, World, executor_info, task_info, uuid
 
 # ---------------------------------------------------------------------- model
@@ -170,13 +170,22 @@ class Model:
             elif kind == "ACKNOWLEDGE":
                 self.acknowledged(node, framework, payload)
             elif kind == "SHUTDOWN_FRAMEWORK":
-                node.tasks = {key: task for key, task in node.tasks.items() if key[0] != framework}
-                node.executors.pop(framework, None)
+                self.abandon(node, framework)
                 node.infos.pop(framework, None)
             elif kind == "SHUTDOWN":
                 node.dead = True
         if stream not in self.world.open:
             self.world.stream_of.pop(node.id, None)
+
+    def abandon(self, node: Node, framework: str) -> None:
+        """All its tasks end, and then its executor, which the master has to be told to know that they take nothing."""
+        ids = {"framework_id": identity(framework)}
+        for key in [key for key in node.tasks if key[0] == framework]:
+            if node.tasks.pop(key).state not in TERMINAL and node.id in self.world.stream_of:
+                status = {"task_id": identity(key[1]), "state": "TASK_KILLED", "uuid": uuid(len(self.numbers) + 1)}
+                self.world.hear(node.id, "UPDATE", **ids, status=status, latest_state="TASK_KILLED")
+        if (executor := node.executors.pop(framework, None)) is not None and node.id in self.world.stream_of:
+            self.world.hear(node.id, "EXITED_EXECUTOR", **ids, executor_id=executor["executor_id"], status=0)
 
     def run(self, node: Node, payload: Message) -> None:
         framework = payload["framework_info"]["id"]["value"]
@@ -291,15 +300,20 @@ class Model:
 
 
 def durable(state: MasterState) -> Any:
-    """What survives the master."""
+    """What survives the master. Agents say which tasks have outlived their framework, before they are offered again."""
     agents = state.agents | state.recovered
+
+    def used(one: AgentRecord) -> Resources:
+        rest = (task.resources for task in one.tasks.values() if task.framework not in state.frameworks)
+        return one.used - sum(rest, start=NONE)
+
     return {
         "frameworks": {
             one.id: (one.info, one.roles, one.suppressed, one.principal, one.registered)
             for one in state.frameworks.values()
         },
         "completed": set(state.completed),
-        "agents": {one.id: (one.info, one.total, one.used, one.active) for one in agents.values()},
+        "agents": {one.id: (one.info, one.total, used(one), one.active) for one in agents.values()},
         "away": ({one: found.total for one, found in state.away.items()}, state.unreachable, state.gone),
         "executors": {
             (one.id, *key): (executor.info, executor.resources)
