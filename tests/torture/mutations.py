@@ -32,7 +32,8 @@ class Mutation:
 
 WATCH, RUNNER, RUN = "asa/allocations/watch.py", "asa/workflows/runner.py", "asa/core/run.py"
 HUB, SUPERVISOR, POOL, WIRE = (f"executors/{name}.py" for name in ("hub", "supervisor", "worker_pool", "wire"))
-EVENTS, ASSIGNMENT, KEPT = "asa/log/events.py", "executors/assignment.py", "executors/kept.py"
+EVENTS, ASSIGNMENT, DATABASE = "asa/log/events.py", "executors/assignment.py", "asa/log/database.py"
+PLACES, PLAN = "asa/strategies/places.py", "asa/workflows/plan.py"
 
 MUTATIONS = (
     Mutation(
@@ -222,6 +223,49 @@ MUTATIONS = (
         "asa/workflows/learned.py",
         "    except Exception as error:  # an estimator may raise anything\n",
         "    except KeyError as error:\n",
+    ),
+    Mutation(
+        "what was learned is locked while a lesson is made up, or imported for",
+        DATABASE,
+        "for _ in range(TRIES):",
+        "for _ in range(0):",
+    ),
+    Mutation(
+        "what others have learned meanwhile is overwritten",
+        DATABASE,
+        "if connection.execute(_READ, (key,)).fetchone() == before:",
+        "if True:",
+    ),
+    Mutation(
+        "elements of an array start out of order",
+        PLACES,
+        "            if front is not None:\n                largest",
+        "            if False:\n                largest",
+    ),
+    Mutation(
+        "an element ends before its array is throttled",
+        PLAN,
+        "elif held.request.array not in changing:",
+        "else:",
+    ),
+    Mutation(
+        "an allocation ends well without a driver, and its dependants start early",
+        SUPERVISOR,
+        "            return NO_DRIVER\n",
+        "            return 0\n",
+    ),
+    Mutation(
+        "a job is cancelled for which others wait",
+        PLAN,
+        "if self._is_over or held.key not in self._dependents:",
+        "if True:",
+    ),
+    Mutation(
+        "an allocation is released under tasks of other stages",
+        PLAN,
+        '        if any(not self.stages[name].state.final for name, _ in held.running):\n            return ""\n'
+        "        if all(",
+        "        if all(",
     ),
     Mutation(
         "the clock of a driver goes back",
