@@ -31,7 +31,6 @@ from asa.core.event import (
     Cancelled,
     Event,
     JobEnded,
-    NodeJoined,
     Released,
     Requeued,
     RunEnded,
@@ -280,6 +279,9 @@ def run_worker(
                     if position and not board.take(message.slot):
                         break
                     board.begin(message.slot, position, host.time(), 0)
+                    if site.fatal and len(message.orders) > position + 1:
+                        site.fatal = False
+                        site.simulation.kill(host.process)
                     outcome = run_order(site, host, caller, order, run)
                     channel.send(SlotEnded(message.slot, [outcome], free=False))
                 channel.send(SlotEnded(message.slot, [], free=True))
@@ -423,7 +425,7 @@ class SimulatedStore(LearnedStore):
 
         def slowly(record: Record | None) -> Record | None:
             if next(made) <= TRIES:  # at last it is made while others wait
-                self._site.simulation.sleep(self._site.simulation.random.choice([0.0, 0.0, 0.1, 2.0]))
+                self._site.simulation.sleep(self._site.simulation.random.choice([0.0, 0.5, 5.0]))
             return change(record)
 
         with self._site.alone_with_store():
@@ -462,7 +464,7 @@ class TorturedLog:
 
     def __init__(self, site: SimulatedSite, run: TorturedRun, log: EventLog) -> None:
         self._site, self._run, self._log = site, run, log
-        self._joined, self._synchronises, self._synchronised = set[str](), False, False
+        self._synchronises = self._synchronised = False
         if run.durable is not None:
             log._database._connection.set_trace_callback(self._traced)
 
@@ -494,12 +496,7 @@ class TorturedLog:
     def _check(self, event: Event) -> None:
         """What must not happen where nothing is in the way."""
         now, run = self._site.simulation.now, self._run
-        if isinstance(event, NodeJoined):
-            released = run.released.get(event.allocation, math.inf)
-            if event.allocation in self._joined and released < min(now - 60.0, event.at - 60.0):
-                self._site.note(f"a node joins {event.allocation} again, which was released long ago")
-            self._joined.add(event.allocation)
-        elif isinstance(event, Cancelled) and (released := run.released.get(event.allocation)) is not None:
+        if isinstance(event, Cancelled) and (released := run.released.get(event.allocation)) is not None:
             quiet = max(self._site.disturbed, run.since, released)
             if self._site.harmless and quiet < now - 20.0 and self._site.goes_on(event.allocation):
                 self._site.note(f"{event.allocation} was released, and goes on for {now - quiet:.0f} s")
@@ -524,6 +521,8 @@ class TorturedRun:
     decided: float = math.inf
     """When its outcome was logged [s]."""
     message: str = ""
+    result: Any = None
+    """What it has returned, or why that cannot be read, once it has ended."""
     released: dict[str, float] = field(default_factory=dict)
     """Its allocations that were released, by the log, and when [s]."""
     since: float = math.inf
@@ -615,6 +614,8 @@ class SimulatedSite:
         When a worker of each machine last had a task [s].
     hanging
         Machines whose supervisors do nothing for long: they end with their jobs, or late if those are forgotten.
+    fatal
+        Whether the next worker dies that has several orders.
     harmless
         Whether nothing goes wrong that costs work, or moves a clock.
     wrong
@@ -639,7 +640,7 @@ class SimulatedSite:
         self.hanging: set[str] = set()
         self.lost: set[str] = set()
         self.twice: set[str] = set()
-        self.harmless = False
+        self.harmless = self.fatal = False
         self.wrong: list[str] = []
         self._processes: list[SimulatedProcess] = []
         self.clocks: dict[str, float] = defaultdict(float)

@@ -131,12 +131,6 @@ MUTATIONS = (
         "",
     ),
     Mutation(
-        "a node that comes to a released allocation is kept",
-        HUB,
-        "        if hello.allocation in self._released:\n",
-        "        if False:\n",
-    ),
-    Mutation(
         "tickets of all drivers are the same",
         HUB,
         "itertools.count(int(host.time() * 1e9))",
@@ -243,22 +237,10 @@ MUTATIONS = (
         "            if False:\n                largest",
     ),
     Mutation(
-        "an element ends before its array is throttled",
-        PLAN,
-        "elif held.request.array not in changing:",
-        "else:",
-    ),
-    Mutation(
         "an allocation ends well without a driver, and its dependants start early",
         SUPERVISOR,
         "            return NO_DRIVER\n",
         "            return 0\n",
-    ),
-    Mutation(
-        "a job is cancelled for which others wait",
-        PLAN,
-        "if self._is_over or held.key not in self._dependents:",
-        "if True:",
     ),
     Mutation(
         "an allocation is released under tasks of other stages",
