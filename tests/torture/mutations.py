@@ -90,9 +90,10 @@ MUTATIONS = (
     Mutation(
         "ends are acknowledged before they are logged",
         RUNNER,
-        "            self._record(events)\n            for call in logged:\n                call()\n",
+        "            self._record(self._with_kept(events))\n            for call in logged:\n                call()\n",
         "            for call in logged:\n                call()\n"
-        "            self.clock.wait(threading.Event(), self.clock.now() + 0.5)\n            self._record(events)\n",
+        "            self.clock.wait(threading.Event(), self.clock.now() + 0.5)\n"
+        "            self._record(self._with_kept(events))\n",
     ),
     Mutation(
         "a cancellation of an earlier driver is not repeated",
