@@ -103,12 +103,21 @@ _READY = Reason.PRIORITY
 
 
 class BatchQueue:
-    """The queue of one machine; `entries` are jobs of an earlier queue to go on with, in order of submission."""
+    """The queue of one machine; `entries` are jobs of an earlier queue to go on with, in order of submission.
+
+    Elements of a job array start in order; or, as with Slurm, unless `ordered`, whichever finds room first.
+    """
 
     def __init__(
-        self, capacity: Resources, dispatcher: Dispatcher, entries: Iterable[QueueEntry] = (), first_id: int = 1
+        self,
+        capacity: Resources,
+        dispatcher: Dispatcher,
+        entries: Iterable[QueueEntry] = (),
+        first_id: int = 1,
+        *,
+        ordered: bool = True,
     ) -> None:
-        self.capacity = capacity
+        self.capacity, self._ordered = capacity, ordered
         self._dispatcher = dispatcher
         self._next_id = first_id
         self._free_ids: list[str] = []
@@ -214,9 +223,14 @@ class BatchQueue:
         self._outlook.update({str(key): (reason, None) for key, reason in reasons.items()})
         waiting = {key: self._entries[str(key)] for key, reason in reasons.items() if reason == _READY}
         start: list[QueueEntry] = []
+        room = self._room()
         for decision in self._dispatcher.decide(self._view(now, waiting.values(), running)):
             if isinstance(decision, Start):
                 entry = waiting[decision.job]
+                if entry.array:
+                    room[entry.array] -= 1
+                    if room[entry.array] < 0:
+                        continue
                 started = replace(entry, status=replace(entry.status, state=JobState.RUNNING, started=now))
                 self._set(started)
                 start.append(started)
@@ -286,10 +300,7 @@ class BatchQueue:
 
     def _reasons(self) -> dict[JobKey, str]:
         """Why the eligible jobs wait, in order; `_READY` for those that nothing but the dispatcher holds back."""
-        room: dict[str, int] = {}
-        for entry in self.live():
-            if entry.array:
-                room[entry.array] = room.get(entry.array, entry.throttle) - entry.running
+        room = self._room()
         reasons: dict[JobKey, str] = {}
         for entry in self.live():
             if not entry.pending or entry.status.eligible is None:
@@ -300,9 +311,17 @@ class BatchQueue:
                 reasons[entry.job_id] = Reason.THROTTLED
             else:
                 reasons[entry.job_id] = _READY
-                if entry.array:
+                if entry.array and self._ordered:
                     room[entry.array] -= 1
         return reasons
+
+    def _room(self) -> dict[str, int]:
+        """How many more elements of each array may run."""
+        room: dict[str, int] = {}
+        for entry in self.live():
+            if entry.array:
+                room[entry.array] = room.get(entry.array, entry.throttle) - entry.running
+        return room
 
     def _problem(self, need: Resources, walltime_s: float, dependencies: Sequence[Dependency]) -> str:
         """Why the machine could never run such a job, or "" when it could."""

@@ -288,7 +288,7 @@ _STORE_SCHEMA = (
     "CREATE TABLE seen (key TEXT NOT NULL, token TEXT NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (key, token))"
     " WITHOUT ROWID",
 )
-_TRIES = 5
+TRIES = 5
 """How often a change is made before a store is locked for it: others may be faster, but not for ever."""
 
 _log = logging.getLogger(__name__)
@@ -367,7 +367,7 @@ class LearnedStore:
 
     def _change(self, key: str, token: str | None, change: Change) -> tuple[bool, Record | None]:
         """Whether a lesson was news, and what is stored now."""
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             if token is not None and self._database.rows("SELECT 1 FROM seen WHERE key = ? AND token = ?", key, token):
                 return False, None
             before, record = self._read(key)

@@ -66,6 +66,8 @@ class FakeBatch:
         for tests of callers that believe `JobStatus.ages_since`.
     arrays, parks
         What `capabilities` says it has; without them, changes that need them are refused.
+    ordered
+        Whether elements of a job array start in order; if not, as with Slurm, whichever finds room first.
     most_jobs
         How many jobs a user may have in the queue, `others` from elsewhere included, or None for no limit; arrays are
         taken whole or not at all.
@@ -100,6 +102,7 @@ class FakeBatch:
         ages: Callable[[JobRequest], bool] = lambda _request: True,
         arrays: bool = True,
         parks: bool = True,
+        ordered: bool = True,
         most_jobs: int | None = None,
     ) -> None:
         self.most_jobs, self.others = most_jobs, 0
@@ -108,7 +111,7 @@ class FakeBatch:
         self.run, self.refuse, self.watch = run, refuse, watch
         self.wait = wait if callable(wait) else lambda _request: wait
         self._waits = _Waits(DISPATCHERS.create(dispatcher))
-        self._queue = BatchQueue(Resources(cores=cores, memory=memory, gpus=gpus), self._waits)
+        self._queue = BatchQueue(Resources(cores=cores, memory=memory, gpus=gpus), self._waits, ordered=ordered)
         self._faults: list[_Fault] = []
         self._reported: dict[str, tuple[JobState, int]] = {}
 

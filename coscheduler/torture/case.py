@@ -13,7 +13,7 @@ import tempfile
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from asa.testing.simulation import START_S, Simulation, Stuck
 from asa.workflows import learned
 from asa.workflows.run import open_run
 from asa.workflows.runner import LATEST_S
-from coscheduler.torture.site import LOGIN, SimulatedHost, SimulatedSite, TorturedRun
+from coscheduler.torture.site import LOGIN, SimulatedHost, SimulatedSite, SimulatedStore, TorturedRun
 
 STRATEGIES = (
     "big-job", "per-stage", "asa", "asa:dependency=upfront", "asa:dependency=none,grace_s=20", "asa-naive:grace_s=30",
@@ -49,6 +49,9 @@ VARIABLE, SECRET = "TORTURE_LICENSE", "correct-horse-battery-staple"
 """A secret of some stages: environment variable and value."""
 
 RESUMES_MOST = 40
+
+WIDE = 10, 40
+"""Tasks of some stages, from and to; most of these are short."""
 
 
 def gather(count: int, *sources: Sequence[int]) -> list[int]:
@@ -124,13 +127,13 @@ def draw(seed: int) -> Case:
     """The schedule of this seed: 2 to 200 stages in all, half of the time 8 or fewer, and 1 to 20 faults."""
     rng = random.Random(seed)
     runs = rng.choice([1, 1, 1, 2, 3])
-    stages = log_uniform(rng, *rng.choices([(2, 8), (8, 30), (30, 200)], [0.5, 0.4, 0.1])[0])
+    stages = log_uniform(rng, *rng.choices([(2, 8), (8, 30), (30, 200)], [0.5, 0.45, 0.05])[0])
     workflows = tuple(_workflow(rng, max(2, stages // runs)) for _ in range(runs))
     cores = rng.choice([4, 8, 16])
     waits = tuple(rng.choice([0.0, rng.uniform(0.0, 60.0), rng.uniform(0.0, 600.0)]) for _ in range(rng.randint(1, 4)))
     length = 60.0 + sum(waits) / len(waits) + 30.0 * max(map(len, workflows))
     among = HARMLESS if rng.random() < 0.3 else sorted(FAULTS)
-    kinds = rng.sample(among, rng.randint(1, len(among)))
+    kinds = rng.sample(among, rng.randint(1, 3) if rng.random() < 0.5 else rng.randint(1, len(among)))
     faults = tuple(
         Fault(rng.choice(kinds), round(rng.uniform(0.0, length), 3), rng.randrange(1000), round(rng.random(), 4))
         for _ in range(log_uniform(rng, 1, 20))
@@ -170,7 +173,7 @@ def _workflow(rng: random.Random, stages: int) -> tuple[StageShape, ...]:
         found.append(
             StageShape(
                 mapped=rng.random() < 0.5,
-                count=rng.randint(0, 6) if rng.random() < 0.3 else rng.randint(1, 4),
+                count=rng.randint(*rng.choices([(1, 4), (0, 6), WIDE], [0.62, 0.3, 0.08])[0]),
                 sources=tuple(sorted(rng.sample(near, min(len(near), rng.randint(0, 3))))),
                 cores=cores,
                 task_cores=rng.choice([1, cores]),
@@ -244,7 +247,10 @@ def _supervisor_dies(site: SimulatedSite, fault: Fault) -> None:
 
 
 def _worker_dies(site: SimulatedSite, fault: Fault) -> None:
-    if worker := _pick([process for process in site.workers if not process.dead], fault):
+    """One of those there are, or whichever is the next to have several orders."""
+    if fault.share > 0.7:
+        site.fatal = True
+    elif worker := _pick([process for process in site.workers if not process.dead], fault):
         site.simulation.kill(worker)
 
 
@@ -337,6 +343,17 @@ def _for_a_while(attribute: str, longest_s: float) -> Callable[[SimulatedSite, F
     return begin
 
 
+def _controller_fails_acting(site: SimulatedSite, fault: Fault) -> None:
+    """When a driver comes to something, it is away, slow, or loses its answers for a while."""
+    attribute, longest_s = (("away", 600.0), ("mute", 120.0), ("slow", 600.0))[fault.which % 3]
+    until_s = longest_s * (fault.which // 3 % 100) / 100
+    run = site.runs[fault.which % len(site.runs)]
+    run.doomed = (
+        MOMENTS[int(fault.share * len(MOMENTS))],
+        lambda: setattr(site, attribute, site.simulation.now + until_s),
+    )
+
+
 def _cut(site: SimulatedSite, fault: Fault) -> None:
     if host := _pick(_hosts(site), fault):
         site.simulation.network.cut(LOGIN, host.process.machine, 200.0 * fault.share)
@@ -413,6 +430,7 @@ FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
     "connection stalled": _stalled,
     "controller away": _for_a_while("away", 600.0),
     "answers lost": _for_a_while("mute", 120.0),
+    "controller fails acting": _controller_fails_acting,
     "controller slow": _for_a_while("slow", 600.0),
     "controller stale": _for_a_while("stale", 300.0),
     "job requeued": _job_requeued,
@@ -437,9 +455,8 @@ FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
 """What can go wrong."""
 
 HARMLESS = (
-    "answers lost", "clock jumps", "controller away", "controller slow", "disk full", "disk slow", "driver dies",
-    "driver dies acting", "files late", "lesson damaged",
-    "store locked",
+    "answers lost", "clock jumps", "controller away", "controller fails acting", "controller slow", "disk full",
+    "disk slow", "driver dies", "driver dies acting", "files late", "lesson damaged", "store locked",
 )  # fmt: skip
 """Faults that cost no work: what a task has returned, a node keeps until a driver has it in its log."""
 
@@ -512,7 +529,7 @@ def _environment() -> Iterator[None]:
     A store that is locked they give up at once: that wait is SQLite's, in real time.
     """
     before = {name: os.environ.get(name) for name in (VARIABLE, BUDGET)}
-    patience, learned.BUSY_S = learned.BUSY_S, 0.0
+    patience, learned.BUSY_S, store = learned.BUSY_S, 0.0, learned.LearnedStore
     os.environ[VARIABLE] = SECRET
     os.environ.pop(BUDGET, None)
     try:
@@ -520,7 +537,7 @@ def _environment() -> Iterator[None]:
             warnings.simplefilter("ignore", AsaWarning)  # cores that are idle, in what is drawn
             yield
     finally:
-        learned.BUSY_S = patience
+        learned.BUSY_S, learned.LearnedStore = patience, store  # type: ignore[misc]
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:
@@ -529,13 +546,21 @@ def _environment() -> Iterator[None]:
 
 def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
     simulation, found = Simulation(case.seed), ScheduleOutcome()
+    wide = {
+        f"each{number}"
+        for steps in case.workflows
+        for number, step in enumerate(steps)
+        if step.mapped and (steps[step.sources[0]] if step.sources else step).count >= WIDE[0]
+    }
 
     def run_time(stage: str, number: int) -> float:
+        if stage in wide and random.Random(f"{case.seed} {stage}").random() < 0.7:
+            return 0.001  # several of these travel together
         rng = random.Random(f"{case.seed} {stage} {number}")
         return rng.choice([0.01, rng.uniform(0.1, 5.0), rng.uniform(1.0, 60.0)])
 
     def wait(request: JobRequest) -> float:
-        return random.Random(f"{case.seed} {request.token}").choice(case.waits)
+        return random.Random(f"{case.seed} {request.array or request.token}").choice(case.waits)
 
     site = SimulatedSite(
         simulation,
@@ -546,6 +571,7 @@ def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
         run_time=run_time,
         joins_s=lambda: case.joins_s * simulation.random.uniform(0.5, 2.0),
     )
+    learned.LearnedStore = partial(SimulatedStore, site)  # type: ignore[misc, assignment]
     try:
         _go_through(case, site, found)
     except Stuck as stuck:
@@ -559,6 +585,7 @@ def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
         if fingerprint:
             found.fingerprint = _fingerprint(site)
         site.close()
+    found.violations += site.wrong
     found.seconds, found.steps = simulation.now - START_S, simulation.steps
     found.resumes = sum(run.drivers - 1 for run in site.runs)
     return found
@@ -576,6 +603,7 @@ def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None
     for run in site.runs:
         if {"power fails", "power fails acting"} & {fault.kind for fault in case.faults}:
             run.durable = b"", b""
+        site.harmless = {fault.kind for fault in case.faults} <= set(HARMLESS) - {"clock jumps"}
         site.on_end[run.name] = partial(_resume, site, run)
         site.submit(run)
 
@@ -615,18 +643,25 @@ def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None
 
 SETTLED_S = 400.0
 """How long after the last disturbance a driver must know how things are [s]."""
-LOOK_S = 100.0
+SILENT_S = 200.0
+"""How long after it a driver may believe that tasks run on a node that has joined [s]: one that is silent is given up
+after a minute, and a task is silent for as long."""
+LOOK_S = 50.0
 """How often what drivers believe is compared with what is [s]."""
 
 
 def _misbeliefs(site: SimulatedSite) -> Iterator[str]:
     """What drivers that nothing disturbs believe of their allocations, and is not so."""
     now, jobs = site.simulation.now, {status.handle: status for _, status in site.batch.jobs()}
-    settled = now - SETTLED_S
+    disturbed = site.disturbed
     for run in site.runs:
         alive = run.driver is not None and not run.driver.dead
-        if run.assembly is None or run.ended or not alive or max(site.disturbed, run.since) > settled:
+        if run.assembly is None or run.ended or not alive:
             continue
+        undisturbed = max(disturbed, run.since)
+        if undisturbed > now - SILENT_S:
+            continue
+        settled = now - SETTLED_S if undisturbed < now - SETTLED_S else -math.inf
         for held in run.assembly.plan.pool.held.values():
             job = jobs.get(held.handle) if held.handle is not None and held.handle.token not in site.twice else None
             if job is None or held.ended is not None:
@@ -644,7 +679,8 @@ def _misbeliefs(site: SimulatedSite) -> Iterator[str]:
             launched = [at for _, at in held.running.values()]
             hosts = site.supervisors.get(job.handle.job_id, ())
             worked = [site.worked.get(host.process.machine, 0.0) for host in hosts]
-            given_up = settled - run.grace_s  # a node without a driver may come back for so long
+            # A node without a driver may come back for so long; one that has joined must show that it is there.
+            given_up = now - SILENT_S if held.nodes else settled - run.grace_s
             if launched and min(launched) < given_up and max(worked, default=0.0) < given_up:
                 yield f"{where} has tasks, and none of them runs"
 
@@ -662,12 +698,10 @@ def patience_s(case: Case) -> float:
 def _is_damaged(site: SimulatedSite, run: TorturedRun) -> bool:
     """Whether a result cannot be read once the run has ended."""
     try:
-        open_run(run.directory.name, state=site.directory).result()
-    except StateError:
-        return True
-    except AsaError:
-        return False
-    return False
+        run.result = open_run(run.directory.name, state=site.directory).result()
+    except AsaError as error:
+        run.result = error
+    return isinstance(run.result, StateError)
 
 
 def _resume(site: SimulatedSite, run: TorturedRun) -> None:
@@ -687,13 +721,10 @@ def _standing(site: SimulatedSite) -> str:
 def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
     """What must hold of runs that have ended, and does not."""
     for run, steps in zip(site.runs, case.workflows, strict=True):
-        try:
-            result = open_run(run.directory.name, state=site.directory).result()
-        except AsaError as error:  # one that is damaged is named in time: see `_go_through`
-            yield f"{run.name} has no result: {error}"
-        else:
-            if result != evaluate(steps):
-                yield f"{run.name} has a wrong result"
+        if isinstance(run.result, AsaError):  # one that is damaged is named in time: see `_go_through`
+            yield f"{run.name} has no result: {run.result}"
+        elif run.result != evaluate(steps):
+            yield f"{run.name} has a wrong result"
         with EventLog(run.directory.events) as log:
             yield from (f"{run.name} {found}" for found in contradictions(event for _, event in log.read()))
     kinds = {fault.kind for fault in case.faults}
@@ -709,6 +740,8 @@ def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
             yield f"ran to their end more than once: {again}"
     if not {"clock jumps", "two drivers"} & kinds:
         yield from _over_budget(site)
+    if "lesson damaged" not in kinds:
+        yield from _unlearned(site)
     if exposed := _exposed(site):
         yield f"a secret is in {exposed}"
     submitted = Counter(request.token for request, _ in site.batch.jobs())
@@ -719,6 +752,16 @@ def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
     if alive := sorted({process.name for process in site.processes() if process.machine not in site.hanging}):
         waits = [f"{thread.name} until {thread.until - START_S:g}" for thread in site.simulation.waiting()]
         yield f"processes are left: {alive} ({', '.join(waits)})"
+
+
+def _unlearned(site: SimulatedSite) -> Iterator[str]:
+    """Lessons of which the learned waits say that they were counted, and which have had no effect."""
+    if (path := site.directory / "learned.db").exists():
+        with closing(sqlite3.connect(path)) as database:
+            seen = Counter(key for (key,) in database.execute("SELECT key FROM seen"))
+            for key, value in database.execute("SELECT key, value FROM records WHERE key LIKE 'waits %'"):
+                if (jobs := json.loads(value)["jobs"]) != seen[key]:
+                    yield f"{seen[key]} jobs have taught {key!r}, and {jobs} are in it"
 
 
 def _over_budget(site: SimulatedSite) -> Iterator[str]:

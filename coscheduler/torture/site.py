@@ -23,10 +23,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from asa.allocations.watch import WatchThread
+from asa.allocations.watch import JobWatch, WatchThread
 from asa.core.clock import Joinable, ManualClock, SystemClock
 from asa.core.errors import AsaError, BackendError, InvalidInput, RunNotFound, StateError
-from asa.core.event import Event, RunEnded, RunState, Submitting
+from asa.core.event import (
+    AllocationStarted,
+    Cancelled,
+    Event,
+    JobEnded,
+    Released,
+    Requeued,
+    RunEnded,
+    RunState,
+)
 from asa.core.job import (
     Capabilities,
     JobChanges,
@@ -38,7 +47,9 @@ from asa.core.job import (
     Refused,
 )
 from asa.core.ports import RunContext
+from asa.core.run import Held
 from asa.core.view import QueueView
+from asa.log.database import TRIES, Change, LearnedStore, Record
 from asa.log.events import EventLog
 from asa.log.messages import logged_in
 from asa.log.rundir import RunDirectory
@@ -56,6 +67,7 @@ from asa.testing.simulation import (
 from asa.workflows.assemble import Assembly, Timing, assemble
 from asa.workflows.graph import make_graph
 from asa.workflows.plan import Plan
+from asa.workflows.runner import LATEST_S
 from asa.workflows.settings import Settings, load_settings, make_settings
 from executors import supervisor, wire
 from executors.host import Host
@@ -273,6 +285,9 @@ def run_worker(
                     if position and not board.take(message.slot):
                         break
                     board.begin(message.slot, position, host.time(), 0)
+                    if site.fatal and len(message.orders) > position + 1:
+                        site.fatal = False
+                        site.simulation.kill(host.process)
                     outcome = run_order(site, host, caller, order, run)
                     channel.send(SlotEnded(message.slot, [outcome], free=False))
                 channel.send(SlotEnded(message.slot, [], free=True))
@@ -302,6 +317,40 @@ class Controller:
     def __init__(self, site: SimulatedSite, run: TorturedRun) -> None:
         self._site, self._run = site, run
         self.questions = 0
+        self._said: dict[str, JobStatus] = {}  # what was answered last, and is to be heard of before the next call
+        self._found: set[str] = set()
+        self._running: set[str] = set()
+
+    def watched_by(self, watch: JobWatch, held: Iterable[Held]) -> None:
+        """What becomes known of jobs must be what was answered, from now on; jobs that are held are known already."""
+        post, self._running = watch._post, {item.key for item in held if item.started is not None}
+
+        def heard(events: Sequence[Event], *logged: Any) -> None:
+            for event in events:
+                if isinstance(event, AllocationStarted):
+                    self._running.add(event.allocation)
+                elif isinstance(event, Requeued):
+                    self._running.discard(event.allocation)
+                elif isinstance(event, JobEnded):
+                    self._check_end(event)
+            post(events, *logged)
+
+        watch._post = heard
+
+    def _check_end(self, event: JobEnded) -> None:
+        said = self._said.pop(event.allocation, None)
+        if said is None and event.allocation in self._found:
+            self._site.note(f"job {event.allocation} was found, and is reported as {event.state.value}: {event.reason}")
+        if said is not None and said.state is not event.state:
+            self._site.note(f"job {event.allocation} is {said.state.value}, and is reported as {event.state.value}")
+
+    def _check_heard(self) -> None:
+        """What was answered last has been reported by now."""
+        for token, status in self._said.items() if self._run.ended is None else ():
+            running = token in self._running
+            if status.state.final or running is not (status.state is JobState.RUNNING):
+                self._site.note(f"job {token} is {status.state.value}, which its driver was told and does not report")
+        self._said = {}
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, ("simulated",)  # in a run's settings
@@ -322,10 +371,14 @@ class Controller:
         return self._call("submit", effect)
 
     def query(self, handles: Sequence[JobHandle]) -> list[JobStatus]:
-        return self._call("query", lambda: self._site.statuses(handles))
+        found = self._call("query", lambda: self._site.statuses(handles))
+        self._said = {status.handle.token: status for status in found}
+        return found
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
-        return self._call("find", lambda: self._site.batch.find(tokens))
+        found = self._call("find", lambda: self._site.batch.find(tokens))
+        self._found = (self._found - set(tokens)) | found.keys()
+        return found
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
         self._call("update", lambda: self._site.batch.update(handle, changes))
@@ -342,6 +395,7 @@ class Controller:
     def _call(self, name: str, effect: Callable[[], T]) -> T:
         """Run a command; it is a process of its own, and goes on when the driver dies meanwhile."""
         site, simulation = self._site, self._site.simulation
+        self._check_heard()
         site.calls.append((simulation.now, name))
         self.questions += name in ("query", "find")
         slow = site.slow > simulation.now
@@ -366,6 +420,25 @@ class Controller:
         if site.mute > simulation.now:
             raise BackendError(f"{name}: the answer is lost", transient=True)
         return answer
+
+
+class SimulatedStore(LearnedStore):
+    """What was learned: to make up a lesson takes a while, as where much is imported for it first."""
+
+    def __init__(self, site: SimulatedSite, path: Path, *, busy_s: float) -> None:
+        self._site = site
+        super().__init__(path, busy_s=busy_s)
+
+    def learn_once(self, key: str, token: str, change: Change) -> bool:
+        made = itertools.count(1)
+
+        def slowly(record: Record | None) -> Record | None:
+            if next(made) <= TRIES:  # at last it is made while others wait
+                self._site.simulation.sleep(self._site.simulation.random.choice([0.0, 0.5, 5.0]))
+            return change(record)
+
+        with self._site.alone_with_store():
+            return super().learn_once(key, token, slowly)
 
 
 class SimulatedClock:
@@ -400,6 +473,16 @@ class TorturedLog:
 
     def __init__(self, site: SimulatedSite, run: TorturedRun, log: EventLog) -> None:
         self._site, self._run, self._log = site, run, log
+        self._synchronises = self._synchronised = False
+        if run.durable is not None:
+            log._database._connection.set_trace_callback(self._traced)
+
+    def _traced(self, statement: str) -> None:
+        """SQLite does this: it synchronises its file where it commits and has been told to be that careful."""
+        if statement == "COMMIT":
+            self._synchronised = self._synchronised or self._synchronises
+        elif statement.startswith("PRAGMA synchronous"):
+            self._synchronises = statement.endswith("full")
 
     def append(self, events: Sequence[Event]) -> None:
         simulation = self._site.simulation
@@ -408,14 +491,24 @@ class TorturedLog:
             raise StateError("the disk is full")
         if self._site.laggard > simulation.now:
             simulation.sleep(simulation.random.uniform(0.1, 20.0))
+        self._synchronised = False
         self._log.append(events)
-        if any(isinstance(event, Submitting | RunEnded) for event in events):
-            self._run.note_durable()
+        if self._synchronised:
+            self._run.durable = self._run.files()
         for event in events:
-            self._run.on(event)
+            self._check(event)
+            self._run.on(event, simulation.now)
         for event in events:
             self._run.reach(f"{type(event).__name__} is logged")
         simulation.turn()
+
+    def _check(self, event: Event) -> None:
+        """What must not happen where nothing is in the way."""
+        now, run = self._site.simulation.now, self._run
+        if isinstance(event, Cancelled) and (released := run.released.get(event.allocation)) is not None:
+            quiet = max(self._site.disturbed, run.since, released)
+            if self._site.harmless and quiet < now - 20.0 and self._site.goes_on(event.allocation):
+                self._site.note(f"{event.allocation} was released, and goes on for {now - quiet:.0f} s")
 
 
 @dataclass
@@ -435,7 +528,13 @@ class TorturedRun:
     durable: tuple[bytes, bytes] | None = None
     """The log's files when they were last synchronised, where the power may fail; else None."""
     ended: RunState | None = None
+    decided: float = math.inf
+    """When its outcome was logged [s]."""
     message: str = ""
+    result: Any = None
+    """What it has returned, or why that cannot be read, once it has ended."""
+    released: dict[str, float] = field(default_factory=dict)
+    """Its allocations that were released, by the log, and when [s]."""
     since: float = math.inf
     """When its driver began [s]."""
     away_s: float = 0.0
@@ -462,11 +561,6 @@ class TorturedRun:
         ahead = path.with_name(f"{path.name}-wal")
         return path.read_bytes(), ahead.read_bytes() if ahead.exists() else b""
 
-    def note_durable(self) -> None:
-        """The log has been synchronised."""
-        if self.durable is not None:
-            self.durable = self.files()
-
     def lose_writes(self, share: float) -> None:
         """The power has failed: a part of what was not synchronised is lost."""
         assert self.durable is not None
@@ -481,9 +575,12 @@ class TorturedRun:
         if self.durable[1]:
             write_private(path.with_name(f"{path.name}-wal"), self.durable[1])
 
-    def on(self, event: Event) -> None:
+    def on(self, event: Event, now: float) -> None:
+        """Its log has this since now [s]."""
         if isinstance(event, RunEnded):
-            self.ended, self.message = event.state, event.message
+            self.ended, self.message, self.decided = event.state, event.message, now
+        elif isinstance(event, Released):
+            self.released[event.allocation] = now
 
 
 class SimulatedSite:
@@ -529,6 +626,12 @@ class SimulatedSite:
         When a worker of each machine last had a task [s].
     hanging
         Machines whose supervisors do nothing for long: they end with their jobs, or late if those are forgotten.
+    fatal
+        Whether the next worker dies that has several orders.
+    harmless
+        Whether nothing goes wrong that costs work, or moves a clock.
+    wrong
+        What has happened and must not.
     """
 
     def __init__(
@@ -550,6 +653,8 @@ class SimulatedSite:
         self.hanging: set[str] = set()
         self.lost: set[str] = set()
         self.twice: set[str] = set()
+        self.harmless = self.fatal = False
+        self.wrong: list[str] = []
         self._processes: list[SimulatedProcess] = []
         self.clocks: dict[str, float] = defaultdict(float)
         self.listeners: dict[int, SimulatedListener] = {}
@@ -568,7 +673,9 @@ class SimulatedSite:
         self._run_time, self._joins_s = run_time, joins_s
         self._seen: list[tuple[float, dict[str, JobStatus]]] = []
         clock = SiteClock(simulation)
-        self.batch = FakeBatch(clock, cores=cores, wait=wait, regime=regime, watch=self._on_job, poll=15.0)
+        self.batch = FakeBatch(
+            clock, cores=cores, wait=wait, regime=regime, watch=self._on_job, poll=15.0, ordered=False
+        )
 
     # ------------------------------------------------------- drivers
 
@@ -599,18 +706,18 @@ class SimulatedSite:
         with logged_in(run.directory.log):
             try:
                 found = self._settings(run) if fresh else load_settings(run.directory)
-                settings = replace(
-                    found, backend=Controller(self, run), executor=SimulatedExecutor(host), strategy=run.strategy
-                )
+                controller, executor = Controller(self, run), SimulatedExecutor(host)
+                settings = replace(found, backend=controller, executor=executor, strategy=run.strategy)
                 graph = make_graph(settings.result)
                 assembly = assemble(run.directory, graph, settings, timing)
                 run.begun, run.assembly = True, assembly
                 self.assemblies.append(assembly)
+                controller.watched_by(assembly.runner.watch, assembly.plan.pool.held.values())
                 if run.durable is not None:
                     run.durable = run.files()
                 assembly.runner.log = TorturedLog(self, run, assembly.runner.log)  # type: ignore[arg-type]
                 if assembly.plan.outcome is not RunState.SUCCEEDED:
-                    driving = host.start(partial(self._run, assembly), "run")
+                    driving = host.start(partial(self._run, run, assembly), "run")
                     assembly.runner.start_executor()
                     driving.join()
                 assembly.close()
@@ -627,22 +734,41 @@ class SimulatedSite:
         options: dict[str, Any] = {"workdir": place, "sys_path": (), "keep_going": run.keep_going}
         return make_settings(graph, run.name, orphan_grace=run.grace_s, **options)
 
-    def _run(self, assembly: Assembly[Plan]) -> None:
+    def _run(self, run: TorturedRun, assembly: Assembly[Plan]) -> None:
         try:
             assembly.runner.run()
         except AsaError as error:
             _log.warning("the run ends: %s", error)
+        else:
+            if self.simulation.now < run.decided + LATEST_S / 2:
+                for held in assembly.plan.pool.held.values():
+                    if held.handle is not None and self.status(held.handle).state is JobState.PENDING:
+                        self.note(f"the driver of {run.name} ends, and its job {held.key} waits")
 
     # ------------------------------------------------------- nodes
 
     def _on_job(self, request: JobRequest, status: JobStatus) -> None:
         """A job has started, or has ended or been requeued, or waits."""
+        known = any(request.token in run.released for run in self.runs) or request.token in self.twice
+        if status.state is JobState.COMPLETED and not known:
+            self.note(f"job {request.token} ended well, as others wait for, and was not released")
         if status.state is JobState.RUNNING:
+            self._check_order(request, status)
             self.simulation.soon(self._joins_s(), partial(self._start_programs, request, status))
         elif hosts := self.supervisors.pop(status.handle.job_id, None):
             for host in hosts:
                 host.signal(signal.SIGTERM)
                 self.simulation.soon(KILL_WAIT_S, partial(self.simulation.kill, host.process))
+
+    def _check_order(self, request: JobRequest, status: JobStatus) -> None:
+        """Elements of a job array start in order where nothing has gone wrong."""
+        if request.array and self.harmless:
+            for other, there in self.batch.jobs():
+                if (other.array, there.handle.submitted) == (request.array, status.handle.submitted):
+                    if there.handle == status.handle:
+                        return
+                    if there.state is JobState.PENDING:
+                        self.note(f"{request.token} has started before {other.token}, which stands before it")
 
     def _start_programs(self, request: JobRequest, status: JobStatus) -> None:
         """Run the job's program on each of its nodes, as `srun` does."""
@@ -705,6 +831,27 @@ class SimulatedSite:
                 self.simulation.kill(process)
 
     # ------------------------------------------------------- what is known
+
+    def note(self, wrong: str) -> None:
+        """Something has happened that must not."""
+        if wrong not in self.wrong:
+            self.wrong.append(wrong)
+
+    @contextmanager
+    def alone_with_store(self) -> Iterator[None]:
+        """What was learned is locked by none of us meanwhile, but for moments in which nothing else happens."""
+        try:
+            yield
+        except StateError as error:
+            if "locked" in str(error) and self.locks is None:
+                self.note(f"another run has kept what was learned locked: {error}")
+            raise
+
+    def goes_on(self, token: str) -> bool:
+        """Whether a job of this name runs, and its programs do."""
+        jobs = [status for request, status in self.batch.jobs() if request.token == token]
+        running = [status.handle.job_id for status in jobs if status.state is JobState.RUNNING]
+        return any(not host.process.dead for job in running for host in self.supervisors.get(job, ()))
 
     def processes(self) -> list[SimulatedProcess]:
         """All that were ever started but for those that are long dead."""

@@ -286,6 +286,18 @@ def test_elements_have_places_of_their_own_and_names_hold_for_one_call(queue: Ba
     assert queue.status(first[1]).ages_since == 0.0
 
 
+def test_elements_that_need_not_start_in_order_start_where_they_find_room() -> None:
+    queue = BatchQueue(CAPACITY, Easy(), ordered=False)
+    put(queue, request("before", cores=2))
+    short = (request(name, walltime_s=5.0) for name in "cd")
+    first, *others = array(queue, request("a", cores=3), request("b", cores=2), *short)
+    assert started(queue, 0.0) == ["before", "b"], "one of the array"
+    assert [queue.status(handle).state for handle in (first, *others[1:])] == [JobState.PENDING] * 3
+    queue.update(first, JobChanges(throttle=2))
+    queue.ended(others[0].job_id, 1.0, 0)
+    assert started(queue, 1.0) == ["c", "d"], "two, and the first has no room yet"
+
+
 def test_a_throttle_counts_what_runs_and_what_goes_next(queue: BatchQueue) -> None:
     first, second, third = array(queue, request("a", cores=3), request("b", cores=2), request("c", walltime_s=99.0))
     assert started(queue, 0.0) == ["a"]

@@ -32,7 +32,8 @@ class Mutation:
 
 WATCH, RUNNER, RUN = "asa/allocations/watch.py", "asa/workflows/runner.py", "asa/core/run.py"
 HUB, SUPERVISOR, POOL, WIRE = (f"executors/{name}.py" for name in ("hub", "supervisor", "worker_pool", "wire"))
-EVENTS, ASSIGNMENT, KEPT = "asa/log/events.py", "executors/assignment.py", "executors/kept.py"
+EVENTS, ASSIGNMENT, DATABASE = "asa/log/events.py", "executors/assignment.py", "asa/log/database.py"
+PLACES, PLAN = "asa/strategies/places.py", "asa/workflows/plan.py"
 
 MUTATIONS = (
     Mutation(
@@ -89,9 +90,10 @@ MUTATIONS = (
     Mutation(
         "ends are acknowledged before they are logged",
         RUNNER,
-        "            self._record(events)\n            for call in logged:\n                call()\n",
+        "            self._record(self._with_kept(events))\n            for call in logged:\n                call()\n",
         "            for call in logged:\n                call()\n"
-        "            self.clock.wait(threading.Event(), self.clock.now() + 0.5)\n            self._record(events)\n",
+        "            self.clock.wait(threading.Event(), self.clock.now() + 0.5)\n"
+        "            self._record(self._with_kept(events))\n",
     ),
     Mutation(
         "a cancellation of an earlier driver is not repeated",
@@ -128,12 +130,6 @@ MUTATIONS = (
         HUB,
         "            self._events.append(lost_event(gone, peer.allocation, node.name, peer.reason, now))\n",
         "",
-    ),
-    Mutation(
-        "a node that comes to a released allocation is kept",
-        HUB,
-        "        if hello.allocation in self._released:\n",
-        "        if False:\n",
     ),
     Mutation(
         "tickets of all drivers are the same",
@@ -222,6 +218,37 @@ MUTATIONS = (
         "asa/workflows/learned.py",
         "    except Exception as error:  # an estimator may raise anything\n",
         "    except KeyError as error:\n",
+    ),
+    Mutation(
+        "what was learned is locked while a lesson is made up, or imported for",
+        DATABASE,
+        "for _ in range(TRIES):",
+        "for _ in range(0):",
+    ),
+    Mutation(
+        "what others have learned meanwhile is overwritten",
+        DATABASE,
+        "if connection.execute(_READ, (key,)).fetchone() == before:",
+        "if True:",
+    ),
+    Mutation(
+        "elements of an array start out of order",
+        PLACES,
+        "            if front is not None:\n                largest",
+        "            if False:\n                largest",
+    ),
+    Mutation(
+        "an allocation ends well without a driver, and its dependants start early",
+        SUPERVISOR,
+        "            return NO_DRIVER\n",
+        "            return 0\n",
+    ),
+    Mutation(
+        "an allocation is released under tasks of other stages",
+        PLAN,
+        '        if any(not self.stages[name].state.final for name, _ in held.running):\n            return ""\n'
+        "        if all(",
+        "        if all(",
     ),
     Mutation(
         "the clock of a driver goes back",

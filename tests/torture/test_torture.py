@@ -17,7 +17,7 @@ from asa.testing.simulation import KEPT_ALIVE_S, START_S, SimulatedProcess, Simu
 from coscheduler.torture import case as cases
 from coscheduler.torture.case import FAULTS, Case, Fault, StageShape, draw, evaluate, run, shrink
 from executors import hub
-from tests.torture import real
+from tests.torture import mutations, real
 
 STEPS = (
     StageShape(True, 4, (), 2, 1, 600.0),
@@ -159,6 +159,12 @@ def test_a_dropped_safeguard_is_seen_and_the_case_made_smaller(monkeypatch: pyte
     assert {fault.kind for fault in small.faults} == {"supervisor dies"}
     assert len(small.faults) == 1
     assert eval(repr(small), vars(cases)) == small
+
+
+def test_each_mutation_still_fits() -> None:
+    """What it drops is in the product, once."""
+    counts = {one.name: (mutations.ROOT / one.path).read_text().count(one.old) for one in mutations.MUTATIONS}
+    assert {name: count for name, count in counts.items() if count != 1} == {}
 
 
 def test_the_oracle_is_plain_python() -> None:
