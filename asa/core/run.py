@@ -801,7 +801,7 @@ class Held:
     @property
     def drains(self) -> float | None:
         """When it stops taking tasks [s since the epoch], or None while it waits."""
-        return None if self.ends is None else self.ends - drain_margin(self.request.walltime_s)
+        return None if (ends := self.ends) is None else ends - drain_margin(self.request.walltime_s)
 
     @property
     def gated(self) -> bool:
@@ -821,7 +821,7 @@ class Held:
 
     def leaving(self, now: float) -> bool:
         """Whether it takes no more tasks."""
-        return self.ending or (self.drains is not None and now >= self.drains)
+        return self.ending or ((drains := self.drains) is not None and now >= drains)
 
     def move(self, what: str, job: bool = True) -> None:
         """Follow the table of allocations, and that of jobs if it is about the `job`, too."""
