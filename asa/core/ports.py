@@ -7,6 +7,7 @@ in ``docs/howto`` and a conformance suite in `asa.testing`. What only the module
 from __future__ import annotations
 
 import argparse
+import enum
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -272,13 +273,26 @@ class Explains(Protocol):
         """A line of plain words for `asa explain`: what it does, and why."""
 
 
+class Reach(enum.IntEnum):
+    """From what a decision about a stage follows, besides the time."""
+
+    ITSELF = 0
+    EXPECTED = 1  # and from what is expected of all before it, none of which it expects earlier as time passes
+    BEFORE = 2  # and from the stages right before it
+    AHEAD = 3  # and from both
+    ALL = 4  # from any
+
+
 @runtime_checkable
 class DecidesByStage(Strategy, Protocol):
-    """A strategy that need not look at all stages at each change."""
+    """A strategy that need not look at all stages at each change.
 
-    def by_stage(self, view: WorkflowView) -> bool:
-        """Whether what it decides about the `stages` of this view follows from them, from those right before them and
-        from the time alone: then it is asked about those again that may have changed, with the others in reach."""
+    About a stage that is over it decides nothing, and that it is over is all that others see of it.
+    """
+
+    def reach(self, view: WorkflowView) -> Reach:
+        """From what follows what it decides about the only stage of this view: then it is asked about it again when
+        that may have changed, with the others in reach. Follows from that stage alone, and from the time."""
 
 
 class PlaceHolding(Protocol):

@@ -958,7 +958,7 @@ class Held:
     @property
     def drains(self) -> float | None:
         """When it stops taking tasks [s since the epoch], or None while it waits."""
-        return None if self.ends is None else self.ends - drain_margin(self.request.walltime_s)
+        return None if (ends := self.ends) is None else ends - drain_margin(self.request.walltime_s)
 
     @property
     def gated(self) -> bool:
@@ -1001,7 +1001,7 @@ class Held:
 
     def leaving(self, now: float) -> bool:
         """Whether it takes no more tasks."""
-        return self.ending or (self.drains is not None and now >= self.drains)
+        return self.ending or ((drains := self.drains) is not None and now >= drains)
 
     def move(self, what: str, job: bool = True) -> None:
         """Follow the table of allocations, and that of jobs if it is about the `job`, too."""
@@ -1093,17 +1093,19 @@ class Held:
         whether they were."""
         tasks = set(zip(repeat(done.stage), done.index))
         running = self.running
-        if self.unseen or not len(done) == len(tasks) < len(running) or not all(map(running.__contains__, tasks)):
+        if self.unseen or not len(done) == len(tasks) < len(running) or not tasks <= running.keys():
             return False
         for task in tasks:
             del running[task]
-        left = len(done)
-        for at in done.at:
-            if not self._is_crowded():
-                break
-            self.crowded, left = at, left - 1
-            self._count(needs, -1)
-        self._count(needs, -left)
+        # It was crowded before each of the first of them, until there was no more of anything than there is.
+        there, beyond = self.request.resources, [(self.cores_busy - self.cores, needs.cores)]
+        if there.memory is not None:
+            beyond.append((self.memory_busy - there.memory, needs.memory or 0))
+        beyond.append((self.gpus_busy - there.gpus, needs.gpus))
+        crowded = max((-(-more // each) if each else len(done)) if more > 0 else 0 for more, each in beyond)
+        if crowded > 0:
+            self.crowded = done.at[min(crowded, len(done)) - 1]
+        self._count(needs, -len(done))
         return True
 
     def runs_since(self, launched: float, now: float) -> float:

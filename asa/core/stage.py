@@ -20,12 +20,10 @@ class StageState(enum.Enum):
     FAILED = "failed"
     SKIPPED = "skipped"  # a predecessor failed
 
-    @property
-    def final(self) -> bool:
-        return self in _FINAL
+    final: bool  # no property: it is looked at more often than anything else
 
-
-_FINAL = frozenset({StageState.DONE, StageState.PARTIAL, StageState.FAILED, StageState.SKIPPED})
+    def __init__(self, value: str) -> None:
+        self.final = value in ("done", "partial", "failed", "skipped")
 
 
 @dataclass(frozen=True, slots=True)

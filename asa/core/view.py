@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from asa.core.decision import JobKey
 from asa.core.job import Options, QueueRegime, Resources
@@ -236,7 +236,7 @@ class WorkflowView:
     poll_s
         Longest time until it is noticed that a job has started [s].
     idle_core_s
-        What allocations that came before their stage have cost by now: cores times the time they held nothing [s].
+        Says what allocations that came before their stage have cost by now: cores times the time they held nothing [s].
     cores_per_node
         Cores of the largest node, or None.
     fixed_s
@@ -262,7 +262,7 @@ class WorkflowView:
     unordered: str = ""
     parks: bool = False
     poll_s: float = 0.0
-    idle_core_s: float = 0.0
+    idle_core_s: Callable[[], float] = float
     cores_per_node: int | None = None
     fixed_s: tuple[float, float] = (0.0, 0.0)
     wide_first: bool = False
@@ -276,10 +276,15 @@ class WorkflowView:
     def about(self, stage: StageView) -> WorkflowView:
         """This view, to decide about one of its stages."""
         made = object.__new__(WorkflowView)  # many are made: `replace` would take longer than most decisions
-        made.__dict__.update(self.__dict__, stages=(stage,), find=self.__getitem__, extent=self._extent)
+        made.__dict__.update(self.__dict__, stages=(stage,), find=self.__getitem__, extent=self._extent, memo=self.memo)
         for name in ("_named", "allocations"):
             made.__dict__.pop(name, None)
         return made
+
+    @cached_property
+    def memo(self) -> dict[str, Any]:
+        """What strategies worked out from this view, by stage: those about one of its stages have it, too."""
+        return {}
 
     @cached_property
     def _named(self) -> dict[str, StageView]:

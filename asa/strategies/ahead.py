@@ -10,41 +10,76 @@ from asa.core.stage import StageState
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.asking import ask_for
 
+FRESH_S = 600.0
+"""A prediction is made anew after so long [s]: a job may be submitted hours after it was first thought of."""
+
 
 class Outlook(NamedTuple):
     """What is expected of a stage: when it is ready and when it ends [s since the epoch]; `distance` is how many stages
-    it is away from one that runs (0: it runs or is over)."""
+    it is away from one that runs (0: it runs or is over); `last` that of those before it that is to end last."""
 
     ready: float
     end: float
     distance: float
+    last: str = ""
 
 
-def outlook(view: WorkflowView) -> dict[str, Outlook]:
-    """What is expected of the view's stages; none is expected in the past.
+def outlook(view: WorkflowView, *, far: bool = True) -> dict[str, Outlook]:
+    """What is expected of the view's stages, and maybe of some before them; none is expected in the past.
 
-    Of one that waits for stages of which nothing is known, it is that they are far away.
+    Unless it is looked `far` ahead, it is of one that waits for others that have not begun, and that are not among the
+    view's, that they are far away.
     """
-    found: dict[str, Outlook] = {}
+    found: dict[str, Outlook] = view.memo if far else {}
     for stage in view.stages:
-        before: list[Outlook] = []
-        for name in reversed(stage.spec.predecessors):
-            before.append(found.get(name) or _begun(view[name], view.now))
-            if before[-1].distance == math.inf:
-                break
-        ready = max((item.end for item in before), default=view.now)
-        distance = 1.0 + max((item.distance for item in before), default=0.0) if _idle(stage) else 0.0
-        found[stage.spec.name] = Outlook(ready, _end(stage, ready, view.now), distance)
+        _look_ahead(stage, view, found, far)
     return found
 
 
-def _idle(stage: StageView) -> bool:
-    return stage.state in (StageState.WAITING, StageState.READY)
+def _look_ahead(stage: StageView, view: WorkflowView, found: dict[str, Outlook], far: bool) -> None:
+    """Find out what is expected of a stage, and of those before it of which that is not known."""
+    todo = [stage]
+    while todo:
+        stage = todo[-1]
+        idle = stage.state in (StageState.WAITING, StageState.READY)
+        before = stage.spec.predecessors if idle else ()
+        ready, distance, last = -math.inf, 0.0, ""
+        for name in reversed(before):
+            if (item := found.get(name)) is None:
+                other = view[name]
+                if other.state not in (StageState.WAITING, StageState.READY):
+                    item = found[name] = Outlook(view.now, _end(other, view.now, view.now), 0.0)
+                elif far:
+                    todo.append(other)
+                    continue
+                else:
+                    item = _FAR
+            if item.end > ready:
+                ready, last = item.end, name
+            distance = max(distance, item.distance)
+            if distance == math.inf:
+                break
+        if todo[-1] is stage:
+            ready = ready if before else view.now
+            found[stage.spec.name] = Outlook(ready, _end(stage, ready, view.now), distance + idle, last)
+            todo.pop()
 
 
-def _begun(stage: StageView, now: float) -> Outlook:
-    """What is expected of a stage by itself: of one that has begun, all."""
-    return Outlook(math.inf, math.inf, math.inf) if _idle(stage) else Outlook(now, _end(stage, now, now), 0.0)
+def expected(view: WorkflowView, name: str) -> Outlook:
+    """What is expected of one of its stages."""
+    if name not in view.memo:
+        _look_ahead(view[name], view, view.memo, True)
+    found: Outlook = view.memo[name]
+    return found
+
+
+_FAR = Outlook(math.inf, math.inf, math.inf)
+
+
+def horizon_s(wait_s: float) -> float:
+    """How long before it is expected to be ready a stage is looked at whose job is expected to wait so long [s]."""
+    return 2 * wait_s + FRESH_S
+
 
 
 def _end(stage: StageView, ready: float, now: float) -> float:
@@ -100,10 +135,13 @@ def ask_after(view: WorkflowView, stages: set[str], *, delay_s: float = 0.0) -> 
     Those that wait for others may not start for `delay_s` [s] besides.
     """
     found = []
-    for stage in view.stages:
-        if stage.spec.name in stages:
-            before = map(view.__getitem__, reversed(stage.spec.predecessors))  # the last ones are asked for last
-            if all(item.state is StageState.DONE or queued(item) for item in before):
-                after = holders([view[name] for name in stage.spec.predecessors])
-                found.append(ask_for(stage, after=after, delay_s=delay_s if after else 0.0))
+    if not stages:
+        return []
+    there = [stage for stage in view.stages if stage.spec.name in stages]
+    others = sorted(stages - {stage.spec.name for stage in there})
+    for stage in (*map(view.__getitem__, others), *there):
+        before = map(view.__getitem__, reversed(stage.spec.predecessors))  # the last ones are asked for last
+        if all(item.state is StageState.DONE or queued(item) for item in before):
+            after = holders([view[name] for name in stage.spec.predecessors])
+            found.append(ask_for(stage, after=after, delay_s=delay_s if after else 0.0))
     return found

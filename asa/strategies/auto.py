@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from asa.core.decision import Ask, StrategyDecision
 from asa.core.job import Resources
+from asa.core.ports import Reach
 from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.core.view import StageView, WorkflowView
@@ -50,12 +51,13 @@ class Auto(Hold):
         super().__init__(technique=technique, lead_s=lead_s, grace_s=grace_s, otherwise=otherwise)
         self.patience = otherwise.patience
 
-    def by_stage(self, view: WorkflowView) -> bool:
-        """Where nothing is merged."""
-        return not any(view.fixed_s) and super().by_stage(view)
+    def reach(self, view: WorkflowView) -> Reach:
+        """From all where stages may be merged."""
+        return Reach.ALL if any(view.fixed_s) else super().reach(view)
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
-        merged = [*shared(view)]
+        several = any(len(item.stages) > 1 for stage in view.stages for item in stage.allocations)
+        merged = [*shared(view)] if several else []
         why = dict[str, str]()
         for group, gain in mergers(view, self.patience or 0.0):
             merged.append(group)

@@ -71,7 +71,7 @@ def within_budget(
         Share of the plan's Per-Stage core-hours that may be lost so.
     """
     noticed_s = min(view.poll_s, NOTICED_S)
-    spent = view.idle_core_s
+    spent = view.idle_core_s()
     for stage in view.stages:
         if stage.state is StageState.WAITING:
             for item in stage.allocations:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from asa.core.decision import SOONEST_S, Amend, Ask, Cancel, Predict, StrategyDecision, Wake
 from asa.core.errors import InvalidInput
-from asa.core.ports import DecidesByStage, Explains, PlaceHolding, Strategy
+from asa.core.ports import DecidesByStage, Explains, PlaceHolding, Reach, Strategy
 from asa.core.stage import StageState
 from asa.core.view import StageView, WorkflowView
 from asa.strategies.ahead import outlook, retreat
@@ -66,15 +66,15 @@ class Hold:
         self.estimator = self.otherwise.estimator
         self._also = self.otherwise if isinstance(self.otherwise, DecidesByStage) else None
 
-    def by_stage(self, view: WorkflowView) -> bool:
-        """Where jobs wait for one another, or are parked, as long as none has lost its place."""
+    def reach(self, view: WorkflowView) -> Reach:
+        """From no more than the stages before, for whose jobs it waits; from what the other strategy looks at where
+        places cannot be held, or were lost."""
         if (places := technique_for(view, self.technique)) is not None:
-            alone = not self.lead_s and places.name != Throttled.name
+            if self.lead_s or places.name == Throttled.name:
+                return Reach.ALL
             if not any(map(_is_loose, view.stages)):
-                return alone
-            if not alone:
-                return False
-        return self._also is not None and self._also.by_stage(view)
+                return Reach.BEFORE if any(map(lacks_allocation, view.stages)) else Reach.ITSELF
+        return Reach.ALL if self._also is None else self._also.reach(view)
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
         places = technique_for(view, self.technique)
@@ -112,21 +112,22 @@ class Hold:
 
     def _wanted(self, view: WorkflowView) -> frozenset[str]:
         """Stages whose jobs may start: those that may begin, and those that soon will."""
-        soon = {name for name, ready in self._next(view).items() if ready - view.now <= self.lead_s}
+        ahead = self._next(view).items() if self.lead_s else ()
+        soon = {name for name, ready in ahead if ready - view.now <= self.lead_s}
         now = {stage.spec.name for stage in view.stages if stage.state in (StageState.READY, StageState.RUNNING)}
         return frozenset(now | soon)
 
     def _later(self, view: WorkflowView) -> list[StrategyDecision]:
         """When to look again: to let jobs go, and to see whether they have begun to age."""
-        times = [ready - self.lead_s for ready in self._next(view).values()]
+        times = [ready - self.lead_s for ready in self._next(view).values()] if self.lead_s else []
         times = [max(at, view.now + SOONEST_S) for at in times if at > view.now]
         settled = [item.submitted + SETTLED_S for item in view.allocations if item.reason and item.ages_since is None]
         return [Wake(at) for at in (*times, *settled) if at > view.now]
 
     def _next(self, view: WorkflowView) -> dict[str, float]:
-        """When stages that wait for running ones are expected to be ready [s since the epoch]; none without a lead."""
-        waiting = [stage.spec.name for stage in view.stages if stage.state is StageState.WAITING and self.lead_s]
-        expected = outlook(view) if waiting else {}
+        """When stages that wait for running ones are expected to be ready [s since the epoch]."""
+        waiting = [stage.spec.name for stage in view.stages if stage.state is StageState.WAITING]
+        expected = outlook(view, far=False)
         return {name: expected[name].ready for name in waiting if expected[name].distance <= 1}
 
     def _lost(self, view: WorkflowView, places: PlaceHolding) -> list[StrategyDecision]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from asa.core.decision import StrategyDecision
+from asa.core.ports import Reach
 from asa.core.stage import StageState
 from asa.core.view import WorkflowView
 from asa.strategies.asking import ask_for, lacks_allocation
@@ -23,8 +24,8 @@ class PerStage:
     estimator = DEFAULT_ESTIMATOR
     own_pools = False
 
-    def by_stage(self, view: WorkflowView) -> bool:
-        return True
+    def reach(self, view: WorkflowView) -> Reach:
+        return Reach.ITSELF
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
         return [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from asa.core.decision import Amend, Ask
 from asa.core.errors import UnknownName
@@ -183,12 +184,13 @@ def check_technique(name: str) -> str:
 
 def technique_for(view: WorkflowView, asked: str = "auto") -> PlaceHolding | None:
     """The technique that holds places at a site, or the one that is asked for; None where the site allows none."""
-    name = usable(view.regime, asked, dependencies=view.dependencies, arrays=view.arrays, parks=view.parks)
+    name = usable(view.regime, asked, view.dependencies, view.arrays, view.parks)
     return None if name is None else TECHNIQUES[name]()
 
 
+@lru_cache
 def usable(
-    regime: QueueRegime, asked: str = "auto", *, dependencies: bool = True, arrays: bool = False, parks: bool = False
+    regime: QueueRegime, asked: str = "auto", dependencies: bool = True, arrays: bool = False, parks: bool = False
 ) -> str | None:
     """Name of the technique for a queue of this regime, or of the one that is asked for, if the site has what it takes.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from asa.core.decision import SOONEST_S, Predict, StrategyDecision, Wake
 from asa.core.errors import InvalidInput, UnknownName
+from asa.core.ports import Reach
 from asa.core.stage import StageState
 from asa.core.units import share
 from asa.core.view import StageView, WorkflowView
@@ -86,9 +87,14 @@ class Proactive:
         name = "algorithm1" if "sampling" in estimator_options else PAPER_ESTIMATOR
         self.estimator = estimator_spec(estimator or name, estimator_options)
 
-    def by_stage(self, view: WorkflowView) -> bool:
-        """No further ahead than a stage after those that run."""
-        return self._dependency(view) == "upfront" or (self.lookahead <= 1 and self.max_overhead is None)
+    def reach(self, view: WorkflowView) -> Reach:
+        """No further than it looks ahead, and from nothing else once a job was asked for."""
+        if self._dependency(view) != "upfront" and self.max_overhead is not None:
+            return Reach.ALL
+        if not any(map(lacks_allocation, view.stages)):
+            return Reach.ITSELF
+        near = self._dependency(view) == "upfront" or self.lookahead <= 1
+        return Reach.BEFORE if near else Reach.AHEAD
 
     def _dependency(self, view: WorkflowView) -> str:
         if not view.dependencies:
@@ -111,14 +117,15 @@ class Proactive:
 
     def _predicted(self, view: WorkflowView, dependent: bool) -> list[StrategyDecision]:
         decisions: list[StrategyDecision] = []
-        expected = outlook(view) if any(map(lacks_allocation, view.stages)) else {}
+        lacking = any(map(lacks_allocation, view.stages))
+        expected = outlook(view, far=self.lookahead > 1) if lacking else {}
         due: set[str] = set()
         for stage in view.stages:
             if stage.state is StageState.WAITING:
                 decisions += retreat(stage, view.now, self.grace_s)
             if not lacks_allocation(stage):
                 continue
-            ready, _, ahead = expected[stage.spec.name]
+            ready, _, ahead, _ = expected[stage.spec.name]
             if stage.state is StageState.WAITING and (ahead > self.lookahead or self._gave_up(stage, dependent)):
                 continue
             if stage.predicted_wait_s is None:
@@ -170,9 +177,11 @@ class Cascade(Proactive):
 
 def _with_those_before(view: WorkflowView, stages: set[str]) -> set[str]:
     """These stages, and those before them that lack an allocation: a job can only wait for one that is in the queue."""
-    found = set(stages)
-    for stage in reversed(view.stages):
-        if stage.spec.name in found:
-            before = (view[name] for name in stage.spec.predecessors)
-            found |= {item.spec.name for item in before if item.state is StageState.WAITING and lacks_allocation(item)}
+    found, todo = set(stages), [*stages]
+    while todo:
+        for stage in map(view.__getitem__, view[todo.pop()].spec.predecessors):
+            name = stage.spec.name
+            if name not in found and stage.state is StageState.WAITING and lacks_allocation(stage):
+                found.add(name)
+                todo.append(name)
     return found

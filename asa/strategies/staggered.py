@@ -9,10 +9,11 @@ from typing import Any
 from asa.core.allocation import drain_margin
 from asa.core.decision import SOONEST_S, Cancel, Predict, StrategyDecision, Wake
 from asa.core.errors import InvalidInput
+from asa.core.ports import Reach
 from asa.core.stage import StageState
 from asa.core.units import share
 from asa.core.view import AllocationView, StageView, WorkflowView
-from asa.strategies.ahead import Outlook, outlook
+from asa.strategies.ahead import FRESH_S, Outlook, horizon_s, outlook
 from asa.strategies.asking import ask_for
 from asa.strategies.budget import KEPT_SHARE, check_patience, lead_quantile, within_budget
 from asa.strategies.options import DEFAULT_ESTIMATOR, estimator_spec
@@ -22,9 +23,6 @@ TRIES = 20
 
 KEPT_MOST_S = 4 * 3600.0
 """No allocation idles longer than this [s], however few cores it has."""
-
-FRESH_S = 600.0
-"""A prediction is made anew after so long [s]: a job may be submitted hours after it was first thought of."""
 
 SPACING_LEAST_S = 600.0
 """Requests are this much apart at least [s], where nothing else is asked for."""
@@ -90,6 +88,13 @@ class Staggered:
         self.late, self.soon = late, soon
         self.estimator = estimator_spec(estimator, estimator_options)
 
+    def reach(self, view: WorkflowView) -> Reach:
+        """From how far those before a stage are: its requests are to come when it is ready."""
+        if self.max_overhead is not None:
+            return Reach.ALL
+        waits = any(stage.state is StageState.WAITING for stage in view.stages)
+        return Reach.EXPECTED if waits else Reach.ITSELF
+
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
         expected = outlook(view)
         decisions: list[StrategyDecision] = []
@@ -117,16 +122,19 @@ class Staggered:
                 return decisions
         if there or not stage.unlaunched:
             return decisions + [Cancel(item.key, "its stage has an allocation already") for item in asked]
-        if stage.predicted_wait_s is None or view.now > (stage.predicted_at or view.now) + FRESH_S:
-            cores = view.charged(stage.spec.resources)
-            late = self.late if self.patience is None else lead_quantile(self.patience, cores)
-            return [*decisions, Predict(stage.spec.name, late, self.soon)]
-        if stage.state is not StageState.WAITING:
-            return decisions if asked else [*decisions, ask_for(stage)]
-        if len(asked) >= self.outstanding or stage.attempts >= TRIES:
+        waits = stage.state is StageState.WAITING
+        if (len(asked) >= self.outstanding or stage.attempts >= TRIES) if waits else asked:
             return decisions
-        due = self._target(stage.predicted_wait_s, asked, expected.ready) - stage.predicted_wait_s
-        return [*decisions, ask_for(stage) if view.now >= due else Wake(max(due, view.now + SOONEST_S))]
+        wait_s, soonest = stage.predicted_wait_s, view.now + SOONEST_S
+        if wait_s is not None:
+            due = self._target(wait_s, asked, expected.ready) - wait_s if waits else view.now
+            made = math.inf if stage.predicted_at is None else stage.predicted_at
+            stale = max(made + FRESH_S, min(due, expected.ready - horizon_s(wait_s)))
+            if view.now < stale:
+                return [*decisions, ask_for(stage) if view.now >= due else Wake(max(min(due, stale), soonest))]
+        cores = view.charged(stage.spec.resources)
+        late = self.late if self.patience is None else lead_quantile(self.patience, cores)
+        return [*decisions, Predict(stage.spec.name, late, self.soon)]
 
     def _target(self, wait_s: float, asked: Sequence[AllocationView], ready: float) -> float:
         """When the next request is to come [s since the epoch]."""

@@ -17,7 +17,7 @@ from asa.core.allocation import takes
 from asa.core.decision import SOONEST_S, Amend, Ask, Cancel, Predict, StrategyDecision, Wake
 from asa.core.event import RunState
 from asa.core.job import Capabilities, DependencyKind, QueueRegime, Resources
-from asa.core.ports import DecidesByStage, Strategy
+from asa.core.ports import DecidesByStage, Reach, Strategy
 from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Launchable, Pool, StageProgress, Wait
 from asa.core.stage import StageState
 from asa.core.units import brief
@@ -217,6 +217,10 @@ class Claims:
 class Kept:
     """What a strategy that decides by stage has decided about each, until that may have changed.
 
+    Where it goes by what is expected, stages after those within the horizon are not looked at: as nothing is expected
+    earlier as time passes, and a stage no earlier than the last of those before it, theirs is the next change that
+    counts.
+
     Parameters
     ----------
     strategy
@@ -228,41 +232,124 @@ class Kept:
     def __init__(self, strategy: DecidesByStage, stages: Mapping[str, StageProgress]) -> None:
         self._strategy, self._stages = strategy, stages
         self._found: dict[int, list[StrategyDecision]] = {}
-        self._apart: set[str] = set()  # stages about which it does not decide by stage now
+        self._over: set[str] = set()
+        self._reach: dict[str, int] = {}  # of those that are not over
+        self._many = [0] * len(Reach)
+        self._restless: dict[str, None] = {}  # where anything that is expected otherwise may count at once
         self._times: dict[str, float] = {}  # stage -> when it is to be asked about it again
         self._heap: list[tuple[float, str]] = []
+        self._longest_s = self._horizon_s = 0.0  # the longest wait that was predicted
+        self._near: set[str] = set()  # stages that are expected to end within the horizon
+        self._last: dict[str, str] = {}  # stage -> the one before it that ends last, or after the horizon
+        self._edge: list[tuple[float, str]] = []  # a heap: when stages that are not near, after near ones, will end
 
     def decide(self, view: WorkflowView, changed: Iterable[str]) -> list[StrategyDecision]:
         """What it decides now about all stages, when something of those `changed` has changed."""
-        due = dict.fromkeys(changed)
-        for name in list(due):
-            due.update(dict.fromkeys(self._stages[name].followers))
+        due: dict[str, None] = {}
+        for name in changed:
+            stage = self._stages[name]
+            self._longest_s = max(self._longest_s, stage.predicted_wait_s or 0.0)
+            if name not in self._over or not stage.state.final:
+                due[name] = None
+        begin = [*due]
+        for name in begin:
+            for follower in self._stages[name].followers:
+                if self._reach.get(follower, 0) & Reach.BEFORE:
+                    due[follower] = None
         # A time at which to look again is never nearer than this, but what it waits for may be.
         while self._heap and self._heap[0][0] <= view.now + SOONEST_S:
             at, name = heapq.heappop(self._heap)
-            if self._times.get(name) == at:
+            if self._times.get(name) == at and not self._is_far(name):
                 due[name] = None
+        if self._expects:
+            due |= self._restless
+            due.update(dict.fromkeys(self._ahead(view, begin)))
         for name in due:
-            self._look(view.about(view[name]), self._stages[name])
-        if self._apart:
+            self._look(view, self._stages[name])
+        if self._many[Reach.ALL]:
             return list(self._strategy.decide(view))
         found = [item for _, items in sorted(self._found.items()) for item in items]
         if lost := [item for item in found if isinstance(item, Cancel) and item.displaced]:
             found = [*lost]  # before other jobs are made to wait for those
-        return [*found, *(Wake(at) for at, _ in self._heap[:1])]
+        times = [at for at, _ in self._heap[:1]]
+        if self._expects:  # a job may be asked for because of several
+            found = [*{item.stages if isinstance(item, Ask) else id(item): item for item in found}.values()]
+            times += [max(end - self._horizon_s, view.now + SOONEST_S) for end, _ in self._edge[:1]]
+        return [*found, *map(Wake, times)]
+
+    @property
+    def _expects(self) -> int:
+        return self._many[Reach.EXPECTED] + self._many[Reach.AHEAD]
+
+    def _ahead(self, view: WorkflowView, begin: Iterable[str]) -> Iterator[str]:
+        """Stages to look at because of what is expected of these, and of those that time has brought near."""
+        from asa.strategies.ahead import horizon_s
+
+        self._horizon_s = horizon_s(self._longest_s)
+        todo = [name for name in begin if self._is_near(view, name)]
+        while self._edge and self._edge[0][0] <= view.now + self._horizon_s + SOONEST_S:
+            _, name = heapq.heappop(self._edge)
+            if name not in self._near and self._is_near(view, name):
+                todo.append(name)
+        while todo:
+            before = todo.pop()
+            for name in self._stages[before].followers:
+                if self._last.get(name, before) == before:
+                    near = self._is_near(view, name)
+                    if self._reach.get(name, 0) & Reach.EXPECTED and not self._is_far(name):
+                        yield name
+                    if near:
+                        todo.append(name)
+
+    def _is_near(self, view: WorkflowView, name: str) -> bool:
+        """Whether a stage is expected to end within the horizon; found out if that may be."""
+        from asa.strategies.ahead import expected
+
+        stage = self._stages[name]
+        self._near.discard(name)
+        if stage.state is StageState.WAITING and not self._is_far(name):
+            others = (other for other in reversed(stage.spec.predecessors) if self._is_late(other))
+            self._last[name] = next(others, "")
+        if self._is_far(name):
+            return False
+        found = expected(view, name)
+        self._last[name] = found.last
+        if found.end <= view.now + self._horizon_s:
+            self._near.add(name)
+            return True
+        heapq.heappush(self._edge, (found.end, name))
+        return False
+
+    def _is_far(self, name: str) -> bool:
+        """Whether one of those before a stage is known to end after the horizon."""
+        return self._is_late(last) if (last := self._last.get(name)) else False
+
+    def _is_late(self, name: str) -> bool:
+        return name not in self._near and not self._stages[name].state.final
 
     def _look(self, view: WorkflowView, stage: StageProgress) -> None:
-        name, by_stage = stage.spec.name, self._strategy.by_stage(view)
+        name = stage.spec.name
         self._found.pop(stage.number, None)
         self._times.pop(name, None)
-        (self._apart.discard if by_stage else self._apart.add)(name)
-        found = self._strategy.decide(view) if by_stage else ()
+        self._restless.pop(name, None)
+        if (before := self._reach.pop(name, None)) is not None:
+            self._many[before] -= 1
+        if stage.state.final:
+            self._over.add(name)
+            return
+        self._over.discard(name)
+        view = view.about(view[name])
+        self._reach[name] = reach = int(self._strategy.reach(view))
+        self._many[reach] += 1
+        found = self._strategy.decide(view) if reach != Reach.ALL else ()
         kept: list[StrategyDecision] = [item for item in found if not isinstance(item, Wake)]
         if kept:
             self._found[stage.number] = kept
         if times := [item.at for item in found if isinstance(item, Wake)]:
             self._times[name] = min(times)
             heapq.heappush(self._heap, (min(times), name))
+        if reach & Reach.EXPECTED and (kept or any(item.started for item in view.stages[0].allocations)):
+            self._restless[name] = None
 
 
 class Plan(FoldedRun):
@@ -400,7 +487,7 @@ class Plan(FoldedRun):
             cores_per_node=self.site.cores_per_node,
             fixed_s=(0.0, 0.0) if self.start is None else self.start.fixed_s,
             wide_first=self.site.wide_first,
-            idle_core_s=self.pool.idle_core_s + sum(held.idle_core_s(now) for held in self._unused.values()),
+            idle_core_s=lambda: self.pool.idle_core_s + sum(held.idle_core_s(now) for held in self._unused.values()),
         )
 
     def _teach(self) -> Iterator[Action]:

@@ -113,9 +113,9 @@ def test_a_prediction_goes_with_the_job_it_was_made_for() -> None:
 def test_a_chain_is_expected_to_run_one_after_the_other() -> None:
     running = stage("a", state=StageState.RUNNING, expected_end=1500.0)
     found = outlook(view(running, stage("b", "a", walltime_s=100.0), stage("c", "b", walltime_s=50.0)))
-    assert found["a"] == (1000.0, 1500.0, 0.0)
-    assert found["b"] == (1500.0, 1600.0, 1.0)
-    assert found["c"] == (1600.0, 1650.0, 2.0)
+    assert found["a"] == (1000.0, 1500.0, 0.0, "")
+    assert found["b"] == (1500.0, 1600.0, 1.0, "a")
+    assert found["c"] == (1600.0, 1650.0, 2.0, "b")
 
 
 def test_a_stage_begins_when_its_allocation_is_there() -> None:
@@ -415,7 +415,7 @@ def test_requests_and_waiting_idling_or_lost_allocations_count() -> None:
     assert afford([requested()], two(allocations=(waits,)), 300.0, 0.31) == [requested()]
     assert afford([requested()], two(allocations=(idles,)), 300.0, 0.19) == [], "it has 100 s left to idle"
     assert afford([requested()], two(allocations=(idles,)), 300.0, 0.21) == [requested()]
-    lost = view(*two().stages, idle_core_s=10_000.0)
+    lost = view(*two().stages, idle_core_s=lambda: 10_000.0)
     assert afford([requested()], lost, 300.0, 0.19) == []
     assert afford([requested()], lost, 300.0, 0.21) == [requested()]
 
@@ -499,8 +499,8 @@ def test_the_first_request_is_to_come_when_the_stage_is_ready() -> None:
 
 
 def test_a_prediction_is_made_anew_when_it_is_old() -> None:
-    assert decide(after_a(predicted_at=1000.0), now=1600.0) == [Wake(2500.0)]
-    assert decide(after_a(predicted_at=1000.0), now=1601.0) == [Predict("b")]
+    assert decide(after_a(predicted_at=1000.0), now=1500.0) == [Wake(1600.0)]
+    assert decide(after_a(predicted_at=1000.0), now=1600.0) == [Predict("b")]
 
 
 def test_further_ones_are_to_come_later_up_to_as_many_as_may_be_outstanding() -> None:

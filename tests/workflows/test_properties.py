@@ -169,6 +169,9 @@ BY_STAGE = [
     "asa-naive:grace_s=30",
     "hold:technique=aged-afterok,grace_s=20",
     "hold:technique=parked,grace_s=20",
+    "stagger:grace_s=30,spacing_s=20",
+    "stagger:patience=2",
+    "cascade",
 ]
 CHANGING = st.builds(
     replace,
@@ -369,6 +372,7 @@ class Compared(CountingPlan):
         self.plain.on(event)
 
     def decide(self, now: float) -> list[Action]:
+        self._wake = self.plain._wake = min(self._wake, self.plain._wake)  # both are asked, or neither
         found, expected = super().decide(now), self.plain.decide(now)
         assert Counter(map(_content, found)) == Counter(map(_content, expected))
         Compared.looked_at += len(found)
