@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from asa.core.event import AllocationStarted, Submitted, TaskDone, TaskFailed, TasksKept, TasksLaunched
+from asa.core.event import AllocationStarted, DriverStarted, Submitted, TaskDone, TaskFailed, TasksKept, TasksLaunched
 from asa.log.rundir import list_runs
 from tests.cluster import faults, host
 from tests.cluster.cluster import Cluster, running
@@ -111,6 +111,29 @@ class TestDriver:
         assert "interrupted" in interrupted.err
         assert shell.queue() == []
         assert_done(shell, shell.asa("resume", shell.run, "--quiet"))
+
+
+    def test_held_it_starts_nothing_with_this_driver_or_the_next_until_it_is_released(self, shell: Shell) -> None:
+        with shell.started(*TASKS, "--set", "seconds=2") as driver:
+            shell.await_events(TaskDone, 1)
+            held = shell.beside("hold", shell.run)
+            assert held.code == 0 and held.data["held"], held.err
+            begun = len(traces(shell.folder))
+            assert wait_until(lambda: len(traces(shell.folder, "ended")) == begun, 60), "what runs goes on to its end"
+            (job,) = shell.queue()
+            time.sleep(6)
+            assert (len(traces(shell.folder)), shell.queue()) == (begun, [job]) and begun < 6
+            assert "is held" in shell.beside("explain", shell.run).out
+            driver.kill()
+            driver.wait()
+        with shell.started("resume", shell.run, "--quiet") as driver:
+            shell.await_events(DriverStarted, 2)
+            time.sleep(6)
+            assert (len(traces(shell.folder)), shell.queue()) == (begun, [job])
+            assert shell.beside("release", shell.run).code == 0
+            outcome = shell.ended(driver)
+        assert_done(shell, outcome)
+        assert [item["job_id"] for item in jobs_of(outcome, "work")] == [job], "its job was kept"
 
 
 LATE = """

@@ -305,11 +305,16 @@ def slept(seconds):
     return seconds
 """
 
+COMPLETED = {"asa.run(w, str": "strategy=", "asa.stage(wall": "walltime=", "asa.submit(w, ba": "backend="}
+
 
 @pytest.mark.slow
 def test_a_notebook_shows_progress_and_is_interrupted() -> None:
     with kernel() as (manager, client):
         assert told(client, CELL) == []
+        for code, option in COMPLETED.items():
+            found = client.complete(code, len(code), reply=True, timeout=60)
+            assert option in found["content"]["matches"]
         shown = told(client, "asa.run(slept.map([.1, 1.5])).result()")
         first, *updates, result = shown
         assert first["kind"] == "display_data" and "<table" in first["data"]["text/html"]

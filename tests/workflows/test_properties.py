@@ -22,6 +22,7 @@ from asa.core.errors import BackendError
 from asa.core.event import (
     DriverStarted,
     Event,
+    HoldAsked,
     JobEnded,
     Learned,
     Leased,
@@ -418,3 +419,26 @@ def test_the_check_of_leases_notices(tmp_path: Path) -> None:
     world.log.append(world.events(Leased)[:1])
     with pytest.raises(AssertionError):
         check_leases(world)
+
+
+HOLDS = st.lists(st.tuples(st.floats(0.0, 300.0), st.floats(1.0, 500.0)), min_size=1, max_size=2)
+
+
+@settings(deadline=None, max_examples=2 * EXAMPLES, derandomize=settings.get_current_profile_name() != "long")
+@given(CASES | LENT, HOLDS)
+def test_a_run_that_is_held_starts_nothing_meanwhile_and_ends_as_others(
+    case: Case, holds: list[tuple[float, float]]
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        there = make_world(replace(case, faults=()), Path(name))
+        for begin, lasts in holds:
+            there.at(begin, lambda: there.runner.hold(True))
+            there.at(begin + lasts, lambda: there.runner.hold(False))
+        assert there.drive() is State.SUCCEEDED, there.runner.plan.message
+        check(there, case)
+        held = False
+        for event in there.events(HoldAsked, Submitting, TasksLaunched):
+            if isinstance(event, HoldAsked):
+                held = event.held
+            else:
+                assert not held, event
