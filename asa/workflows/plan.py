@@ -287,10 +287,10 @@ class Kept:
 
         self._horizon_s = horizon_s(self._longest_s)
         todo = [name for name in begin if self._is_near(view, name)]
+        due = list[str]()  # a stage may be back at the edge at once, if its end is still a moment too late
         while self._edge and self._edge[0][0] <= view.now + self._horizon_s + SOONEST_S:
-            _, name = heapq.heappop(self._edge)
-            if name not in self._near and self._is_near(view, name):
-                todo.append(name)
+            due.append(heapq.heappop(self._edge)[1])
+        todo += [name for name in due if name not in self._near and self._is_near(view, name)]
         while todo:
             before = todo.pop()
             for name in self._stages[before].followers:
