@@ -173,6 +173,7 @@ class SimulatedShim(Shim):
         super().__init__(*arguments, programs={}, **options)
         self.site, self.process = site, process
         self.over: list[tuple[int, int]] = []
+        self.returned = False
         self.bell = SimulatedBell(site.simulation.network)
         self._selector = SimulatedSelector(site.simulation)
 
@@ -246,7 +247,9 @@ class SimulatedShimProcess:
         selector.unregister(peer)
         given = json.loads(line)
         run, lock, grace_s = Path(given.pop("run")), Path(given.pop("lock")), given.pop("grace_s")
-        SimulatedShim(self._site, self.process, peer, run, lock, grace_s, **given).serve()
+        shim = SimulatedShim(self._site, self.process, peer, run, lock, grace_s, **given)
+        shim.serve()
+        shim.returned = True
         return self._site.simulation.kill(self.process)
 
 
@@ -514,11 +517,13 @@ class PoolSite:
 
     def _check_orphans(self, node: AgentNode, process: SimulatedProcess, agents: int) -> None:
         """The grace period of an agent's containers is over."""
+        here = (each for each in self.containers.values() if each.machine == process.machine)
+        shims = {container.task: container.shim for container in here}
+        stopped = self.simulation.now - 310.0
         left = [
-            container.task
-            for container in self.containers.values()
-            if container.machine == process.machine
-            and not (container.shim.process.dead or container.shim.process.stopped > self.simulation.now - 310.0)
+            task
+            for task, shim in shims.items()
+            if shim.returned or not (shim.process.dead or shim.process.stopped > stopped)
         ]
         if left and node.agents == agents:
             self.problem(f"{left} outlive {process.name} by {self.case.orphan_grace_s:g} s")

@@ -345,6 +345,24 @@ MUTATIONS = (
                 "    if False:\n",
             ),
             (
+                "a framework's time goes on while there is no master",
+                "master/core.py",
+                "        framework.disconnected = state.started\n",
+                "        framework.disconnected = framework.disconnected or state.started\n",
+            ),
+            (
+                "an end that is on its way is answered as running",
+                "master/tasks.py",
+                "core.state.agents and not is_ending(task):",
+                "core.state.agents:",
+            ),
+            (
+                "what a removed framework's tasks take is free at once",
+                "master/frameworks.py",
+                "            if agent is not None:\n                tasks.outlive",
+                "            if False:\n                tasks.outlive",
+            ),
+            (
                 "a framework that does not come back is kept",
                 "master/frameworks.py",
                 '        remove(core, framework, "Framework did not come back within its failover timeout")\n',
