@@ -15,7 +15,7 @@ help:
 	@echo "make docs        build the documentation site into build/site"
 	@echo "make test        check types and style, and run all tests but those of the next two lines: some five minutes"
 	@echo "make test-slow   run the tests with real agents, programs and everything that takes long"
-	@echo "make test-torture  thousands of runs of the whole system under seeded faults, in virtual time: five minutes"
+	@echo "make test-torture  thousands of runs of the whole system under seeded faults, in virtual time: six minutes"
 	@echo "make torture-real  the same faults on real processes and a real Slurm, as root: TORTURE_REAL_TIME=1h"
 	@echo "make test-fresh-clock  run the tests of make test as root on a monotonic clock that starts at 0: some five minutes"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
@@ -64,7 +64,7 @@ test-slow: .venv/.test packages
 # goes wrong: the same schedules each time, as many as there is time for, so that what fails is the change's fault.
 # Others: asa torture --seed N --time 8h, asa torture --site mesos --seed N --time 8h
 test-torture: .venv/.test
-	$(BIN)/asa torture --schedules 2500 --time 4m --shrink
+	$(BIN)/asa torture --schedules 3000 --time 5m --shrink
 	$(BIN)/asa torture --site mesos --schedules 200 --time 1m --shrink
 
 # The same faults in real time: no part of CI, and no run is like another. One trial again: TORTURE_REAL="--seed 7 --trials 1"

@@ -64,7 +64,8 @@ def mount_of(path: PurePosixPath, mounts: Sequence[Mount]) -> Mount | None:
     Follows the tree of mounts as a path is walked, so that a mount hidden under a later one does not count.
     """
     numbers = {mount.number for mount in mounts}
-    covering = [mount for mount in mounts if path.is_relative_to(mount.point)]
+    above = {path, *path.parents}
+    covering = [mount for mount in mounts if mount.point in above]
     within: Mount | None = None
     met = [mount for mount in covering if mount.parent not in numbers or mount.parent == mount.number]
     while met:

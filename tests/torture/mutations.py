@@ -103,9 +103,9 @@ MUTATIONS = (
     ),
     Mutation(
         "outcomes that were kept without a driver are not read",
-        RUNNER,
-        "            if item.unseen:\n                self._record",
-        "            if False:\n                self._record",
+        HUB,
+        "in recovered(context.directory, allocation):",
+        "in ():",
     ),
     Mutation(
         "tasks of an earlier driver are not taken over",
