@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-
 _BLOCK = 4096  # more is returned of no file here at a time
 
 
@@ -64,7 +63,7 @@ def environment(pid: int) -> bytes | None:
 
 
 def _read(path: str) -> bytes:
-    """All of a file: a third of the calls that an object for it takes, and all processes are read at the end of a job."""
+    """All of a file, with fewer calls than an object for it takes: all processes are read at the end of a job."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         found = some = os.read(file, _BLOCK)
