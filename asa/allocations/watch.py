@@ -48,7 +48,7 @@ STALE_S = 30.0
 @dataclass
 class _Watched:
     """A job; of one that holds a place (`placed`) every change is reported: `said`, since when it `ages`; of others,
-    that they wait for a limit."""
+    that they wait for a limit. `last` is the answer that was looked at last."""
 
     handle: JobHandle
     placed: bool = False
@@ -56,6 +56,7 @@ class _Watched:
     ages: float | None = None
     state: JobState = JobState.PENDING
     started: float | None = None
+    last: JobStatus | None = None
 
 
 class Budget(Protocol):
@@ -375,7 +376,7 @@ class JobWatch:
                 if (handle, changes) in self._to_amend:
                     self._to_amend.remove((handle, changes))
                 if job := self._jobs.get(handle.token):
-                    job.placed, job.said = True, ""
+                    job.placed, job.said, job.last = True, "", None
             self._post([Amended(self._clock.now(), handle.token, refused)])
         if done:
             self.hurry()
@@ -402,7 +403,9 @@ class JobWatch:
             return
         events: list[Event] = []
         for (token, job), status in zip(watched, self._backend.query([job.handle for _, job in watched]), strict=True):
-            events += self._changes(token, job, status)
+            if status is not job.last:  # of hundreds that wait a backend may say the same
+                events += self._changes(token, job, status)
+                job.last = status
         with self._lock:
             self._interval = self._soonest if events else min(2 * self._interval, self._slowest)
             self._next_query = self._clock.now() + self._interval

@@ -478,12 +478,14 @@ class JobProcess:
         return (found.birth, _boot()) == (self.identity.started, self.identity.boot)
 
     def _members(self) -> list[int]:
-        """Numbers of the job's live processes."""
+        """Numbers of the job's live processes, none of which is older than its wrapper."""
         mark, is_there = f"{_MARK}={self._exit_file}\0".encode(), self._child or self._alive()
+        oldest = self.identity.started if self.identity.boot == _boot() else 0
         return [
             pid
             for pid, found in proc.living()
-            if (is_there and found.session == self.identity.pid) or mark in (proc.environment(pid) or b"")
+            if found.birth >= oldest
+            and ((is_there and found.session == self.identity.pid) or mark in (proc.environment(pid) or b""))
         ]
 
 

@@ -303,18 +303,12 @@ class EventLog:
 
     def is_whole(self, stage: str, width: int | None) -> bool:
         """Whether all that the tasks of a stage, so many, have returned is there and undamaged."""
-        name, count = stage.encode("utf-8", "surrogatepass"), 0
+        count = 0
         try:
-            while rows := self._rows("AND task >= ? ORDER BY task LIMIT ?", stage, count, _PAGE):
-                for index, data, path, crc in rows:  # there may be millions
-                    if index != count:
-                        return False
-                    count += 1
-                    if type(data) is bytes and crc32(data, crc32(b"%d %b" % (index, name))) == crc:
-                        continue
-                    value = self._whole(stage, index, data, path, crc)
-                    if isinstance(value, str) and self._checked:
-                        check_file(value)
+            for value in self.all_values(stage):
+                count += 1
+                if isinstance(value, str) and self._checked:
+                    check_file(value)
         except StateError:
             return False
         return count == width
