@@ -73,8 +73,9 @@ class StatusCommand:
         if summary.state is RunState.INTERRUPTED:
             lines.append(f"its driver is gone: asa resume {run.name}")
         data = {"run": run.name, "state": state, "driver": driver, "stages": dict(stages), "jobs": dict(jobs)}
-        data |= {"tasks_done": done, "tasks": total if known else None}
-        return CommandResult(data | {"tasks_failed": failed, "tasks_skipped": skipped}, "\n".join(lines))
+        tasks = {"tasks_done": done, "tasks": total if known else None}
+        tasks |= {"tasks_failed": failed, "tasks_skipped": skipped}
+        return CommandResult({**data, **tasks}, "\n".join(lines))
 
 
 def _counts(found: Counter[str]) -> str:

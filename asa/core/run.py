@@ -717,7 +717,7 @@ class StageProgress:
             self.followed = False
             self.ended, self.error, self.details = None, "", ""
         if not self.open:
-            self.again |= self.later
+            self.again |= dict.fromkeys(self.later)
             if self.undone:
                 self.stirred[self.spec.name] = None
                 for index, state in enumerate(self.tasks):
