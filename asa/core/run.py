@@ -377,7 +377,8 @@ class StageProgress:
     later
         Tasks that failed and wait to be tried again -> until when [s since the epoch].
     lacks
-        What a task had too little of, "memory" or "time", since the stage's needs were raised last.
+        What a task had too little of since the stage's needs were raised last: "memory", "time" (its own limit) or
+        "walltime".
     grown, bounded
         Whether they were; what kept them from being raised more.
     sifted
@@ -721,7 +722,7 @@ class StageProgress:
             self.followed = False
             self.ended, self.error, self.details = None, "", ""
         if not self.open:
-            self.again |= self.later
+            self.again |= dict.fromkeys(self.later)
             if self.undone:
                 self.stirred[self.spec.name] = None
                 for index, state in enumerate(self.tasks):
@@ -1725,8 +1726,10 @@ class FoldedRun:
         stage.stirred[event.stage] = None
 
     def _lack(self, stage: StageProgress, what: str) -> None:
-        """A task of a stage had too little memory, or time."""
-        if what and stage.spec.growth > 1 and not stage.open:
+        """A task of a stage had too little of something that can be raised."""
+        spec = stage.spec
+        given = {"memory": spec.resources.memory, "time": spec.timeout_s, "walltime": spec.walltime_s}.get(what)
+        if given is not None and spec.growth > 1 and not stage.open:
             stage.lacks[what] = None
             self.growing[stage.spec.name] = None
 
@@ -1880,7 +1883,7 @@ class FoldedRun:
         if stage.tasks[index] != TaskState.WAITING:
             return
         if failures <= stage.spec.retries:
-            self._lack(stage, "time" if event is None else event.cause)
+            self._lack(stage, "walltime" if event is None else event.cause)
             if stage.spec.retry_delay_s:
                 stage.again.pop(index, None)
                 delay_s = min(DELAY_MOST_S, stage.spec.retry_delay_s * 2.0 ** min(failures - 1, 64))

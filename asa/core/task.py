@@ -100,7 +100,8 @@ class Failed:
     tail
         The last part of its traceback, and of what it printed.
     peak_memory
-        Most memory that the worker process it ran in has had, until then [bytes]; 0 where it is not known.
+        Most memory that the worker process it ran in has had, until then [bytes]; 0 where it is not known, and in what
+        stages are called with.
 
     Examples
     --------

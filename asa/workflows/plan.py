@@ -521,12 +521,13 @@ class Plan(FoldedRun):
                 bounds.append(f"{site.site} gives no job more memory than {memory / 2**30:.3g} GiB")
             task = replace(task, memory=int(memory * task.memory // whole.memory))
             whole = replace(whole, memory=int(memory))
-        if "time" in stage.lacks:
+        if "time" in stage.lacks and timeout_s is not None:
+            timeout_s *= spec.growth
+        if "walltime" in stage.lacks or (timeout_s or 0.0) > walltime_s:
             most_s = math.inf if site.longest_s is None else site.longest_s
             walltime_s = max(walltime_s, min(walltime_s * spec.growth, most_s))
             if walltime_s == most_s:
                 bounds.append(f"{site.site} allows no wall time longer than {brief(walltime_s)}")
-            timeout_s = None if timeout_s is None else timeout_s * spec.growth
         return Grow(name, whole, task, walltime_s, timeout_s, "; ".join(bounds))
 
     def _ask(self, now: float) -> Iterator[Action]:

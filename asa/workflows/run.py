@@ -135,17 +135,13 @@ class Run:
         """
         if self._assembly is not None and not self._decided(timeout):
             raise TimeoutError(f"run {self.name} has no outcome after {timeout:g} s")
-        graph, plan = self._graph or make_graph(load_settings(self.directory).result), self._plan()
+        graph = self._graph or make_graph(load_settings(self.directory).result)
+        plan = restore_plan(self.name, self._log) if self._assembly is None else self._assembly.plan
         if stage is None:
             return replace_nodes(graph.result, lambda node: self._results_of(graph, plan, node))
         if stage not in graph.nodes:
             raise UnknownName("stage", stage, graph.nodes)
         return self._results_of(graph, plan, graph.nodes[stage])
-
-    def _plan(self) -> Plan:
-        """Its state: as this driver has it, if it is not over, or as the log does."""
-        ours = self._assembly is not None and not self._over.is_set()
-        return self._assembly.plan if ours and self._assembly is not None else restore_plan(self.name, self._log)
 
     def _results_of(self, graph: Graph, plan: Plan, node: Node) -> Any:
         name = graph.names[node]

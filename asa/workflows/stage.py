@@ -372,7 +372,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             raise UnknownName("on_error", on_error, ON_ERROR)
         if accepts_failed is not None and type(accepts_failed) is not bool:
             raise InvalidInput(f"accepts_failed must be True or False, not {accepts_failed!r}")
-        if growth is not None and (type(growth) not in (int, float) or not 1 <= growth < math.inf):
+        if growth is not None and not (type(growth) in (int, float) and 1 <= growth < math.inf):
             raise InvalidInput(f"growth must be a number of at least 1, such as 1.5, not {growth!r}")
         timeout_s = base.timeout_s if timeout is None else units.duration(timeout, what="timeout")
         delay_s = base.retry_delay_s

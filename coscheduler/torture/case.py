@@ -811,8 +811,8 @@ def smaller(case: Case) -> Iterator[Case]:
     if len(case.workflows) > 1:
         for number in range(len(case.workflows)):
             failing = tuple(replace(each, workflow=0) for each in case.failing if each.workflow == number)
-            alone = replace(case, workflows=(case.workflows[number],), strategies=(case.strategies[number],))
-            yield replace(alone, failing=failing)
+            one, strategies = (case.workflows[number],), (case.strategies[number],)
+            yield replace(case, workflows=one, strategies=strategies, failing=failing)
     for parts in (2, 4, 8, len(case.faults)):
         size = max(1, len(case.faults) // max(1, parts))
         for first in range(0, len(case.faults), size):

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asa
+from asa.cli.main import main
+from asa.core.errors import InvalidInput
 from asa.core.event import ResultsLost, RetriesDue, RunState, StageGrown, Submitting, TaskFailed, TasksLaunched
 from asa.core.run import DELAY_MOST_S, TaskState
 from asa.core.stage import StageState
 from asa.core.task import Failed, Task
+from tests.waiting import until
 from tests.workflows.world import Crash, World, check_clean, launches, picture
 
 EXAMPLES = 2000 if settings.get_current_profile_name() == "long" else 60
@@ -258,9 +268,9 @@ def oracle(found: Sequence[Step]) -> list[Expected]:
             elif source in whole or not end.tolerated:
                 over = True
             elif how == "alike":
-                assert end.tasks is not None, "it is tolerated"
-                skipped |= {index for index, letter in enumerate(end.tasks) if letter != "d"}
-                over = over or "d" not in end.tasks
+                letters = end.tasks or ""
+                skipped |= {index for index, letter in enumerate(letters) if letter != "d"}
+                over = over or "d" not in letters
             else:
                 skipped |= {index for index, other in enumerate(step.sources) if other == source}
         if over:
@@ -410,19 +420,10 @@ def test_a_task_killed_for_memory_is_tried_again_with_more(tmp_path: Path, strat
 
     stage = align.options(memory="4G", retries=1)
     world = World(tmp_path, total(call.map(stage.map(range(3)))), strategy, fault=fault)
-    world.fault = fault
-    world._call = partial(_memory, world, fault)  # type: ignore[method-assign]
-    world.nodes._call = world._call
     assert world.succeed() == sum(10 * x + 1 for x in range(3))
     (grown,) = world.events(StageGrown)
     assert grown.resources.memory == grown.task.memory == 6 << 30 and not grown.bounded
     assert 6 << 30 in [event.request.resources.memory for event in world.events(Submitting)]
-
-
-def _memory(world: World, fault: Any, task: Task) -> bytes:
-    if fault(task, 0):
-        raise MemoryError("too little")
-    return World._call(world, task)
 
 
 def test_what_was_tried_with_all_that_there_is_says_so(tmp_path: Path) -> None:
@@ -447,3 +448,145 @@ def test_growth_may_be_declined(tmp_path: Path) -> None:
     world = World(tmp_path, stage.map(range(2)), run_time=lambda task: 20.0 if task.index else 1.0)
     assert "timed out after 10 s" in world.fail()
     assert world.events(StageGrown) == []
+
+
+# ---------------------------------------------------------------- real processes
+
+
+@asa.stage
+def reading(x: int) -> int:
+    print("reads", x, flush=True)
+    if x == 1:
+        raise ValueError("no reads")
+    if x == 2:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if x == 3:
+        sys.exit(5)
+    return x
+
+
+@asa.stage(accepts_failed=True)
+def facts(found: list[Any]) -> list[Any]:
+    return [x if not isinstance(x, Failed) else (x.index, x.attempt, x.exit, x.message, bool(x.tail)) for x in found]
+
+
+def finished(workflow: Any, state: Path, **options: Any) -> Any:
+    run = asa.run(workflow, state=state, backend="local:cores=2", check=False, **options)
+    run.wait()
+    return run
+
+
+def test_failures_of_real_processes_say_how_they_ended(tmp_path: Path) -> None:
+    done = reading.map(range(5))
+    run = finished([done, facts(done)], tmp_path, keep_going=True)
+    assert run.status is RunState.PARTIAL
+    values, told = run.results()
+    assert [x for x in values if not isinstance(x, Failed)] == [0, 4] == run.results("reading")[::4]
+    assert told[1] == (1, 1, None, "ValueError: no reads", True)
+    assert told[2][:3] == (2, 1, -signal.SIGSEGV) and "Segmentation fault" in told[2][3]
+    assert told[3] == (3, 1, 5, "SystemExit: 5", True)
+    assert all("reads" in x.tail and x.node and x.peak_memory > 1 << 20 for x in values if isinstance(x, Failed))
+    with pytest.raises(asa.RunFailed, match="3 of 5 tasks failed; the first: task 1") as raised:
+        run.check()
+    assert raised.value.run is run
+    text = run.explain()
+    assert "reading: partial, 2 tasks done, 3 failed" in text and "tasks: 3 done, 3 failed, 0 skipped" in text
+    assert "reading[3] failed on " in text and ", attempt 1, exit code 5, peak memory " in text
+    stage = run.summary.stages[0]
+    assert (stage.failed, stage.skipped, stage.done) == (3, 0, 2)
+    assert run.report(tmp_path / "report.html").read_text().count("3 failed") >= 1
+
+
+def test_a_task_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    def hang(x: int) -> int:
+        if x:
+            subprocess.Popen(["setsid", "sleep", "7654"])
+            Path(f"pid{x}").write_text(str(os.getpid()))
+            time.sleep(600)
+        return x
+
+    stage = asa.stage(hang, timeout="1s", on_error="continue")
+    began = time.monotonic()
+    run = finished(stage.map(range(3)), tmp_path, workdir=tmp_path)
+    assert time.monotonic() - began < 60
+    assert run.results()[0] == 0
+    assert all("timed out after 1 s" in x.message and x.exit is None for x in run.results()[1:])
+    pids = {int((tmp_path / f"pid{x}").read_text()) for x in (1, 2)}
+    until(lambda: not pids & {*psutil.pids()})
+    assert not [1 for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "7654"]]
+
+
+def test_threads_and_dask_end_no_task_alone(tmp_path: Path) -> None:
+    stage = asa.stage(abs, name="abs", timeout="1s")
+    for executor in ("local:workers=threads", "dask"):
+        with pytest.raises(InvalidInput, match="is to end tasks of 'abs' after timeout="):
+            asa.run(stage(1), state=tmp_path, executor=executor)
+
+
+def test_exit_code_3_and_what_the_command_line_says(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    Path("flow.py").write_text(
+        "import asa\n@asa.stage\ndef invert(x): return 1 / x\n"
+        "@asa.stage\ndef double(x): return 2 * x\nworkflow = double.map(invert.map([1, 0, 2]))\n"
+    )
+    assert main(["run", "flow.py", "--keep-going", "--quiet"]) == 3
+    said = capfd.readouterr()
+    assert said.out.startswith("[2.0, Failed('double', 1, 'skipped, as task 1 of invert failed: ZeroDivisionError")
+    assert "1 of 3 tasks failed" in said.err and "asa resume flow-" in said.err
+    assert main(["runs"]) == 0 and " partial " in capfd.readouterr().out
+    assert main(["status"]) == 0
+    assert "tasks: 4 of 6 done, 0 running, 1 failed, 1 skipped" in capfd.readouterr().out
+    assert main(["resume", "@last", "--quiet"]) == 3
+    assert main(["run", "flow.py", "--quiet"]) == 1
+
+
+def test_failures_are_never_reused_and_what_is_made_of_them_only_for_the_same(tmp_path: Path) -> None:
+    def flaky(x: int) -> int:
+        if x == 1 and Path("broken").exists():
+            raise ValueError(Path("broken").read_text())
+        return x
+
+    source = asa.stage(flaky, on_error="continue").map(range(3))
+    flow = [source, facts(call.map(source)), facts.options(name="direct")(source)]
+    options: dict[str, Any] = {"reuse": True, "workdir": tmp_path}
+
+    def reused(run: Any) -> dict[str, int]:
+        return {stage.name: stage.reused for stage in run.summary.stages}
+
+    (tmp_path / "broken").write_text("a")
+    assert finished(flow, tmp_path, **options).status is RunState.PARTIAL
+    again = finished(flow, tmp_path, **options)
+    assert again.status is RunState.PARTIAL
+    assert reused(again) == {"flaky": 2, "call": 2, "facts": 1, "direct": 1}, "they failed in the same way"
+    (tmp_path / "broken").write_text("b")
+    other = finished(flow, tmp_path, **options)
+    assert reused(other) == {"flaky": 2, "call": 2, "facts": 0, "direct": 0}
+    assert other.results("direct")[1][3] == "ValueError: b"
+    (tmp_path / "broken").unlink()
+    good = finished(flow, tmp_path, **options)
+    assert good.status is RunState.SUCCEEDED and good.results("direct") == [0, 1, 2]
+    assert reused(good) == {"flaky": 2, "call": 2, "facts": 0, "direct": 0}
+
+
+# ---------------------------------------------------------------- virtual time
+
+
+def test_delays_and_time_limits_pass_in_virtual_time(tmp_path: Path) -> None:
+    slow = asa.stage(abs, name="slow", walltime="4h", run_time=lambda x: 3600.0 * x, timeout="90m", growth=1)
+    tried = asa.stage(invert, walltime="4h", run_time=60.0, retries=2, retry_delay="10m")
+    flow = [slow.map([1, 2]), tried.map([0, 1])]
+    options: dict[str, Any] = {"keep_going": True, "pool": "per-stage", "check": False}
+    run = asa.run(flow, backend="sim:nodes=4,cores=8", state=tmp_path, **options)
+    run.wait()
+    assert run.status is RunState.PARTIAL
+    events = [event for _, event in run.events() if isinstance(event, TaskFailed)]
+    late = next(event for event in events if event.stage == "slow")
+    assert late.cause == "time" and late.at - late.started == 5400.0
+    begun = [event.started for event in events if event.stage == "invert"]
+    assert [after - before for before, after in pairwise(begun)] == pytest.approx([660.0, 1260.0], abs=30.0)
+    assert [getattr(x, "attempt", x) for x in run.results("invert")] == [3, 1.0]
+
+
+def invert(x: int) -> float:
+    return 1 / x

@@ -374,7 +374,7 @@ class World:
     Parameters
     ----------
     fault
-        Why the n-th attempt (from 1) of a task fails, or None.
+        Why the n-th attempt (from 1) of a task fails, or None; "MemoryError" is one.
     joins
         How long after its job's start a node joins [s], by token; None for never.
     silent
@@ -551,7 +551,7 @@ class World:
         key = (task.stage, task.index)
         self.attempts[key] = attempt = self.attempts.get(key, 0) + 1
         if reason := self.fault(task, attempt):
-            raise RuntimeError(reason)
+            raise MemoryError if reason == "MemoryError" else RuntimeError(reason)
         return call(task, self.directory / "values")
 
     def _lose(self, allocation: str, reason: str) -> None:

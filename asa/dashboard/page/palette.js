@@ -7,7 +7,7 @@ export const stageColour = (position) => STAGES[((position % STAGES.length) + ST
 const SIGNS = {
   waiting: "○", ready: "◔", running: "▶", done: "✓", partial: "◐", failed: "✕", skipped: "–", stopped: "■", "not run": "–",
   pending: "○", completed: "✓", timeout: "✕", cancelled: "■", node_fail: "✕", preempted: "✕", out_of_memory: "✕",
-  lost: "✕", succeeded: "✓", interrupted: "■", unknown: "?", ended: "✓",
+  lost: "✕", succeeded: "✓", interrupted: "■", unknown: "?", ended: "✓", partial: "◐",
 };
 
 export const sign = (state) => SIGNS[state] ?? "·";

@@ -181,8 +181,8 @@ class VirtualExecutor:
             seconds = outcome.seconds
         if task.timeout_s is not None and seconds > task.timeout_s:
             seconds = task.timeout_s
-            error = f"timed out after {brief(seconds)}: raise timeout= where tasks may take that long"
-            outcome = Outcome(seconds, None, error)
+            late = f"timed out after {brief(seconds)}: raise timeout= where tasks may take that long"
+            outcome = Outcome(seconds, None, late)
         self._clock.call_at(now + seconds, partial(self._end, allocation, run, outcome))
 
     def _end(self, allocation: str, run: _Running, outcome: Outcome | None) -> None:
