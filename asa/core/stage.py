@@ -20,10 +20,9 @@ class StageState(enum.Enum):
     FAILED = "failed"
     SKIPPED = "skipped"  # a predecessor failed
 
-    final: bool  # no property: it is looked at more often than anything else
-
-    def __init__(self, value: str) -> None:
-        self.final = value in ("done", "partial", "failed", "skipped")
+    @property
+    def final(self) -> bool:
+        return self in (StageState.DONE, StageState.PARTIAL, StageState.FAILED, StageState.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)

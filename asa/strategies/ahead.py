@@ -81,7 +81,6 @@ def horizon_s(wait_s: float) -> float:
     return 2 * wait_s + FRESH_S
 
 
-
 def _end(stage: StageView, ready: float, now: float) -> float:
     """When a stage is expected to end [s since the epoch].
 
