@@ -184,6 +184,19 @@ def check_clean_of_jobs(world: World) -> None:
     assert not world.replay().illegal
 
 
+@pytest.mark.parametrize("strategy", ["asa:dependency=upfront", "hold:technique=array", "cascade", "auto"])
+def test_what_accepts_failures_is_asked_for_when_only_a_failure_is_left_before_it(
+    tmp_path: Path, strategy: str
+) -> None:
+    """The job of a stage before it was lost with the first driver; that of the one that failed has ended by then."""
+    one, two = align.options(name="one")(1), align.options(name="two")(2)
+    world = World(tmp_path, table.options(name="both")([one, two]), strategy, wait=10.0, fault=failing(("two", 0)))
+    with pytest.raises(Crash):
+        world.drive(2, after=False)
+    assert world.drive() is RunState.FAILED
+    assert tasks_of(world)["both"] == "d"
+
+
 # ---------------------------------------------------------------- any graph, against plain Python
 
 
