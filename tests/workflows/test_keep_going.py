@@ -197,6 +197,20 @@ def test_what_accepts_failures_is_asked_for_when_only_a_failure_is_left_before_i
     assert tasks_of(world)["both"] == "d"
 
 
+def test_what_is_mapped_over_a_stage_that_never_began_is_skipped(tmp_path: Path) -> None:
+    listed = call.options(name="listed").map(align(1))
+    both = asa.stage(taking_all, walltime=60, accepts_failed=True).map(listed, rest=listed)
+    told = asa.stage(taking_all, name="told", walltime=60, accepts_failed=True)(listed, None)
+    world = World(tmp_path, [both, told], keep_going=True, fault=failing(("align", 0)))
+    assert world.drive() is RunState.PARTIAL
+    assert states_of(world)["taking_all"] is StageState.SKIPPED
+    assert isinstance(asa_load(world.log.value("told", 0)), Failed), "one, for it is not known of how many"
+
+
+def taking_all(x: Any, rest: Any) -> Any:
+    return x
+
+
 # ---------------------------------------------------------------- any graph, against plain Python
 
 
