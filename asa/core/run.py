@@ -2093,8 +2093,11 @@ def _lets_on(stage: StageProgress, follower: StageProgress) -> bool:
     if stage.state is StageState.DONE:
         return True
     name, spec = stage.spec.name, follower.spec
-    if name in spec.lists or (stage.width is None and name in spec.alike):
+    if name in spec.lists:
         return False
+    column = name in spec.alike or (follower.width is None and not (spec.alike or spec.lists))  # one needed whole, too
+    if stage.width is None and column:
+        return False  # it will never be known how many tasks the follower would have
     if spec.accepts_failed:
         return True
     apart = (name in spec.alike and stage.done > 0) or any(name == other for other, _ in spec.parts)

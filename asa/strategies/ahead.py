@@ -121,9 +121,9 @@ def queued(stage: StageView) -> bool:
 
 
 def holders(stages: list[StageView]) -> tuple[str, ...]:
-    """Allocations of stages that are not done: what a dependent job has to wait for."""
+    """Allocations of stages that are not over: what a dependent job has to wait for."""
     found: dict[str, AllocationView] = {
-        item.key: item for stage in stages if stage.state is not StageState.DONE for item in stage.allocations
+        item.key: item for stage in stages if not stage.state.final for item in stage.allocations
     }
     return tuple(key for key, item in found.items() if item.queued and not item.leaving)
 
@@ -134,6 +134,7 @@ def ask_after(view: WorkflowView, stages: set[str], *, delay_s: float = 0.0) -> 
     Those that wait for others may not start for `delay_s` [s] besides.
     """
     found = []
+<<<<<<< HEAD
     if not stages:
         return []
     there = [stage for stage in view.stages if stage.spec.name in stages]
@@ -143,4 +144,12 @@ def ask_after(view: WorkflowView, stages: set[str], *, delay_s: float = 0.0) -> 
         if all(item.state is StageState.DONE or queued(item) for item in before):
             after = holders([view[name] for name in stage.spec.predecessors])
             found.append(ask_for(stage, after=after, delay_s=delay_s if after else 0.0))
+=======
+    for stage in view.stages:
+        if stage.spec.name in stages:
+            before = map(view.__getitem__, reversed(stage.spec.predecessors))  # the last ones are asked for last
+            if all(item.state.final or queued(item) for item in before):  # others may go on without what has failed
+                after = holders([view[name] for name in stage.spec.predecessors])
+                found.append(ask_for(stage, after=after, delay_s=delay_s if after else 0.0))
+>>>>>>> kg
     return found

@@ -184,6 +184,33 @@ def check_clean_of_jobs(world: World) -> None:
     assert not world.replay().illegal
 
 
+@pytest.mark.parametrize("strategy", ["asa:dependency=upfront", "hold:technique=array", "cascade", "auto"])
+def test_what_accepts_failures_is_asked_for_when_only_a_failure_is_left_before_it(
+    tmp_path: Path, strategy: str
+) -> None:
+    """The job of a stage before it was lost with the first driver; that of the one that failed has ended by then."""
+    one, two = align.options(name="one")(1), align.options(name="two")(2)
+    world = World(tmp_path, table.options(name="both")([one, two]), strategy, wait=10.0, fault=failing(("two", 0)))
+    with pytest.raises(Crash):
+        world.drive(2, after=False)
+    assert world.drive() is RunState.FAILED
+    assert tasks_of(world)["both"] == "d"
+
+
+def test_what_is_mapped_over_a_stage_that_never_began_is_skipped(tmp_path: Path) -> None:
+    listed = call.options(name="listed").map(align(1))
+    both = asa.stage(taking_all, walltime=60, accepts_failed=True).map(listed, rest=listed)
+    told = asa.stage(taking_all, name="told", walltime=60, accepts_failed=True)(listed, None)
+    world = World(tmp_path, [both, told], keep_going=True, fault=failing(("align", 0)))
+    assert world.drive() is RunState.PARTIAL
+    assert states_of(world)["taking_all"] is StageState.SKIPPED
+    assert isinstance(asa_load(world.log.value("told", 0)), Failed), "one, for it is not known of how many"
+
+
+def taking_all(x: Any, rest: Any) -> Any:
+    return x
+
+
 # ---------------------------------------------------------------- any graph, against plain Python
 
 
