@@ -134,22 +134,13 @@ def ask_after(view: WorkflowView, stages: set[str], *, delay_s: float = 0.0) -> 
     Those that wait for others may not start for `delay_s` [s] besides.
     """
     found = []
-<<<<<<< HEAD
     if not stages:
         return []
     there = [stage for stage in view.stages if stage.spec.name in stages]
     others = sorted(stages - {stage.spec.name for stage in there})
     for stage in (*map(view.__getitem__, others), *there):
         before = map(view.__getitem__, reversed(stage.spec.predecessors))  # the last ones are asked for last
-        if all(item.state is StageState.DONE or queued(item) for item in before):
+        if all(item.state.final or queued(item) for item in before):  # others may go on without what has failed
             after = holders([view[name] for name in stage.spec.predecessors])
             found.append(ask_for(stage, after=after, delay_s=delay_s if after else 0.0))
-=======
-    for stage in view.stages:
-        if stage.spec.name in stages:
-            before = map(view.__getitem__, reversed(stage.spec.predecessors))  # the last ones are asked for last
-            if all(item.state.final or queued(item) for item in before):  # others may go on without what has failed
-                after = holders([view[name] for name in stage.spec.predecessors])
-                found.append(ask_for(stage, after=after, delay_s=delay_s if after else 0.0))
->>>>>>> kg
     return found
