@@ -119,6 +119,8 @@ Look = Callable[[Sequence[JobHandle]], Sequence[JobStatus]]
 
 BUSY_S = 10.0
 """How long a run waits for others that write into the store [s]."""
+open_store: Callable[..., LearnedStore] = LearnedStore
+"""Opens the store of lessons."""
 _FAILURES_MOST = 3
 """How often a store may fail until a run does without: each time may have taken as long as a lock is waited for."""
 
@@ -182,7 +184,7 @@ class _Notes:
         if self._failures < _FAILURES_MOST:
             try:
                 if self._store is None:
-                    self._store = LearnedStore(self._path, busy_s=BUSY_S)
+                    self._store = open_store(self._path, busy_s=BUSY_S)
                 return call(self._store)
             except StateError as error:
                 self._failures += 1

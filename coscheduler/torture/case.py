@@ -529,7 +529,7 @@ def _environment() -> Iterator[None]:
     A store that is locked they give up at once: that wait is SQLite's, in real time.
     """
     before = {name: os.environ.get(name) for name in (VARIABLE, BUDGET)}
-    patience, learned.BUSY_S, store = learned.BUSY_S, 0.0, learned.LearnedStore
+    patience, learned.BUSY_S, store = learned.BUSY_S, 0.0, learned.open_store
     os.environ[VARIABLE] = SECRET
     os.environ.pop(BUDGET, None)
     try:
@@ -537,7 +537,7 @@ def _environment() -> Iterator[None]:
             warnings.simplefilter("ignore", AsaWarning)  # cores that are idle, in what is drawn
             yield
     finally:
-        learned.BUSY_S, learned.LearnedStore = patience, store  # type: ignore[misc]
+        learned.BUSY_S, learned.open_store = patience, store
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:
@@ -571,7 +571,7 @@ def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
         run_time=run_time,
         joins_s=lambda: case.joins_s * simulation.random.uniform(0.5, 2.0),
     )
-    learned.LearnedStore = partial(SimulatedStore, site)  # type: ignore[misc, assignment]
+    learned.open_store = partial(SimulatedStore, site)
     try:
         _go_through(case, site, found)
     except Stuck as stuck:
