@@ -508,7 +508,7 @@ def _environment() -> Iterator[None]:
     A store that is locked they give up at once: that wait is SQLite's, in real time.
     """
     before = {name: os.environ.get(name) for name in (VARIABLE, BUDGET)}
-    patience, learned.BUSY_S, store = learned.BUSY_S, 0.0, learned.LearnedStore
+    patience, learned.BUSY_S, store = learned.BUSY_S, 0.0, learned.LearnedStore  # type: ignore[attr-defined]
     os.environ[VARIABLE] = SECRET
     os.environ.pop(BUDGET, None)
     try:
@@ -516,7 +516,7 @@ def _environment() -> Iterator[None]:
             warnings.simplefilter("ignore", AsaWarning)  # cores that are idle, in what is drawn
             yield
     finally:
-        learned.BUSY_S, learned.LearnedStore = patience, store  # type: ignore[misc]
+        learned.BUSY_S, learned.LearnedStore = patience, store  # type: ignore[attr-defined]
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:
@@ -550,7 +550,7 @@ def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
         run_time=run_time,
         joins_s=lambda: case.joins_s * simulation.random.uniform(0.5, 2.0),
     )
-    learned.LearnedStore = partial(SimulatedStore, site)  # type: ignore[misc, assignment]
+    learned.LearnedStore = partial(SimulatedStore, site)  # type: ignore[assignment, attr-defined]
     try:
         _go_through(case, site, found)
     except Stuck as stuck:
