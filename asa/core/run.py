@@ -1339,7 +1339,10 @@ class Pool:
         for held in list(self.held.values()):
             held.away = dict.fromkeys(held.nodes)
             held.nodes.clear()
-            held.amending = None  # whether it was made is not known; making it again does no harm
+            # Whether a change was made is unknown: making it again does no harm; what may be parked is let go.
+            if held.amending is not None and held.amending.parked is not None:
+                held.parked = held.amended = True
+            held.amending = None
             if held.lender or not keeps:
                 for task in list(held.running):
                     held.drop(task, now)

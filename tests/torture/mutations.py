@@ -110,7 +110,7 @@ MUTATIONS = (
     Mutation(
         "tasks of an earlier driver are not taken over",
         RUNNER,
-        "self.executor.adopt(self._unseen(held), allocation, held.away)",
+        "self.executor.adopt(tasks, allocation, held.away)",
         "self.executor.adopt([], allocation, held.away)",
     ),
     Mutation(
@@ -167,8 +167,8 @@ MUTATIONS = (
     Mutation(
         "the death of a worker is not reported",
         POOL,
-        "                self._outcomes.append(process.death(running, code, started, stderr))\n",
-        "                pass\n",
+        "                    self._outcomes.append(process.death(running, code, started, stderr, peak, timed_out))\n",
+        "                    pass\n",
     ),
     Mutation(
         "orders behind a dead worker's are lost",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from asa.core.decision import Ask, Cancel, StrategyDecision, Wake
 from asa.core.event import (
     AllocationStarted,
+    Amending,
     CancelAsked,
     Cancelled,
     DriverStarted,
@@ -203,6 +204,15 @@ def test_a_job_whose_nodes_are_gone_is_cancelled() -> None:
     tell(plan, Cancelled(400.0, JOB, "gone"), JobEnded(401.0, JOB, JobState.CANCELLED))
     assert plan.decide(401.0) == [Submit("run.1", ask())]
     assert explain(plan, 401.0)
+
+
+def test_a_job_that_may_have_been_parked_counts_as_parked() -> None:
+    """Its driver died before it knew: the next one lets it go when its stage is ready."""
+    behind = stage("b", "a")
+    plan = plan_of(stage(), behind, strategy="hold:technique=parked", regime=QueueRegime.MULTIFACTOR)
+    parks = Amending(2.0, "run.1", None, None, True)
+    tell(plan, *submitted(), *submitted(1.0, "run.1", ("b",)), parks, DriverStarted(3.0, 2, "host"))
+    assert plan.pool.held["run.1"].parked and plan.pool.held["run.1"].amending is None
 
 
 def test_nodes_that_come_back_in_time_keep_their_job() -> None:
