@@ -123,7 +123,7 @@ class JobWatch:
         self._budget = budget
         self._turns: dict[str, float] = {}
         self._paid = 0
-        self._withdrawn = False
+        self._winds_up = self._withdrawn = False
         self.trouble = ""
 
     def submit(self, requests: Sequence[JobRequest]) -> None:
@@ -145,11 +145,17 @@ class JobWatch:
             self._to_cancel.append(handle)
         self._wake()
 
+    def wind_up(self) -> None:
+        """Submit and change nothing any more; what may have been submitted is still looked for."""
+        with self._lock:
+            self._winds_up = True
+        self._wake()
+
     def withdraw(self) -> None:
         """Submit and change nothing any more, and cancel all jobs: also one that is being submitted at this moment, as
         soon as the batch system has answered."""
         with self._lock:
-            self._withdrawn = True
+            self._winds_up = self._withdrawn = True
             self._to_cancel += [job.handle for job in self._jobs.values()]
         self._wake()
 
@@ -292,19 +298,25 @@ class JobWatch:
                     self._add(_Watched(found[token]))
                     events.append(Submitted(self._clock.now(), token, found[token]))
                 elif now >= self._to_find[token] + DOUBT_S:
-                    events.append(JobEnded(self._clock.now(), token, JobState.LOST, reason="never submitted"))
+                    events.append(self._never_submitted(token))
                 else:
                     continue
                 del self._to_find[token]
             self._next_find = max([now, *(asked + DOUBT_S for asked in self._to_find.values())])
         self._post(events)
 
+    def _never_submitted(self, token: str) -> JobEnded:
+        return JobEnded(self._clock.now(), token, JobState.LOST, reason="never submitted")
+
     def _submit(self) -> None:
         with self._lock:
-            if self._withdrawn:
-                self._to_find |= {item.token: -math.inf for item in self._to_submit if item.token in self._doubtful}
+            dropped = [request.token for request in self._to_submit] if self._winds_up else []
+            if dropped:
+                self._to_find |= {token: -math.inf for token in dropped if token in self._doubtful}
                 self._to_submit.clear()
             requests = list(self._to_submit)
+        if never := [token for token in dropped if token not in self._doubtful]:
+            self._post([self._never_submitted(token) for token in never])
         if requests and self._doubtful and not self._may(QUERY):
             return  # they are looked for first, which is a question
         requests = self._sendable(requests)
@@ -355,7 +367,7 @@ class JobWatch:
 
     def _amend(self) -> None:
         with self._lock:
-            if self._withdrawn:
+            if self._winds_up:
                 self._to_amend.clear()
             wanted = list(self._to_amend)
         done = 0

@@ -363,6 +363,7 @@ class Runner:
                 self._release(event.allocation)
             elif isinstance(event, RunEnded):
                 self._deadline = event.at + CLOSING_S
+                self.watch.wind_up()
                 if self.reuse is not None:  # the next run may be started as soon as this one's outcome is known
                     self.reuse.flush()
                 self.decided.set()

@@ -33,6 +33,7 @@ from asa.log.events import EventLog
 from asa.testing.runlogs import contradictions
 from asa.testing.simulation import START_S, Simulation, Stuck
 from asa.workflows import learned
+from asa.workflows.assemble import restore_plan
 from asa.workflows.run import open_run
 from asa.workflows.runner import LATEST_S
 from coscheduler.torture.site import LOGIN, SimulatedHost, SimulatedSite, SimulatedStore, TorturedRun
@@ -629,7 +630,8 @@ def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None
         raise Stuck(f"{patience_s(case):g} s after the last fault not all runs have succeeded")
     simulation.run(lambda: not site.waiting, simulation.now + LATEST_S)
     # A full disk ends a driver: it may be one whose run has succeeded, and which the batch system kept waiting.
-    if "disk full" not in found.struck and (waiting := site.waiting):
+    abandoned = "disk full" in found.struck
+    if not abandoned and (waiting := site.waiting):
         found.violations.append(f"jobs wait for runs that have ended: {waiting}")
     while damaged := [run for run in site.runs if _is_damaged(site, run)]:  # and says so: the user resumes it
         for run in damaged:
@@ -637,7 +639,7 @@ def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None
         simulation.run(lambda: site.over, simulation.now + patience_s(case))
     gone = max(simulation.now, site.disturbed) + SETTLED_S + case.grace_s
     simulation.run(lambda: not site.superfluous, gone)
-    found.violations += [f"{what} is left" for what in site.superfluous]
+    found.violations += [f"{what} is left" for what in site.superfluous if not abandoned]
     simulation.run(lambda: site.empty, simulation.now + patience_s(case))
 
 
@@ -747,8 +749,13 @@ def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
     submitted = Counter(request.token for request, _ in site.batch.jobs())
     if twice := [token for token, count in submitted.items() if count > 1 and token not in site.twice]:
         yield f"jobs were submitted twice: {twice}"
-    if left := [request.token for request, status in site.batch.jobs() if not status.state.final]:
-        yield f"jobs are left: {left}"
+    known = set[str]()  # to the logs of runs whose driver a full disk has ended: `asa clean` cancels them
+    for run in site.runs if "disk full" in kinds else ():
+        with EventLog(run.directory.events) as log:
+            known |= restore_plan(run.directory.name, log).pool.held.keys()
+    left = [request.token for request, status in site.batch.jobs() if not status.state.final]
+    if lost := [token for token in left if token not in known]:
+        yield f"jobs are left: {lost}"
     if alive := sorted({process.name for process in site.processes() if process.machine not in site.hanging}):
         waits = [f"{thread.name} until {thread.until - START_S:g}" for thread in site.simulation.waiting()]
         yield f"processes are left: {alive} ({', '.join(waits)})"
