@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import logging
 import os
@@ -391,12 +390,14 @@ def test_a_zombie_is_not_among_the_live_processes() -> None:
 def test_processes_that_are_not_ours_to_see_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """With hidepid=1, /proc lists those of other users, but tells nothing of them."""
 
-    def hidden(path: str, *rest: Any) -> Any:
+    really = os.open
+
+    def hidden(path: Any, *rest: Any, **more: Any) -> int:
         if str(path).startswith("/proc/1/"):
             raise PermissionError(1, "Operation not permitted", path)
-        return builtins.open(path, *rest)
+        return really(path, *rest, **more)
 
-    monkeypatch.setattr(proc, "open", hidden, raising=False)
+    monkeypatch.setattr(os, "open", hidden)
     assert proc.stat(1) is None
     assert os.getpid() in dict(proc.living())
 
