@@ -328,6 +328,8 @@ class Kept:
         return name not in self._near and not self._stages[name].state.final
 
     def _look(self, view: WorkflowView, stage: StageProgress) -> None:
+        from asa.strategies.ahead import expected
+
         name = stage.spec.name
         self._found.pop(stage.number, None)
         self._times.pop(name, None)
@@ -338,9 +340,11 @@ class Kept:
             self._over.add(name)
             return
         self._over.discard(name)
-        view = view.about(view[name])
+        whole, view = view, view.about(view[name])
         self._reach[name] = reach = int(self._strategy.reach(view))
         self._many[reach] += 1
+        if reach & Reach.EXPECTED:  # others may have become the last one meanwhile, as their start was late
+            self._last[name] = expected(whole, name).last
         found = self._strategy.decide(view) if reach != Reach.ALL else ()
         kept: list[StrategyDecision] = [item for item in found if not isinstance(item, Wake)]
         if kept:

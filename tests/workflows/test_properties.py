@@ -402,6 +402,31 @@ def test_what_has_not_changed_need_not_be_looked_at(case: Case, moment: float) -
         assert Compared.looked_at
 
 
+def test_another_stage_may_become_the_last_one_before_a_stage(tmp_path: Path) -> None:
+    """Its job started so late that it was to end after the one that was expected to, and then it took no time."""
+
+    def step(cores: int, walltime_s: float, run_time: float, *sources: int) -> Step:
+        return Step(False, 0, sources, cores, 1, walltime_s, 0, (run_time,))
+
+    steps = (
+        step(1, 60.0, 24.0),
+        step(1, 60.0, 1.0, 0),
+        Step(True, 0, (), 2, 1, 60.0, 0, (1.0,)),
+        step(1, 60.0, 1.0, 0),
+        step(1, 200.0, 25.0),
+        step(4, 60.0, 1.0, 0, 3, 4),
+    )
+    strategy, waits = "stagger:grace_s=30,spacing_s=20", (77.0, 0.0, 154.0, 0.0)
+    faults = ((0.0, "fail", 0), (24.537741080088047, "fail", 0))
+    regime = QueueRegime.IMMEDIATE
+    case = Case(steps, strategy, regime, False, waits, 21.0, False, False, 0.0, faults, frozenset())
+    with patch.object(world, "CountingPlan", Compared):
+        made = make_world(case, tmp_path)
+        with contextlib.suppress(Crash):
+            made.drive(0)
+        made.drive()
+
+
 def test_the_check_of_room_notices(tmp_path: Path) -> None:
     """The property above is only worth something if it can fail."""
     world = World(tmp_path, asa.stage(each).map(range(3)), "per-stage")
