@@ -1187,6 +1187,7 @@ class Pool:
         self.ever: dict[str, Held] = {}
         self.moved: dict[str, Held] = {}
         self.throttles: dict[str, int] = {}
+        self.lends = False  # its nodes may work for other runs
         self._meant: dict[str, dict[str, Held]] = {}
         self._asked = 0
         self.idle_core_s = 0.0
@@ -1269,7 +1270,7 @@ class Pool:
                     held.idle_since = event.at
             case NodeLost():
                 held.nodes.pop(event.node, None)
-                held.bare = event.at if held.started is not None and not held.nodes else held.bare
+                self.is_bare(held, event.at)
             case AllocationStarted():
                 held.move("AllocationStarted")
                 held.started = event.started
@@ -1277,7 +1278,7 @@ class Pool:
                 held.reported = held.reported if event.submitted is None else event.submitted
                 held.hosts |= dict.fromkeys(event.nodes)
                 held.confirmed = bool(event.nodes)
-                held.bare = event.at if held.bare is None and not held.nodes else held.bare
+                self.is_bare(held, event.at)
             case Requeued():  # the executor reports nodes: new ones may have joined before this became known
                 held.move("Requeued")
                 held.stop(event.at)
@@ -1298,6 +1299,14 @@ class Pool:
                 held.recalled = True
             case JobEnded() | SubmitRefused() | LeaseEnded():
                 self._end(held, event)
+
+    def is_bare(self, held: Held, at: float, *, gone: bool = False) -> None:
+        """Note if its job runs without a node from then on [s since the epoch], as where all are `gone`.
+
+        In a pool of several runs its nodes may work for others.
+        """
+        if held.started is not None and held.bare is None and not self.lends and (gone or not held.nodes):
+            held.bare = at
 
     def _end(self, held: Held, event: JobEnded | SubmitRefused | LeaseEnded) -> None:
         if isinstance(event, JobEnded):
@@ -1598,6 +1607,7 @@ class FoldedRun:
     def _run_started(self, event: RunStarted) -> None:
         if self.start is None:
             self.start, calls = event, event.strategy == CALLS
+            self.pool.lends = ":" in event.pool
             for spec in event.stages:
                 stage = StageProgress(spec, spec.width, calls, self.illegal, self._stirred, len(self._order))
                 stage.before = len(spec.predecessors)
@@ -1610,7 +1620,8 @@ class FoldedRun:
         """What runs goes on until its nodes say otherwise, but not in a lease. Stages that failed get another go."""
         self.drivers += 1
         for held in self.pool.held.values():
-            held.bare = None if held.started is None else event.at
+            held.bare = None
+            self.pool.is_bare(held, event.at, gone=True)
             for stage, index in held.running if held.lender or not event.keeps else ():
                 self.stages[stage].lose(index)
                 self.stages[stage].leave(self.last)  # the driver before was last seen then

@@ -206,6 +206,16 @@ def test_a_job_whose_nodes_are_gone_is_cancelled() -> None:
     assert explain(plan, 401.0)
 
 
+def test_a_job_in_a_pool_of_several_runs_goes_on_without_nodes_of_this_one() -> None:
+    """They may be lent: what works there must not be ended."""
+    plan = Plan(STRATEGIES.create("per-stage"), Capabilities(site="x", regime=QueueRegime.FIFO), borrows=True)
+    begins = RunStarted(0.0, "run", "w", (stage(),), "fake", "s", "fake", "shared:lab", "x", "")
+    tell(plan, begins, DriverStarted(0.0, 1, "host"), *RUNNING, NodeLost(20.0, JOB, "n1", "it is lent to others"))
+    assert math.isinf(plan.pool.held[JOB].overdue_at)
+    tell(plan, DriverStarted(100.0, 2, "host"))
+    assert math.isinf(plan.pool.held[JOB].overdue_at)
+
+
 def test_a_job_that_may_have_been_parked_counts_as_parked() -> None:
     """Its driver died before it knew: the next one lets it go when its stage is ready."""
     behind = stage("b", "a")
