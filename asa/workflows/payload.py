@@ -139,6 +139,8 @@ class Payloads:
         """
         if (known := self._graph.width(name)) is not None:
             return known
+        if self._run is not None and (known := self._run.stages[name].width) is not None:
+            return known  # even if a result that it was found from is lost, and computed again
         if name not in self._mapped:
             self._prepare(name)
             self._claim(name)
