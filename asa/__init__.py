@@ -33,6 +33,8 @@ if TYPE_CHECKING:
         Unpicklable,
     )
     from asa.core.task import Failed
+    from asa.log.files import File
+    from asa.log.values import Ref
     from asa.workflows.graph import make_graph
     from asa.workflows.run import Run, open_run, resume, run, submit
     from asa.workflows.stage import Node, Stage, command, merge, parallel, sequence, split, stage
@@ -53,6 +55,8 @@ _HOMES = {
         "Unpicklable",
     ),
     "asa.core.task": ("Failed",),
+    "asa.log.files": ("File",),
+    "asa.log.values": ("Ref",),
     "asa.workflows.graph": ("make_graph",),
     "asa.workflows.run": ("Run", "open_run", "resume", "run", "submit"),
     "asa.workflows.stage": ("Node", "Stage", "command", "merge", "parallel", "sequence", "split", "stage"),
@@ -64,9 +68,11 @@ __all__ = [
     "AsaWarning",
     "BackendError",
     "Failed",
+    "File",
     "GraphError",
     "InvalidInput",
     "Node",
+    "Ref",
     "Run",
     "RunFailed",
     "RunNotFound",

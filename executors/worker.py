@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from asa.core.task import TAIL, Secrets, lacks, last_words
 from asa.log.output import RESET, begun, ended
-from asa.log.values import fill, keep, load
+from asa.log.values import call_with, fill, keep, load
 from executors import node
 from executors.processes import children, detach
 from executors.wire import OrderOutcome, RunOrders, SlotEnded, TaskOrder, Welcome, frame, read
@@ -87,10 +87,10 @@ class Caller:
             doing = "loading the function"
             function = self._function(order.function)
             doing = "loading the arguments"
-            args, kwargs = load(order.arguments)
+            args, kwargs, refs = call_with(order.arguments)
             if order.inputs:
                 doing = "loading an input"
-                args, kwargs = fill((args, kwargs), order.inputs)
+                args, kwargs = fill((args, kwargs), order.inputs, refs)
             doing, frames = "", 1
             if order.launch is None:
                 result = function(*args, **kwargs)

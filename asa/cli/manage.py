@@ -9,6 +9,8 @@ import shutil
 import sys
 import time
 from collections import Counter
+from collections.abc import Collection, Sequence
+from itertools import filterfalse
 from typing import Any
 
 from asa.core.command import CommandResult, duration, memory, positive
@@ -135,10 +137,10 @@ class RmCommand:
         found = {item.name: item for item in (RunDirectory.open(state_directory(), name) for name in options.runs)}
         for directory in found.values():
             _check_removable(directory)
-        found |= {item.name: item for item in _beyond(RunLimits(*limits))}
+        found |= {item.name: item for item in _beyond(RunLimits(*limits), found)}
         rows, total = list[dict[str, Any]](), 0
         for directory in found.values():
-            rows.append(_announced(directory))
+            rows.append(_announced(directory, found))
             total += rows[-1]["bytes"]
         if rows and not options.yes and not _agreed(len(rows), total):
             return CommandResult({"rows": [], "bytes": 0}, "nothing was removed", 1)
@@ -154,8 +156,9 @@ def remove_by_policy() -> None:
         _remove(directory)
 
 
-def _beyond(limits: RunLimits) -> list[RunDirectory]:
-    """Runs that these limits exclude; those that go on, or have jobs left, are kept with a message."""
+def _beyond(limits: RunLimits, others: Collection[str] = ()) -> list[RunDirectory]:
+    """Runs that these limits exclude; those that go on, have jobs left, or are referred to by runs that stay (all but
+    these and `others`) are kept with a message."""
     found = list[RunDirectory]()
     for directory in limits.beyond(list_runs(state_directory()), time.time()):
         try:
@@ -164,13 +167,26 @@ def _beyond(limits: RunLimits) -> list[RunDirectory]:
             notify(str(error))
         else:
             found.append(directory)
-    return found
+    while True:
+        gone = {*others, *(each.name for each in found)}
+        kept = {each.name: names for each in found if (names := [*filterfalse(gone.__contains__, each.referring())])}
+        if not kept:
+            return found
+        for name, names in kept.items():
+            notify(f"run {name} is not removed: {_refer(names)} to results of it; asa rm {name} does it all the same")
+        found = [each for each in found if each.name not in kept]
 
 
-def _announced(run: RunDirectory) -> dict[str, Any]:
+def _refer(names: Sequence[str]) -> str:
+    return f"run {names[0]} refers" if len(names) == 1 else f"runs {', '.join(names)} refer"
+
+
+def _announced(run: RunDirectory, others: Collection[str] = ()) -> dict[str, Any]:
     state, taken = _state(run), run.size
     notify(f"removes run {run.name}, {state}: {size(taken)} with its results, log and keys")
-    return {"run": run.name, "state": state, "bytes": taken}
+    if needed := [*filterfalse(others.__contains__, run.referring())]:
+        notify(f"warning: {_refer(needed)} to results of run {run.name}, which will be gone")
+    return {"run": run.name, "state": state, "bytes": taken, "referred_by": needed}
 
 
 def _state(run: RunDirectory) -> str:

@@ -22,6 +22,7 @@ from asa.core.event import DriverStarted, RunEnded, RunState
 from asa.log import proc
 from asa.log.events import EventLog
 from asa.log.messages import notify
+from asa.log.values import REFERS
 from asa.security.files import cannot, private_directory, write_private
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -231,6 +232,10 @@ class RunDirectory:
     def hold_request(self) -> Path:
         """File that asks the run's driver to hold it, or to go on."""
         return self.path / "hold"
+
+    def referring(self) -> list[str]:
+        """Names of runs that refer to results of this one, and hence need it: see `asa.log.values.Ref`."""
+        return [run.name for run in list_runs(self.state) if (run.path / REFERS / self.name).exists()]
 
     @property
     def size(self) -> int:

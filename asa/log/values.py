@@ -1,4 +1,4 @@
-"""Values of a run, pickled: short ones in memory, long ones in private files.
+"""Values of a run, pickled: short ones in memory, long ones in private files; `Ref` is one that is not opened yet.
 
 Unpickling runs code: what is loaded comes from the run's own directory, or from a peer that has proved who it is.
 """
@@ -8,18 +8,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import mmap
 import os
 import pickle
 import re
 import struct
 from binascii import crc32
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PosixPath
 from typing import Any, BinaryIO
 
 from asa.core.errors import InvalidInput, StateError, cause
 from asa.core.task import Input, Value, substitute
-from asa.security.files import Buffer, write_private, written_private
+from asa.security.files import Buffer, cannot, write_private, written_private
 
 INLINE_MOST = 64 * 1024
 """Pickled values up to this size [bytes] travel in messages; longer ones are files."""
@@ -93,6 +94,120 @@ def load(value: Value) -> Any:
             raise StateError(f"{value} cannot be read, it is damaged or was cut off: {error}") from error
 
 
+class Ref:
+    """What a task returned, or is to return, where it is: a file of its run, above 64 KiB, which is opened on demand.
+
+    Stages get the values themselves, unless they say ``refs=True``. Valid while the run exists.
+
+    Parameters
+    ----------
+    value
+        What a task returns: it becomes a file of its own, so that whoever gets the result need not read all of it.
+
+    Examples
+    --------
+    >>> Ref([1, 2]).load()
+    [1, 2]
+    """
+
+    __slots__ = ("_stored", "_value")
+
+    def __init__(self, value: Any) -> None:
+        self._value, self._stored = value, None
+
+    @classmethod
+    def to(cls, stored: Value) -> Ref:
+        """For a value that is stored already."""
+        made = cls(None)
+        made._stored = stored
+        return made
+
+    @property
+    def stored(self) -> Value | None:
+        """The pickled value, or its file; None of one that no task has returned yet."""
+        return self._stored
+
+    @property
+    def size(self) -> int:
+        """What it takes, pickled [bytes]; 0 when it is not stored yet."""
+        if self._stored is None or isinstance(self._stored, bytes):
+            return len(self._stored or b"")
+        try:
+            return os.path.getsize(self._stored) - _SEAL.size
+        except OSError as error:
+            raise StateError(f"{self._stored} cannot be read: {cause(error)}") from error
+
+    def load(self) -> Any:
+        """The value, read anew each time.
+
+        Raises
+        ------
+        StateError
+            When its file is damaged, or gone with its run.
+        """
+        return self._value if self._stored is None else load(self._stored)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Ref, (self._value,)) if self._stored is None else (Ref.to, (self._stored,))
+
+    def __repr__(self) -> str:
+        what = repr(self._value) if self._stored is None else repr(self._stored)
+        return f"<Ref {what if len(what) <= _SHOWN_MOST else what[:_SHOWN_MOST] + '...'}>"
+
+
+_SHOWN_MOST = 100
+_OURS = b"asa.log."
+"""In pickles that hold a `Ref` or an `asa.log.files.File`."""
+_ELSEWHERE = re.compile(rb"/[^\x00-\x1f\x8c\x94]{0,4096}?/runs/([A-Za-z0-9][A-Za-z0-9._-]{0,99})/values/[\w.-]+\.pkl")
+
+
+@contextlib.contextmanager
+def _bytes_of(value: Value) -> Iterator[bytes | mmap.mmap]:
+    if isinstance(value, bytes):
+        yield value
+        return
+    with open(value, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        yield content
+
+
+def _refers(value: Value) -> bool:
+    """Whether there may be a `Ref`, or a `File`, in a pickled value."""
+    if isinstance(value, bytes):
+        return _OURS in value
+    with _bytes_of(value) as content:
+        return content.find(_OURS) >= 0
+
+
+def refs_in(value: Value) -> dict[str, str]:
+    """Files of runs that a pickled value may refer to, and the names of these runs."""
+    with _bytes_of(value) as content:
+        if content.find(_OURS) < 0:
+            return {}
+        return {os.fsdecode(found[0]): found[1].decode() for found in _ELSEWHERE.finditer(content)}
+
+
+def note_refs(values: str | Path, value: Value) -> dict[str, str]:
+    """Note in a run, whose directory of values this is, to which others a pickled value refers; as `refs_in`.
+
+    Raises
+    ------
+    StateError
+        When it cannot be noted.
+    """
+    run, found = Path(values).parent, refs_in(value)
+    try:
+        for name in {*found.values()} - {run.name}:
+            (run / REFERS).mkdir(0o700, exist_ok=True)
+            (run / REFERS / name).touch(0o600)
+    except OSError as error:
+        raise cannot("write", run / REFERS, error) from error
+    return found
+
+
+REFERS = "refers"
+"""Directory of a run with a file for each run, by its name, that something in it refers to."""
+
+
 def load_all(values: Iterable[Value]) -> list[Any]:
     """As `load` for each."""
     loads = pickle.loads
@@ -140,10 +255,11 @@ def _check(file: BinaryIO, whole: bool) -> None:
     file.seek(0)
 
 
-def fill(arguments: Any, inputs: Sequence[Value]) -> Any:
-    """`arguments` with every `Input` in them replaced by what it means.
+def fill(arguments: Any, inputs: Sequence[Value], refs: bool = False) -> Any:
+    """`arguments` with every `Input` in them replaced by what it means, or by a `Ref` to that.
 
-    An input that stands in several places is loaded once: they share one object, as they did where it was made.
+    An input that stands in several places is loaded once: they share one object, as they did where it was made. Files
+    in it are looked at.
 
     >>> fill(([Input(0)], {"all": Input(0, 2)}), (dump(7), dump(8)))
     ([7], {'all': [7, 8]})
@@ -151,7 +267,7 @@ def fill(arguments: Any, inputs: Sequence[Value]) -> Any:
 
     @functools.cache
     def value_of(position: int) -> Any:
-        return load(inputs[position])
+        return Ref.to(inputs[position]) if refs else _opened_whole(inputs[position], refs)
 
     def place(item: Input) -> Any:
         if item.count is None:
@@ -159,6 +275,37 @@ def fill(arguments: Any, inputs: Sequence[Value]) -> Any:
         return [value_of(position) for position in range(item.first, item.first + item.count)]
 
     return substitute(arguments, Input, place)
+
+
+def call_with(stored: Value) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+    """Arguments and keyword arguments of a task, in which `Input`s stand yet; whether it is to get `Ref`s.
+
+    Raises
+    ------
+    InvalidInput
+        When a file among them is not as it should be.
+    """
+    found = load(stored)
+    refs = len(found) > 2
+    args, kwargs = _opened_values(found[:2], refs) if _refers(stored) else found[:2]
+    return args, kwargs, refs
+
+
+def _opened_whole(stored: Value, refs: bool) -> Any:
+    value = load(stored)
+    return _opened_values(value, refs) if _refers(stored) else value
+
+
+def _opened_values(value: Any, refs: bool) -> Any:
+    """A value with what each `Ref` in it stands for, unless that is to stay; each `File` in it is looked at."""
+    from asa.log.files import File  # here: few have one, and a worker starts sooner without it
+
+    def look(file: File) -> File:
+        file.check()
+        return file
+
+    found = value if refs else substitute(value, Ref, lambda ref: _opened_values(ref.load(), refs))
+    return substitute(found, File, look)
 
 
 def keep(result: Any, directory: str | Path, stage: str, index: int) -> Value:
@@ -175,20 +322,44 @@ def keep(result: Any, directory: str | Path, stage: str, index: int) -> Value:
         return data
     with contextlib.ExitStack() as held:
         sink = _Sink(held, directory, stage, index)
-        _result_pickler()(sink, 5).dump(result)
-        return sink.end()
+        pickler = _result_pickler()(sink, 5)
+        pickler.part = lambda part: keep(part, directory, stage, index)
+        pickler.dump(result)
+        for file, draft in pickler.drafts:
+            draft.place()
+            file.placed()
+        value = sink.end()
+    if pickler.refers:
+        note_refs(directory, value)
+    return value
 
 
 @functools.cache
-def _result_pickler() -> type[pickle.Pickler]:
+def _result_pickler() -> Any:
     import cloudpickle  # as in `dump`
 
     class ResultPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it is not typed
-        """Refuses what says of itself why it is no result."""
+        """Refuses what says of itself why it is no result; collects the files that are to be put in place."""
+
+        part: Callable[[Any], Value]
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.drafts: list[Any] = []
+            self.refers = False
 
         def reducer_override(self, value: Any) -> Any:
-            if (why := getattr(type(value), "__no_result__", None)) is not None:
+            kind = type(value)
+            if (why := getattr(kind, "__no_result__", None)) is not None:
                 raise InvalidInput(why(value))
+            if kind is Ref:
+                if value.stored is None:
+                    value._stored = self.part(value.load())
+                self.refers = True
+            elif (returned := getattr(kind, "__returned__", None)) is not None:
+                file, draft = returned(value)
+                self.drafts += [(value, draft)] if draft else []
+                return file.__reduce__()
             return super().reducer_override(value)
 
     return ResultPickler

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from asa.core.errors import InvalidInput
+from asa.log.values import Ref
 from asa.workflows.stage import Stage
 
 SIZE = 16
@@ -235,6 +236,9 @@ class Fingerprint:
             case Stored():
                 add(b"stored " + value.number)
                 self.files |= dict.fromkeys(value.files)
+            case Ref() if value.stored is not None:  # a file has the same name in each run that has it
+                stored = value.stored
+                add(b"ref " + (os.path.basename(stored).encode() if isinstance(stored, str) else stored))
             case types.FunctionType():
                 add(self._function(value))
             case type():

@@ -20,11 +20,12 @@ from typing import Any, NoReturn
 
 import cloudpickle
 
-from asa.core.errors import AsaError, GraphError, StateError, Unpicklable
+from asa.core.errors import AsaError, GraphError, InvalidInput, StateError, Unpicklable
 from asa.core.job import Resources
 from asa.core.run import FoldedRun
-from asa.core.task import Input, Secrets, Task, Value
-from asa.log.values import INLINE_MOST, dump, fill, load, sealed, write_value
+from asa.core.task import Input, Secrets, Task, Value, substitute
+from asa.log.files import File
+from asa.log.values import INLINE_MOST, dump, fill, load, note_refs, sealed, write_value
 from asa.security.files import write_once
 from asa.workflows.graph import Graph
 from asa.workflows.stage import Node, Outputs, replace_nodes, unmappable, written_by
@@ -111,7 +112,22 @@ class Payloads:
                 if node.mapped
                 else node.args
             )
-            self._dump_arguments(name, *replace_nodes((first, node.kwargs), lambda other: Input(0)))
+            placed = replace_nodes((first, node.kwargs), lambda other: Input(0))
+            self._dump_arguments(name, *placed)
+            if not self._graph.predecessors[name]:
+                self._look_at_files(name, (node.args, node.kwargs))
+
+    def _look_at_files(self, name: str, arguments: Any) -> None:
+        """Refuse files that are not as they should be, where no task before could make them so."""
+
+        def look(file: File) -> File:
+            try:
+                file.check(self._workdir or "")
+            except InvalidInput as error:
+                raise InvalidInput(f"stage {name!r}: {error}") from None
+            return file
+
+        substitute(arguments, File, look)
 
     def result(self, name: str, index: int) -> Value:
         """What a task returned, or an `asa.core.task.Failed` that stands for it where it failed for good.
@@ -222,6 +238,7 @@ class Payloads:
         for key, value in node.kwargs.items():
             placed = replace_nodes(value, lambda other: self._place(other, mapped.shared))
             data = dump_or_explain(placed, f"argument {key!r} of stage {name!r}", _ArgumentPickler)
+            note_refs(self._values, data)
             if len(data) > _COMMON_INLINE_MOST and placed is value:
                 path = self._values / f"{Path(self._files[name]).stem}-{key}.pkl"
                 write_value(path, data)
@@ -280,7 +297,10 @@ class Payloads:
 
     def _dump_arguments(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         try:
-            return dump((args, kwargs), _ArgumentPickler)
+            called = (args, kwargs, True) if self._graph.nodes[name].stage.needs.refs else (args, kwargs)
+            data = dump(called, _ArgumentPickler)
+            note_refs(self._values, data)
+            return data
         except Exception:
             for key, value in [*enumerate(args), *kwargs.items()]:
                 dump_or_explain(value, f"argument {key!r} of stage {name!r}", _ArgumentPickler)

@@ -32,7 +32,7 @@ from asa.core.task import Value
 from asa.log.events import EventLog
 from asa.log.reuse import Files, KeepLimits, Known, ReuseStore, State
 from asa.log.rundir import RunDirectory
-from asa.log.values import check_file
+from asa.log.values import check_file, note_refs
 from asa.workflows.fingerprint import SIZE, Fingerprint, Stored, digest, plain
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.payload import Payloads
@@ -95,7 +95,7 @@ def code_of(stage: Stage[..., Any], settings: Settings) -> Code:
     modules: tuple[str, ...] = ()
     if isinstance(function, StageCommand):
         part("command line", function.words, *(["shell"] if function.shell else []))
-        part("outputs of the command", function.outputs)
+        part("outputs of the command", function.outputs, *([function.files] if function.files else []))
         part("exit codes that count as success", function.ok)
         part("environment of the command", function.env)
         words = [word for text in function.words for word in (_WORD.findall(text) if function.shell else [text])]
@@ -408,14 +408,16 @@ class Reuse:
             value = values.get(known.task)
             if value is None or _number(value) != known.value:
                 continue
-            if isinstance(value, str):
-                kept = source.values / Path(value).name
-                try:
+            try:
+                if isinstance(value, str):
+                    kept = source.values / Path(value).name
                     check_file(str(kept))
                     value = str(_copied(kept, self._directory.values / kept.name))
-                except (StateError, OSError) as error:
-                    self._complain(f"a result of run {source.name} is not used", error)
-                    continue
+                if gone := [file for file in note_refs(self._directory.values, value) if not os.path.exists(file)]:
+                    raise StateError(f"it refers to {gone[0]}, which is gone")
+            except (StateError, OSError) as error:
+                self._complain(f"a result of run {source.name} is not used", error)
+                continue
             yield index, known, value
 
     # ------------------------------------------------------------ what later runs may have

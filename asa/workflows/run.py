@@ -33,7 +33,7 @@ from asa.core.units import brief
 from asa.log.events import EventLog
 from asa.log.messages import log_to_file, logged_in, warn
 from asa.log.rundir import RunDirectory
-from asa.log.values import load, load_all
+from asa.log.values import Ref, load, load_all
 from asa.workflows.assemble import VIRTUAL, Assembly, assemble, restore_plan
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.notice import send_notice
@@ -72,6 +72,10 @@ _READ_MOST = 200
 _log = logging.getLogger(__name__)
 
 
+def _as_refs(stored: Iterator[Value]) -> list[Ref]:
+    return [Ref.to(each) for each in stored]
+
+
 class Run:
     """A run of a workflow: going on, ended, or opened again from its log."""
 
@@ -85,13 +89,15 @@ class Run:
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
 
-    def result(self, timeout: float = math.inf) -> Any:
+    def result(self, timeout: float = math.inf, *, refs: bool = False) -> Any:
         """The workflow's value, as soon as it is known.
 
         Parameters
         ----------
         timeout
             Longest time to wait for it [s].
+        refs
+            True for an `asa.Ref` in the place of each result, which is opened when it is asked for.
 
         Raises
         ------
@@ -106,9 +112,9 @@ class Run:
             is cancelled, which would wait for it otherwise.
         """
         self.check(timeout)
-        return self._value(load_all)
+        return self._value(_as_refs if refs else load_all)
 
-    def results(self, stage: str | None = None, timeout: float = math.inf) -> Any:
+    def results(self, stage: str | None = None, timeout: float = math.inf, *, refs: bool = False) -> Any:
         """As `result`, but also of a run in which some tasks failed: with `asa.Failed` in the place of each result that
         there is not.
 
@@ -119,6 +125,8 @@ class Run:
             workflow's value consists of.
         timeout
             Longest time to wait for the run's outcome [s].
+        refs
+            As for `result`.
 
         Raises
         ------
@@ -137,21 +145,22 @@ class Run:
             raise TimeoutError(f"run {self.name} has no outcome after {timeout:g} s")
         graph = self._graph or make_graph(load_settings(self.directory).result)
         plan = restore_plan(self.name, self._log) if self._assembly is None else self._assembly.plan
+        read = _as_refs if refs else load_all
         if stage is None:
-            return replace_nodes(graph.result, lambda node: self._results_of(graph, plan, node))
+            return replace_nodes(graph.result, lambda node: self._results_of(graph, plan, node, read))
         if stage not in graph.nodes:
             raise UnknownName("stage", stage, graph.nodes)
-        return self._results_of(graph, plan, graph.nodes[stage])
+        return self._results_of(graph, plan, graph.nodes[stage], read)
 
-    def _results_of(self, graph: Graph, plan: Plan, node: Node) -> Any:
+    def _results_of(self, graph: Graph, plan: Plan, node: Node, read: Callable[[Iterator[Value]], Any]) -> Any:
         name = graph.names[node]
         stage, found, start = plan.stages[name], list[Any](), 0
         if stage.state is StageState.DONE:
-            return self._value_of(graph, node, load_all)
+            return self._value_of(graph, node, read)
         for index in (*stage.not_done, len(stage.tasks)):
             for first in range(start, index, _READ_MOST):
                 values = self._log.values(name, first, min(first + _READ_MOST, index))
-                found += map(load, values)
+                found += read(iter(values))
             start = index + 1
             if index < len(stage.tasks):
                 found.append(plan.failure(name, index) or Failed(name, index, "it was not run"))
@@ -424,7 +433,8 @@ class Run:
         name = graph.names[node]
         try:
             if not node.mapped:
-                return load(self._log.value(name, 0))
+                value = self._log.value(name, 0)
+                return Ref.to(value) if read is _as_refs else load(value)
             found = read(self._log.all_values(name))
             known = graph.width(name)
             width = self._log.width(name) if known is None else known

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import glob
 import hashlib
 import inspect
 import math
@@ -16,12 +17,12 @@ import string
 import subprocess
 import sys
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from typing import IO, TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from asa.core import units
 from asa.core.errors import CommandFailed, GraphError, InvalidInput, UnknownName
@@ -30,6 +31,9 @@ from asa.core.launch import Launch, Program
 from asa.core.launch import launcher as words_of
 from asa.core.registry import IMAGES
 from asa.core.task import ending, substitute
+
+if TYPE_CHECKING:
+    from asa.log.files import Draft, File
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,6 +73,7 @@ class Needs:
     timeout_s: float | None = None
     retry_delay_s: float = 0.0
     growth: float = 1.5
+    refs: bool = False
 
 
 def check_options(kind: str, given: Iterable[str], known: type) -> None:
@@ -326,6 +331,7 @@ class StageNeeds(ProgramNeeds, total=False):
     """Keywords of `stage`, but for its name."""
 
     env: Mapping[str, str] | None
+    refs: bool | None
 
 
 def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[StageNeeds]) -> Needs:
@@ -338,7 +344,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
     secrets, env = options.get("secrets"), options.get("env")
     reuse, version = options.get("reuse"), options.get("version")
     on_error, accepts_failed, timeout = options.get("on_error"), options.get("accepts_failed"), options.get("timeout")
-    retry_delay, growth = options.get("retry_delay"), options.get("growth")
+    retry_delay, growth, refs = options.get("retry_delay"), options.get("growth"), options.get("refs")
     with _naming(name):
         if cpus is not None and task_cores is not None:
             raise InvalidInput("cpus= and task_cores= are two words for the same: give one of them")
@@ -372,6 +378,8 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             raise UnknownName("on_error", on_error, ON_ERROR)
         if accepts_failed is not None and type(accepts_failed) is not bool:
             raise InvalidInput(f"accepts_failed must be True or False, not {accepts_failed!r}")
+        if refs is not None and type(refs) is not bool:
+            raise InvalidInput(f"refs must be True or False, not {refs!r}")
         if growth is not None and not (type(growth) in (int, float) and 1 <= growth < math.inf):
             raise InvalidInput(f"growth must be a number of at least 1, such as 1.5, not {growth!r}")
         timeout_s = base.timeout_s if timeout is None else units.duration(timeout, what="timeout")
@@ -406,6 +414,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             timeout_s=timeout_s,
             retry_delay_s=delay_s,
             growth=base.growth if growth is None else float(growth),
+            refs=base.refs if refs is None else refs,
         )
 
 
@@ -607,6 +616,9 @@ def stage(
     accepts_failed
         Whether it is to be called although some of what it is called with has failed: with `asa.Failed` in the place
         of each result that there is not. By default, it is skipped.
+    refs
+        Whether it gets an `asa.Ref` in the place of each result that it is called with, and opens what it needs by
+        ``ref.load()``. By default, all of them are read before it is called.
     launcher
         For MPI: ``"srun"``, ``"mpirun"`` or ``"mpiexec"``, with options of its own if need be. Each task then takes the
         whole allocation, and the function is called in as many ranks as tasks would run in it at once; the task's value
@@ -746,11 +758,12 @@ class StageCommand:
     """
 
     shell, log = False, None  # of those that an earlier version has kept, too
+    files: Mapping[str, str] = {}
 
     def __init__(
         self,
         template: str,
-        outputs: Mapping[str, str],
+        outputs: Mapping[str, str | File],
         ok: Iterable[int],
         env: Mapping[str, str] | None = None,
         shell: bool = False,
@@ -762,7 +775,9 @@ class StageCommand:
             self.words = [template] if shell else shlex.split(template)
         except ValueError as error:
             raise InvalidInput(f"the command {template!r} cannot be split into words: {error}") from None
-        self.outputs, self.shell, self.log = dict(outputs), shell, log
+        self.outputs = {name: text if isinstance(text, str) else text.template for name, text in outputs.items()}
+        self.files = {name: text.algorithm for name, text in outputs.items() if not isinstance(text, str)}
+        self.shell, self.log = shell, log
         self.ok, self.env = frozenset(ok), dict(env or {})
         if shell:
             _check_script(template)
@@ -775,7 +790,7 @@ class StageCommand:
             raise InvalidInput(
                 f"log={log!r} needs outputs=: without them what the program prints is the stage's value"
             )
-        fields = [name for text in (*self.words, *outputs.values(), *([log] if log else ())) for name in _fields(text)]
+        fields = [name for text in (*self.words, *self._files) for name in _fields(text)]
         self.inputs = tuple(dict.fromkeys(name for name in fields if name not in self.outputs))
         self.__name__ = Path(self.words[0]).name
         if shell:
@@ -817,18 +832,34 @@ class StageCommand:
 
     def _run(self, prefix: Sequence[str], environment: Mapping[str, str], /, *args: Any, **kwargs: Any) -> Any:
         values = self.__signature__.bind(*args, **kwargs).arguments
-        outputs = {name: Path(_filled(text, values)) for name, text in self.outputs.items()}
-        inputs = {Path(value).absolute() for value in values.values() if isinstance(value, str | Path)}
-        for name, path in outputs.items():
-            if path.absolute() in inputs:
-                raise CommandFailed(f"output {name} = {path} is also an input, and would be lost: name it differently")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)  # what an earlier attempt left must not pass for this one's
-        argv = [*prefix, *self._words(values | outputs)]
-        environment = {**environment, **self.env}
+        inputs = {Path(value).absolute() for value in values.values() if isinstance(value, str | os.PathLike)}
+        named = frozenset(name for text in self.words for name in _fields(text))
+        with contextlib.ExitStack() as drafts:
+            outputs = {
+                name: _Output(name, text, values, name in named, inputs, drafts) for name, text in self.outputs.items()
+            }
+            argv = [*prefix, *self._words(values | {name: output.path for name, output in outputs.items()})]
+            final = {name: output.final for name, output in outputs.items()}
+            said = shlex.join([*prefix, *self._words(values | final)])
+            printed = self._ended_well(argv, {**environment, **self.env}, values | final, said)
+            if missing := [f"{name} = {output.text}" for name, output in outputs.items() if not output.found()]:
+                raise CommandFailed(
+                    f"`{said}` ended well but did not write {', '.join(missing)}: is that where the program puts it?"
+                )
+            for output in outputs.values():
+                output.place()
+        if not outputs:
+            return printed
+        found = {name: output.value(self.files.get(name)) for name, output in outputs.items()}
+        return found if len(found) > 1 else next(iter(found.values()))
+
+    def _ended_well(
+        self, argv: Sequence[str], environment: Mapping[str, str], values: Mapping[str, Any], said: str
+    ) -> str:
+        """Run it; what it has printed."""
         try:
-            if outputs:
-                log = None if self.log is None else Path(_filled(self.log, values | outputs))
+            if self.outputs:
+                log = None if self.log is None else Path(_filled(self.log, values))
                 code, printed = run_program(argv, environment, log)
             else:
                 done = subprocess.run(
@@ -843,15 +874,99 @@ class StageCommand:
             ) from None
         if code not in self.ok:
             tail = printed[-_TAIL:].strip()
-            said = f"; it printed: {tail}" if tail else ""
-            raise CommandFailed(f"`{shlex.join(argv)}` {ending(code)}{said}", exit=code)
-        missing = [f"{name} = {path}" for name, path in outputs.items() if not path.exists()]
-        if missing:
-            raise CommandFailed(
-                f"`{shlex.join(argv)}` ended well but did not write {', '.join(missing)}: "
-                "is that where the program puts it?"
-            )
-        return printed if not outputs else outputs if len(outputs) > 1 else next(iter(outputs.values()))
+            raise CommandFailed(f"`{said}` {ending(code)}" + (f"; it printed: {tail}" if tail else ""), exit=code)
+        return printed
+
+
+class _Output:
+    """An output of a program that is about to run: a file, a directory, or all files of such names.
+
+    What the command line names is written to a draft. A program that takes of its path what it wants, and writes where
+    the output is to be, finds it empty there, or not as it was before.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        values: Mapping[str, Any],
+        drafted: bool,
+        inputs: Collection[Path],
+        drafts: contextlib.ExitStack,
+    ) -> None:
+        from asa.log.files import Draft, placeable  # here: what declares a program does not run it
+
+        self.text = _filled(text, values)
+        self.final, self._pattern = Path(self.text), ""
+        if any(char in text for char in _WILD):
+            whole = Path(_literal(text, values))
+            fixed = next(place for place, part in enumerate(whole.parts) if any(char in part for char in _WILD))
+            self._pattern = str(Path(*whole.parts[fixed:]))
+            self.final = Path(*Path(self.text).parts[:fixed])
+        if self.final.absolute() in inputs and not self._pattern:
+            raise CommandFailed(f"output {name} = {self.text} is also an input, and would be lost: name it differently")
+        self._draft: Draft | None = None
+        if drafted and self._pattern:
+            self._draft = Draft(self.final, "", label=self._pattern)
+        elif drafted and placeable(self.final):
+            self._draft = Draft(self.final.parent, self.final.name)
+        if self._draft:
+            drafts.callback(self._draft.drop)
+            if text.endswith("/"):
+                self._draft.path.mkdir()
+        else:
+            self.final.parent.mkdir(parents=True, exist_ok=True)
+            if placeable(self.final) and not self.final.is_dir():
+                self.final.unlink(missing_ok=True)  # what an earlier attempt left must not pass for this one's
+            elif text.endswith("/") or self._pattern:
+                self.final.mkdir(parents=True, exist_ok=True)
+        self._compared = bool(self._pattern or self._draft)
+        self._before = self._there(self.final)
+        self._found: list[Path] = []
+
+    @property
+    def path(self) -> Path:
+        """Where the program is told to write."""
+        return self._draft.path if self._draft else self.final
+
+    def _there(self, path: Path) -> dict[Path, tuple[int, ...]]:
+        """What there is, and how it is."""
+        found = path.glob(self._pattern) if self._pattern else [path]
+        stats = {each: each.stat() for each in found if each.exists()}
+        return {each: (had.st_ino, had.st_size, had.st_mtime_ns, had.st_ctime_ns) for each, had in stats.items()}
+
+    def found(self) -> bool:
+        """Whether the program has written it."""
+        made = self._there(self.path)
+        if not made and self._draft and self._draft.exists():
+            self._draft, made = None, self._there(self.final)
+        self._found = [self.final / each.relative_to(self.path) for each in made]
+        if self._compared and not self._draft:
+            self._found = [each for each in self._found if self._before.get(each) != made[each]]
+        return bool(self._found)
+
+    def place(self) -> None:
+        if self._draft:
+            self._draft.place()
+
+    def value(self, algorithm: str | None) -> Any:
+        """What the stage returns for it."""
+        from asa.log.files import File
+
+        found = self._found if algorithm is None else [File(each, hash=algorithm or False) for each in self._found]
+        return sorted(found, key=str) if self._pattern else found[0]
+
+
+_WILD = "*?"
+
+
+def _literal(text: str, values: Mapping[str, Any]) -> str:
+    """A pattern with its values in it, which stand for themselves."""
+    return "".join(
+        literal.replace("[", "[[]")
+        + ("" if name is None else glob.escape(_filled(_place_of(name, spec, conversion), values)))
+        for literal, name, spec, conversion in string.Formatter().parse(text)
+    )
 
 
 _TAIL, _PIECE = 2000, 1 << 16
@@ -898,7 +1013,7 @@ def _log_file(path: Path) -> IO[bytes]:
 def command(
     template: str,
     *,
-    outputs: Mapping[str, str] | None = None,
+    outputs: Mapping[str, str | File] | None = None,
     ok: Iterable[int] = (0,),
     env: Mapping[str, str] | None = None,
     shell: bool = False,
@@ -914,7 +1029,9 @@ def command(
     template
         The command line; names in braces are the stage's inputs, in order of appearance, and its outputs.
     outputs
-        Name -> file name, formatted from the inputs. Each must exist when the program has ended.
+        Name -> file name, formatted from the inputs. Each must exist when the program has ended. One that ends with
+        ``/`` is a directory; one with ``*`` or ``?`` stands for all files of such names, and its place in the template
+        for their directory. An `asa.File` instead of the name: the value is one, too.
     ok
         Exit codes that mean success.
     env
@@ -935,8 +1052,14 @@ def command(
     Returns
     -------
     Stage
-        Whose value is the one output's `Path`, a dict of them when there are several, or what the program printed
-        when there are none.
+        Whose value is the one output's `Path` (a list of them where its name stands for several files), a dict when
+        there are several outputs, or what the program printed when there are none.
+
+    Notes
+    -----
+    What stands for an output in the template is a path of the same name in a directory of its own beside it. When the
+    program has ended well, it is put in place, and so is what else has been written there. An output that the template
+    does not name is written where it is.
 
     Raises
     ------
@@ -1037,10 +1160,15 @@ def _script(text: str, values: Mapping[str, Any]) -> str:
             continue
         follows = pieces[number + 1][0] if number + 1 < len(pieces) else ""
         alone = line[-1:] in _BETWEEN and (follows[:1] in _BETWEEN if follows or number + 1 == len(pieces) else False)
-        plain = "{" + name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "") + "}"
+        plain = _place_of(name, spec, conversion)
         words = _expand(plain, values) if alone else [_filled(plain, values)]
         line += " ".join(map(shlex.quote, words))
     return line
+
+
+def _place_of(name: str, spec: str | None, conversion: str | None) -> str:
+    """A place in a template, as it was written."""
+    return "{" + name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "") + "}"
 
 
 _BETWEEN = ("", *" \t\n|&;<>()")

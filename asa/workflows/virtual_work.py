@@ -18,7 +18,7 @@ from asa.core.run import FoldedRun, TaskOutcome
 from asa.core.task import Task, last_words
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
-from asa.log.values import dump, fill, keep, load
+from asa.log.values import call_with, dump, fill, keep, load
 from asa.metrics.attempts import attempts_of
 from asa.workflows.graph import Graph
 from asa.workflows.stage import RunTime
@@ -160,7 +160,8 @@ class Calls:
 
 
 def _arguments(task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    args, kwargs = fill(load(task.arguments), task.inputs)
+    *called, refs = call_with(task.arguments)
+    args, kwargs = fill(called, task.inputs, refs)
     return args, kwargs
 
 
