@@ -46,6 +46,7 @@ from asa.core.event import (
     StageFailed,
     StageGrown,
     StageLookedUp,
+    StagesAdded,
     SubmitRefused,
     Submitted,
     Submitting,
@@ -61,6 +62,7 @@ from asa.core.task import Task
 from asa.workflows.learned import Contexts
 from asa.workflows.plan import (
     Action,
+    Add,
     Expand,
     Finish,
     Grow,
@@ -200,6 +202,9 @@ class Runner:
         Directory for the jobs' output files.
     reuse
         Finds results of earlier runs, and tells later ones of this run's; None where neither is of use.
+    add
+        Says which stages a task, by stage and index, adds to the run, at a time [s since the epoch]; None where none
+        does.
     """
 
     plan: Decider
@@ -213,6 +218,7 @@ class Runner:
     outputs: str
     inbox: Inbox = field(default_factory=Inbox)
     reuse: Reuse | None = None
+    add: Callable[[str, int, float], StagesAdded] | None = None
     decided: threading.Event = field(default_factory=threading.Event)
     _deadline: float = math.inf
     _leaving: bool = False
@@ -445,6 +451,9 @@ class Runner:
                     return StageExpanded(now, action.stage, self.payloads.width(action.stage)), _nothing
                 except InvalidInput as error:
                     return StageFailed(now, action.stage, str(error)), _nothing
+            case Add():
+                assert self.add is not None, "only tasks of a workflow add stages to it"
+                return self.add(action.stage, action.index, now), _nothing
             case LookUp():
                 return self._look_up(action, now), _nothing
             case Retry():
@@ -588,6 +597,8 @@ def _note(event: Event) -> None:
             said = "stage %s asks for %s, %g s from now on%s"
             level = logging.WARNING if why else logging.INFO
             _log.log(level, said, event.stage, event.resources, event.walltime_s, why)
+        case StagesAdded(refused=str(reason)) if reason:
+            _log.warning("task %d of %s adds no stages: %s", event.index, event.stage, reason)
         case StageFailed():
             _log.warning("stage %s failed: %s", event.stage, event.reason)
         case Submitting():
