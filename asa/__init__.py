@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Unpicklable,
     )
     from asa.core.task import Failed
+    from asa.workflows.expand import branch, collect, loop
     from asa.workflows.graph import make_graph
     from asa.workflows.run import Run, open_run, resume, run, submit
     from asa.workflows.stage import Node, Stage, command, merge, parallel, sequence, split, stage
@@ -53,6 +54,7 @@ _HOMES = {
         "Unpicklable",
     ),
     "asa.core.task": ("Failed",),
+    "asa.workflows.expand": ("branch", "collect", "loop"),
     "asa.workflows.graph": ("make_graph",),
     "asa.workflows.run": ("Run", "open_run", "resume", "run", "submit"),
     "asa.workflows.stage": ("Node", "Stage", "command", "merge", "parallel", "sequence", "split", "stage"),
@@ -74,7 +76,10 @@ __all__ = [
     "StateError",
     "UnknownName",
     "Unpicklable",
+    "branch",
+    "collect",
     "command",
+    "loop",
     "make_graph",
     "merge",
     "open_run",

@@ -66,7 +66,7 @@ class StageSpec:
         Whether its tasks may add stages to the run: it is over when it is known which ones they add.
     expect
         What is likely where only the run will tell: how many tasks it has, or, where it expands, how many stages like
-        it follow on it, one after another.
+        it follow on it, one after another; less than none where more have come.
 
     Raises
     ------
@@ -97,7 +97,7 @@ class StageSpec:
     @property
     def rounds(self) -> int:
         """How many stages like it are expected to follow on it."""
-        return self.expect or 0 if self.expands else 0
+        return max(0, self.expect or 0) if self.expands else 0
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

@@ -7,17 +7,19 @@ logs `StagesAdded`. A new driver finds the same in the log and the kept results,
 
 from __future__ import annotations
 
+import inspect
 import io
 import pickle
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
 
-from asa.core.errors import AsaError, GraphError, StateError
+from asa.core.errors import AsaError, GraphError, InvalidInput, StateError
 from asa.core.event import StagesAdded
 from asa.core.task import Value
 from asa.log.values import load
 from asa.workflows.graph import Graph, topological
-from asa.workflows.stage import Node, Stage, nodes_in
+from asa.workflows.stage import DEFAULT_NEEDS, Node, Stage, StageNeeds, Step, make_needs, nodes_in
 
 if TYPE_CHECKING:  # workers load this module
     from asa.core.run import FoldedRun
@@ -160,6 +162,13 @@ class Growth:
             specs = self._admit(part)
         except AsaError as error:
             return StagesAdded(now, name, index, refused=f"{type(error).__name__}: {error}")
+        parent, own = self._graph.nodes[name].stage, self._run.stages[name].spec
+        if own.expect is not None:
+            left = own.expect - 1
+            follow = (part.nodes[spec.name].stage.key == parent.key for spec in specs)
+            specs = tuple(
+                replace(spec, expect=left) if same else spec for spec, same in zip(specs, follow, strict=True)
+            )
         needs = self._graph.adopt(part, name, index, self._run.stages[name].followers)
         alike = isinstance(value, Node) and value.mapped
         return StagesAdded(now, name, index, specs, needs, alike)
@@ -193,3 +202,215 @@ def regrow(graph: Graph, events: Iterable[StagesAdded], result: Callable[[str, i
         for other, befores in part.predecessors.items():
             for before in befores:
                 followers.setdefault(before, {})[other] = None
+
+
+# ---------------------------------------------------------------- loops, branches and groups
+
+
+def loop(
+    body: Step,
+    *,
+    until: Callable[[Any], bool] | None = None,
+    most: int | None = None,
+    expect: int | None = None,
+    **needs: Unpack[StageNeeds],
+) -> Step:
+    """A step that calls `body` on its own result again and again.
+
+    What it returns is called like a stage: with the first value, and with keyword arguments that each round gets. A
+    body that takes an argument named ``round`` gets the number of the round, from 1 on: so outputs of a program can
+    have ``{round}`` in their names.
+
+    Parameters
+    ----------
+    body
+        A stage, or a template of stages such as `sequence` makes. Where it is a stage, each round is one task, and the
+        end is decided in it; otherwise that takes a task of its own.
+    until
+        Says of a round's result whether it is the last.
+    most
+        How many rounds there are at most. The value is the last round's, whatever `until` says of it.
+    expect
+        How many rounds are likely, for strategies to plan with.
+    needs
+        What the tasks need in which the end is decided, as for `stage`.
+
+    Raises
+    ------
+    InvalidInput
+        When there would be no end.
+
+    Examples
+    --------
+    >>> from asa.workflows.stage import stage
+    >>> @stage
+    ... def halve(x):
+    ...     return x / 2
+    >>> loop(halve, until=lambda x: x < 1, most=100)(37)
+    <node halve>
+    """
+    if until is None and most is None:
+        raise InvalidInput("loop() has no end: say until=, a function of a round's result, or most=")
+    if most is not None and (type(most) is not int or most < 1):
+        raise InvalidInput(f"most must be a whole number of at least 1, not {most!r}")
+    if not callable(body):
+        raise InvalidInput(f"loop() is made of a stage or a template, not of {body!r}: call it afterwards")
+    more: StageNeeds = {"expands": True, **needs}
+    if expect is not None:
+        more["expect"] = max(0, expect - 1)
+    whole = isinstance(body, Stage) and not body.needs.expands and not body.needs.launcher
+    rounds = _Rounds(body, until, most, whole)
+    if isinstance(body, Stage) and whole:
+        rounds.stage = Stage(rounds, make_needs(body.name, base=body.needs, **more), body.name)
+        return rounds.stage
+    rounds.stage = Stage(rounds, make_needs("loop", **more), "loop")
+    return rounds.begin
+
+
+class _Rounds:
+    """The rounds of a loop: each runs the body, if it is the `whole` of a round, and has the next one follow."""
+
+    stage: Stage[..., Any]
+
+    def __init__(self, body: Step, until: Callable[[Any], bool] | None, most: int | None, whole: bool) -> None:
+        self.body, self.until, self.most, self.whole = body, until, most, whole
+        self.call: Step = body.function if isinstance(body, Stage) and whole else body
+        self.__module__ = _module(self.call, until)
+        self.__name__ = str(getattr(body, "name", getattr(body, "__name__", "loop")))
+        try:
+            self.numbered = "round" in inspect.signature(self.call if whole else _function(body)).parameters
+        except (TypeError, ValueError):
+            self.numbered = False
+
+    def begin(self, value: Any, **common: Any) -> Any:
+        """The first round, where the body is no stage."""
+        return self.stage(self._called(value, 1, common), **common)
+
+    def __call__(self, value: Any, /, *, asa_round: int = 1, **common: Any) -> Any:
+        if self.whole:
+            value = self._called(value, asa_round, common)
+        if asa_round == self.most or (self.until is not None and self.until(value)):
+            return value
+        if not self.whole:
+            value = self._called(value, asa_round + 1, common)
+        return self.stage(value, asa_round=asa_round + 1, **common)
+
+    def _called(self, value: Any, number: int, common: dict[str, Any]) -> Any:
+        return self.call(value, **common, **({"round": number} if self.numbered else {}))
+
+    @property
+    def outputs(self) -> Any:
+        return getattr(self.call, "outputs", None) if self.whole else None
+
+    def written(self, args: Sequence[Any], kwargs: Mapping[str, Any], value_of: Callable[[Any], Any]) -> list[str]:
+        """As that of the body, which knows the number of the round."""
+        given = {key: value for key, value in kwargs.items() if key != "asa_round"}
+        if self.numbered:
+            given["round"] = kwargs.get("asa_round", 1)
+        found: list[str] = self.call.written(args, given, value_of)  # type: ignore[attr-defined]
+        return found
+
+
+def branch(
+    condition: Callable[..., bool] | Stage[..., bool],
+    then: Step,
+    otherwise: Step | None = None,
+    **needs: Unpack[StageNeeds],
+) -> Step:
+    """A step that goes one way or another, by what it is called with.
+
+    Parameters
+    ----------
+    condition
+        Says whether `then` is called. A function, or a stage where it takes more than one core or long; it is called
+        in a task of its own.
+    then, otherwise
+        Stages, templates, or functions of these, called with the same arguments; without `otherwise`, the first
+        argument is the value.
+    needs
+        What the task of the condition needs, as for `stage`.
+
+    Examples
+    --------
+    >>> from asa.workflows.stage import stage
+    >>> branch(lambda x: x > 0, stage(abs), stage(bin))(3)
+    <node branch>
+    """
+    for step in (condition, then, *([] if otherwise is None else [otherwise])):
+        if not callable(step):
+            raise InvalidInput(f"branch() is made of functions, stages and templates, not of {step!r}")
+    base = condition.needs if isinstance(condition, Stage) else DEFAULT_NEEDS
+    return Stage(
+        _Branch(_function(condition), then, otherwise),
+        make_needs("branch", base=base, **{"expands": True, **needs}),
+        "branch",
+    )
+
+
+class _Branch:
+    """Calls one step or the other."""
+
+    def __init__(self, condition: Callable[..., bool], then: Step, otherwise: Step | None) -> None:
+        self.condition, self.then, self.otherwise = condition, then, otherwise
+        self.__module__ = _module(condition, then, otherwise)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.condition(*args, **kwargs):
+            return self.then(*args, **kwargs)
+        return args[0] if self.otherwise is None else self.otherwise(*args, **kwargs)
+
+
+def collect(items: Any, key: Callable[[Any], Any] | None = None, **needs: Unpack[StageNeeds]) -> Node:
+    """Results in groups: a node whose value is a list of (key, results), in the order in which the keys come first.
+
+    Parameters
+    ----------
+    items
+        A node whose value is a list, or a list of nodes; lists in lists are taken apart, to any depth.
+    key
+        Says to which group a result belongs; by default results are (key, value).
+    needs
+        As for `stage`.
+
+    Examples
+    --------
+    >>> from asa.workflows.stage import stage
+    >>> collect(stage(abs).map([1, -1, 2]), key=lambda x: x % 2)
+    <node collect>
+    """
+    return Stage(_Collect(key), make_needs("collect", **needs), "collect")(items)
+
+
+class _Collect:
+    """Puts results into groups."""
+
+    def __init__(self, key: Callable[[Any], Any] | None) -> None:
+        self.key = key
+        self.__module__ = _module(key)
+
+    def __call__(self, items: Any) -> list[tuple[Any, list[Any]]]:
+        groups: dict[Any, list[Any]] = {}
+        left = [items]
+        while left:
+            item = left.pop()
+            if isinstance(item, list):
+                left += reversed(item)
+                continue
+            if self.key is not None:
+                name, value = self.key(item), item
+            elif isinstance(item, tuple) and len(item) == 2:
+                name, value = item
+            else:
+                raise InvalidInput(f"collect() takes results that are (key, value), or key=, not {item!r}")
+            groups.setdefault(name, []).append(value)
+        return list(groups.items())
+
+
+def _function(step: Any) -> Callable[..., Any]:
+    return step.function if isinstance(step, Stage) else step
+
+
+def _module(*steps: Any) -> str:
+    """The module of the first of these that is the user's own, so that it is looked at for changes of code."""
+    names = [str(getattr(_function(step), "__module__", "") or "") for step in steps if step is not None]
+    return next((name for name in names if name and not name.startswith("asa.")), __name__)

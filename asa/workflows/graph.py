@@ -68,7 +68,7 @@ class Graph:
                 retry_delay_s=node.stage.needs.retry_delay_s,
                 growth=node.stage.needs.growth if node.stage.needs.retries else 1.0,
                 expands=node.stage.needs.expands,
-                expect=_expected(node),
+                expect=node.stage.needs.expect,
                 **self._places(node),
             )
             for name, node in self.nodes.items()
@@ -92,9 +92,7 @@ class Graph:
         """Whether tasks of a stage may have added others."""
         return self.nodes[name].stage.needs.expands and bool(self.added)
 
-    def part(
-        self, name: str, index: int, value: Any, taken: Collection[str], names: Sequence[str] = ()
-    ) -> Graph:
+    def part(self, name: str, index: int, value: Any, taken: Collection[str], names: Sequence[str] = ()) -> Graph:
         """The nodes in `value`, which a task returned, as a graph of their own, with names that are free in this one.
 
         Rounds of one task after another are numbered; what a task of a parallel stage adds has its index in its name.
@@ -377,12 +375,6 @@ def _graph(result: Any, order: list[Node], names: dict[Node, str]) -> Graph:
         predecessors={names[node]: tuple(dict.fromkeys(names[other] for other in _inputs(node))) for node in order},
         widths=_widths(order, names),
     )
-
-
-def _expected(node: Node) -> int | None:
-    """What is expected of a node, as `StageSpec.expect` has it."""
-    expect, left = node.stage.needs.expect, getattr(node.stage.function, "rounds_left", None)
-    return expect if expect is None or left is None else left(expect, node.kwargs)
 
 
 def _widths(order: list[Node], names: dict[Node, str]) -> dict[str, int | None]:

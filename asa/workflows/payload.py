@@ -90,7 +90,7 @@ class Payloads:
         self._outputs = Outputs({})
         self._graph, self._functions, self._values, self._stored = graph, functions, values, result
         self._files = {name: str(functions / f"{number:04d}.pkl") for number, name in enumerate(graph.nodes)}
-        self._number = {name: f"{number:04d}" for number, name in enumerate(graph.nodes)}  # what names of files begin with
+        self._number = {name: f"{number:04d}" for number, name in enumerate(graph.nodes)}
         self._mapped: dict[str, _Mapped] = {}
 
     def save(self) -> None:

@@ -123,7 +123,20 @@ class Finish:
 
 
 Action = (
-    Submit | Cancel | Amend | Release | LaunchTasks | Expand | Add | LookUp | Retry | Grow | Predict | Teach | Want | Finish
+    Submit
+    | Cancel
+    | Amend
+    | Release
+    | LaunchTasks
+    | Expand
+    | Add
+    | LookUp
+    | Retry
+    | Grow
+    | Predict
+    | Teach
+    | Want
+    | Finish
 )
 """What the runner carries out; `Cancel`, `Amend` and `Predict` are the strategy's own decisions, when they may be."""
 

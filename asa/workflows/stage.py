@@ -297,7 +297,7 @@ class _Starred:
     """A function whose one argument is the list of what it is called with."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function, self.__doc__ = function, function.__doc__
+        self.function, self.__doc__, self.__module__ = function, function.__doc__, function.__module__
 
     def __call__(self, arguments: Any, /, **common: Any) -> Any:
         if not isinstance(arguments, list | tuple):
@@ -856,9 +856,7 @@ class StageCommand:
                 "say shell=True to have a shell act on it, or put it in single quotes where the program is to get it"
             )
         if log is not None and not outputs:
-            raise InvalidInput(
-                f"log={log!r} needs outputs=: without them what the program prints is the stage's value"
-            )
+            raise InvalidInput(f"log={log!r} needs outputs=: without them what the program prints is the stage's value")
         fields = [name for text in (*self.words, *outputs.values(), *([log] if log else ())) for name in _fields(text)]
         self.inputs = tuple(dict.fromkeys(name for name in fields if name not in self.outputs))
         self.__name__ = Path(self.words[0]).name
