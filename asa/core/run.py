@@ -32,6 +32,7 @@ from asa.core.event import (
     Cancelled,
     DriverStarted,
     Event,
+    ExpectationMissed,
     HoldAsked,
     JobEnded,
     Learned,
@@ -396,8 +397,9 @@ class StageProgress:
         Allocations in a row that ended without a task done; allocations that others than the run have cancelled.
     error, details
         Why it failed, in a line or so; what its task printed.
-    added, orphaned
-        Task -> what it has added to the run, of those that are done; whether the result of what added it is lost.
+    added, orphaned, chain
+        Task -> what it has added to the run, of those that are done; whether the result of what added it is lost; the
+        first of those, of which something is expected, that it follows on, or "".
     number, followers
         What its place in topological order is told by; the stages that wait for it.
     before, followed
@@ -420,6 +422,7 @@ class StageProgress:
     held_back: frozenset[str] = frozenset()
     added: dict[int, StagesAdded] = field(default_factory=dict)
     orphaned: bool = False
+    chain: str = ""
     state: StageState = StageState.WAITING
     tasks: bytearray = field(default_factory=bytearray)
     fresh: int = 0
@@ -1731,6 +1734,8 @@ class FoldedRun:
         for spec in event.specs:
             self._insert(spec, before=before)
             self._stirred[spec.name] = None
+            if stage.spec.is_followed_by(spec):
+                self.stages[spec.name].chain = stage.chain or event.stage
         for follower in followers:
             self._await(follower, event)
         if self.start is not None and self.start.pool != "per-stage":
@@ -1760,6 +1765,35 @@ class FoldedRun:
         stage.followers.remove(spec.name)
         others = tuple(other for other in spec.predecessors if other != name)
         follower.spec = replace(spec, predecessors=others)
+
+    def missed(self, event: Event) -> ExpectationMissed | None:
+        """What an event, which was not folded yet, says of what was expected, where something else came."""
+        if isinstance(event, StageExpanded):
+            expect, name, came = self.stages[event.stage].spec.expect, event.stage, event.width
+        elif isinstance(event, StagesAdded) and not event.refused:
+            stage = self.stages[event.stage]
+            if stage.spec.expect is None or any(map(stage.spec.is_followed_by, event.specs)):
+                return None
+            name = stage.chain or event.stage
+            expect = self.stages[name].spec.expect
+            came = (expect or 0) - stage.spec.expect
+        else:
+            return None
+        return None if expect is None or expect == came else ExpectationMissed(event.at, name, expect, came)
+
+    def came(self) -> Iterator[tuple[str, int]]:
+        """Of stages of which something was expected that only the run could tell, what came."""
+        for name, stage in self.stages.items():
+            spec = stage.spec
+            if spec.expect is None or stage.state is not StageState.DONE:
+                continue
+            if not spec.expands and spec.width is None and stage.width is not None:
+                yield name, stage.width
+            if spec.expands and not any(
+                map(spec.is_followed_by, (new for e in stage.added.values() for new in e.specs))
+            ):
+                first = stage.chain or name
+                yield first, (self.stages[first].spec.expect or 0) - spec.expect
 
     def made_of(self, names: Iterable[str]) -> dict[str, None]:
         """Stages of whose results those of these are made: themselves, and of those that they added."""

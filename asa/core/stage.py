@@ -99,6 +99,10 @@ class StageSpec:
         """How many stages like it are expected to follow on it."""
         return max(0, self.expect or 0) if self.expands else 0
 
+    def is_followed_by(self, other: StageSpec) -> bool:
+        """Whether a stage that it adds is the next one of those that are expected."""
+        return self.expands and other.expands and self.expect is not None and other.expect == self.expect - 1
+
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):
             raise InvalidInput(

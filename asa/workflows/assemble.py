@@ -164,8 +164,11 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings, timing: 
             plan.strategy.estimator,
             chosen_strategy(settings, site),
             plan.shared,
-            lambda part, learned: _asking(
-                part, settings, part.specs(site, learned.run_time(settings.name), settings.keep_going)
+            lambda part, learned: tuple(
+                map(
+                    learned.expect(settings.name),
+                    _asking(part, settings, part.specs(site, learned.run_time(settings.name), settings.keep_going)),
+                )
             ),
             lambda log: Payloads(
                 graph, directory.functions, directory.values, log.value, variables, workdir=settings.workdir, run=plan

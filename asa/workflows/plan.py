@@ -27,6 +27,10 @@ LOOKED_UP_MOST = 10_000
 """Tasks for which results are looked for at once."""
 
 
+_LOOKED_AT_MOST = 50
+"""Stages of an allocation that are looked at to find one that keeps it from ending."""
+
+
 @dataclass(frozen=True, slots=True)
 class Submit:
     """Submit a job under this token."""
@@ -496,7 +500,8 @@ class Plan(FoldedRun):
             return False
         if held.drains is not None and held.drains <= self.last:
             return False
-        left = (stage for name in reversed(held.stages) if not (stage := self.stages[name]).state.final)
+        some = map(self.stages.__getitem__, islice(reversed(held.stages), _LOOKED_AT_MOST))
+        left = (stage for stage in some if not stage.state.final)
         return any(not (held.nodes and held.useful and stage.unlaunched) for stage in left) or (
             held.started is None and held.key in self._dependents
         )

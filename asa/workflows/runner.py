@@ -31,6 +31,7 @@ from asa.core.event import (
     Cancelled,
     DriverStarted,
     Event,
+    ExpectationMissed,
     HoldAsked,
     JobEnded,
     Learned,
@@ -57,7 +58,7 @@ from asa.core.event import (
 )
 from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, Resources
 from asa.core.ports import Clock, Executor, RunContext, Sharing
-from asa.core.run import Held, Pool, StageProgress
+from asa.core.run import FoldedRun, Held, Pool, StageProgress
 from asa.core.task import Task
 from asa.workflows.learned import Contexts
 from asa.workflows.plan import (
@@ -422,6 +423,8 @@ class Runner:
         """Log what is about to be done, and do it."""
         steps = [self._perform(action) for action in actions]
         events = [event for event, _ in steps]
+        if isinstance(self.plan, FoldedRun):
+            events += [missed for event in events if (missed := self.plan.missed(event)) is not None]
         self._record(events)
         if requests := [event.request for event in events if isinstance(event, Submitting)]:
             self.watch.submit(requests)  # together: elements of a job array are submitted as one
@@ -599,6 +602,8 @@ def _note(event: Event) -> None:
             _log.log(level, said, event.stage, event.resources, event.walltime_s, why)
         case StagesAdded(refused=str(reason)) if reason:
             _log.warning("task %d of %s adds no stages: %s", event.index, event.stage, reason)
+        case ExpectationMissed():
+            _log.info("of stage %s %d were expected, and %d came", event.stage, event.expected, event.came)
         case StageFailed():
             _log.warning("stage %s failed: %s", event.stage, event.reason)
         case Submitting():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,13 @@ from hypothesis import strategies as st
 
 import asa
 from asa.core.errors import GraphError, InvalidInput
-from asa.core.event import ResultsLost, RunState, StagesAdded, TaskDone
+from asa.core.event import ExpectationMissed, ResultsLost, RunState, StagesAdded, TaskDone
+from asa.core.job import Capabilities, QueueRegime
 from asa.core.stage import StageState
 from asa.core.task import Failed
+from asa.strategies.ahead import outlook
+from asa.strategies.bigjob import BigJob
+from asa.workflows.learned import LearnedWaits
 from tests.workflows.world import Crash, World, check_clean, launches, picture
 
 EXAMPLES = 1000 if settings.get_current_profile_name() == "long" else 60
@@ -247,19 +252,13 @@ def asa_pairs(values: Any) -> Any:
     return [[values], [1]]
 
 
-def dead(world: World) -> None:
-    """Drive it until it dies, if it does."""
-    with pytest.raises(Crash):
-        world.drive()
-
-
 @pytest.mark.parametrize("strategy", ["big-job", "auto", "hold:technique=array"])
 def test_a_crash_around_every_event_changes_nothing_and_asks_nobody_again(tmp_path: Path, strategy: str) -> None:
     def world(name: str) -> World:
         (tmp_path / name).mkdir()
-        rounds = count(3)
-        return World(tmp_path / name, [total(double.map(grow.map([("number", 1), ("add", ("number", 2), ("number", 3))]))),
-                                       double(rounds)], strategy)  # fmt: skip
+        programs = [("number", 1), ("add", ("number", 2), ("number", 3))]
+        workflow = [total(double.map(grow.map(programs))), double(count(3))]
+        return World(tmp_path / name, workflow, strategy)
 
     whole = world("whole")
     expected = whole.succeed()
@@ -433,3 +432,107 @@ def test_what_cannot_be_meant_is_refused_at_once(make: Callable[[], Any], words:
     with pytest.raises(InvalidInput, match=words.replace("(", r"\(").replace(")", r"\)")):
         make()
     assert issubclass(GraphError, InvalidInput)
+
+
+# ---------------------------------------------------------------- what is expected
+
+
+def test_what_is_expected_is_planned_with_and_what_came_instead_is_logged(tmp_path: Path) -> None:
+    rounds = asa.loop(two_more, until=lambda x: x >= 6, most=50, expect=20)(0)
+    many = double.options(expect=3).map(numbers(2))
+    world = World(tmp_path, [total([rounds]), many])
+    assert world.succeed() == [6, [0, 2]]
+    plan = world.replay()
+    assert [plan.stages[name].spec.expect for name in ("two_more", "two_more.two_more")] == [19, 18]
+    missed = [(event.stage, event.expected, event.came) for event in world.events(ExpectationMissed)]
+    assert missed == [("double", 3, 2), ("two_more", 19, 2)]
+    assert dict(plan.came()) == {"double": 2, "two_more": 2}
+
+
+@pytest.mark.parametrize(("came", "logged"), [(2, False), (3, True)])
+def test_nothing_is_logged_where_it_came_as_expected(tmp_path: Path, came: int, logged: bool) -> None:
+    world = World(tmp_path, asa.loop(two_more, most=came + 1, expect=3)(0))
+    world.succeed()
+    assert bool(world.events(ExpectationMissed)) is logged
+
+
+def test_a_stage_after_a_loop_is_expected_after_all_its_rounds(tmp_path: Path) -> None:
+    world = World(tmp_path, total([asa.loop(two_more, most=10, expect=10)(0)]))
+    dead_at(world, 1)
+    view = world.replay().view(world.clock.now())
+    found = outlook(view)
+    assert found["total"].ready - found["two_more"].ready == 10 * 60
+    (ask,) = BigJob().decide(view)
+    assert ask.walltime_s == 11 * 60
+
+
+def dead_at(world: World, event: int) -> None:
+    with pytest.raises(Crash):
+        world.drive(event, after=False)
+
+
+def test_what_came_is_learned(tmp_path: Path) -> None:
+    site = Capabilities("site", "", QueueRegime.FIFO)
+    world = World(tmp_path, [asa.loop(two_more, most=4, expect=9)(0), double.options(expect=7).map(numbers(2))])
+    world.succeed()
+    plan = world.replay()
+    learned = LearnedWaits(tmp_path / "learned.db", "last", site)
+    learned.learn_run_times(plan, "flow")
+    again = LearnedWaits(tmp_path / "learned.db", "last", site)
+    specs = map(again.expect("flow"), (stage.spec for stage in plan.stages.values()))
+    assert {spec.name: spec.expect for spec in specs if spec.expect is not None and "." not in spec.name} == {
+        "two_more": 3,
+        "double": 2,
+    }
+    assert again.run_time("flow")("two_more.two_more-7", 60.0) < 60.0, "rounds are alike"
+    for each in (learned, again):
+        each.close()
+
+
+# ---------------------------------------------------------------- runs
+
+
+@asa.stage(expands=True)
+def survey(n: int) -> Any:
+    return [square.map(range(n)), asa.loop(square, until=lambda x: x > 10, most=9)(n)]
+
+
+@asa.stage
+def square(x: int) -> int:
+    return x * x
+
+
+@asa.stage
+def text(x: Any) -> str:
+    return str(x)
+
+
+def test_a_run_has_its_value_later_too_and_is_shown_with_what_was_added(tmp_path: Path) -> None:
+    done = asa.run({"all": survey(3), "text": text(survey(2))}, state=tmp_path)
+    expected = {"all": [[0, 1, 4], 81], "text": "[[0, 1], 16]"}
+    assert done.result() == expected
+    done.wait()
+    opened = asa.open_run(done.name, state=tmp_path)
+    assert opened.result() == expected == opened.results()
+    assert asa.resume(done.name, state=tmp_path).result() == expected
+    assert opened.results("survey.square") == [0, 1, 4]
+    stages = [stage.name for stage in opened.summary.stages]
+    assert "survey.square" in stages and stages.index("text") > stages.index("survey-2.square")
+    assert "survey.square" in opened.report(tmp_path / "report.html").read_text()
+    opened.explain()
+
+
+def test_what_was_added_is_reused_and_so_is_what_follows(tmp_path: Path) -> None:
+    first = asa.run(text(survey(3)), state=tmp_path)
+    first.wait()
+    second = asa.run(text(survey(3)), state=tmp_path, reuse=True)
+    assert second.result() == first.result() == "[[0, 1, 4], 81]"
+    assert not [event for _, event in second.events() if isinstance(event, TaskDone)], "nothing ran"
+    assert [event for _, event in second.events() if isinstance(event, StagesAdded) and event.specs]
+
+
+def test_thousands_of_rounds_end_in_no_recursion(tmp_path: Path) -> None:
+    """In virtual time, where they take a moment each; so deep in Python would a call of itself not go."""
+    world = World(tmp_path, total([asa.loop(two_more, most=2000)(0)]), "big-job", decisions=10**6)
+    assert world.succeed() == 4000
+    assert len(pickle.dumps(world.graph.predecessors["total"])) < 1000, "and what follows waits for the last one alone"
