@@ -77,7 +77,7 @@ class Driver:
                 DEFAULT_ESTIMATOR,
                 CALLS,
                 True,
-                lambda _learned: (self.spec,),
+                lambda _graph, _learned: (self.spec,),
                 lambda _log: self._book,
                 results=False,
                 clock=lambda clock: PatientClock(clock, plan),
