@@ -19,7 +19,7 @@ from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec
 
-VERSION = 5
+VERSION = 6
 """Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
 
 
@@ -108,6 +108,13 @@ class Trouble(Event):
     """The batch system does not answer, in its own words; ``""`` once it does again."""
 
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class StagesAdded(Event):
+    """Stages that nobody knew of when the run started: calls of another size."""
+
+    stages: tuple[StageSpec, ...]
 
 
 @dataclass(frozen=True, slots=True)

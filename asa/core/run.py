@@ -52,6 +52,7 @@ from asa.core.event import (
     StageFailed,
     StageGrown,
     StageLookedUp,
+    StagesAdded,
     SubmitRefused,
     Submitted,
     Submitting,
@@ -1571,6 +1572,8 @@ class FoldedRun:
                 self._tasks_kept(event)
             case ResultsLost():
                 self._results_lost(event)
+            case StagesAdded():
+                self._add_stages(event.stages)
             case StageExpanded():
                 self.stages[event.stage].expand(event.width)
             case StageLookedUp():
@@ -1606,15 +1609,19 @@ class FoldedRun:
 
     def _run_started(self, event: RunStarted) -> None:
         if self.start is None:
-            self.start, calls = event, event.strategy == CALLS
+            self.start = event
             self.pool.lends = ":" in event.pool
-            for spec in event.stages:
-                stage = StageProgress(spec, spec.width, calls, self.illegal, self._stirred, len(self._order))
-                stage.before = len(spec.predecessors)
-                for name in spec.predecessors:
-                    self.stages[name].followers.append(spec.name)
-                self.stages[spec.name] = stage
-                self._order.append(stage)
+            self._add_stages(event.stages)
+
+    def _add_stages(self, specs: Sequence[StageSpec]) -> None:
+        calls = self.start is not None and self.start.strategy == CALLS
+        for spec in specs:
+            stage = StageProgress(spec, spec.width, calls, self.illegal, self._stirred, len(self._order))
+            stage.before = len(spec.predecessors)
+            for name in spec.predecessors:
+                self.stages[name].followers.append(spec.name)
+            self.stages[spec.name] = stage
+            self._order.append(stage)
 
     def _driver_started(self, event: DriverStarted) -> None:
         """What runs goes on until its nodes say otherwise, but not in a lease. Stages that failed get another go."""
@@ -1814,6 +1821,8 @@ class FoldedRun:
             if held.drop((event.stage, index), now) is not None:
                 stage.leave(now)
             held.useful = True
+            if stage.open and event.stage not in held.meant_for:  # calls of another size
+                self.stages[held.stages[0]].barren = 0
             self.pool.moved[event.allocation] = held
         self.touched[event.stage] = None
         stage.finish(index, now - event.started, now)
