@@ -178,7 +178,7 @@ class PoolExecutor(futures.Executor):
         return SizedCalls(self._driver, name)
 
     def expect(self, *moments: tuple[float, Mapping[str, int] | int]) -> None:
-        """Announce calls, so that allocations are asked for ahead of them, in place of those that were announced before.
+        """Announce calls, in place of those that were announced before: allocations are asked for ahead of them.
 
         Parameters
         ----------

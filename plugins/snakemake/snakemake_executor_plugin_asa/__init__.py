@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
@@ -37,25 +37,15 @@ def _setting(default: Any, text: str) -> Any:
 
 @dataclass
 class ExecutorSettings(ExecutorSettingsBase):
-    """What ``--asa-...`` sets."""
+    """What ``--asa-...`` sets; "" and 0 stand for defaults. Snakemake wants classes for types, and no unions."""
 
-    backend: str | None = _setting(
-        None, "Where allocations come from: slurm, local:cores=8 ...; default slurm where there is sbatch, else local."
-    )
-    cores: int | None = _setting(None, "Cores of an allocation; default those of a whole node.")
-    memory: str | None = _setting(
-        None,
-        "Memory of an allocation, like 16GiB; default as much as jobs of median mem_mb on all its cores need, and at "
-        "least what the largest needs.",
-    )
-    walltime: str | None = _setting(
-        None, "Wall time of an allocation, like 2h; default 1h, and more where a rule's runtime asks for it."
-    )
-    allocations: int | None = _setting(None, "Allocations at most in each partition; default 8, on this machine 1.")
-    idle: str | None = _setting(
-        None, "How long an allocation is kept without work, like 2m; default as long as it waited in the queue."
-    )
-    state: Path | None = _setting(None, "ASA's state directory; default as for asa run.")
+    backend: str = _setting("", "Where allocations come from: slurm, local:cores=8 ...; default slurm where sbatch is.")
+    cores: int = _setting(0, "Cores of an allocation; default those of a whole node.")
+    memory: str = _setting("", "Memory of an allocation, like 16GiB; default what usual jobs on all its cores need.")
+    walltime: str = _setting("", "Wall time of an allocation, like 2h; default 1h, or more if a runtime asks for it.")
+    allocations: int = _setting(0, "Allocations at most in each partition; default 8, on this machine 1.")
+    idle: str = _setting("", "How long one is kept without work, like 2m; default as long as it waited in the queue.")
+    state: str = _setting("", "ASA's state directory; default as for asa run.")
     keep_logs: bool = _setting(False, "Keep the logs of jobs that succeed, too.")
 
 
@@ -214,9 +204,9 @@ class Executor(RemoteExecutor):
             "name": "snakemake",
             "workdir": self.workflow.workdir_init,
             "walltime": walltime,
-            "maximum": self.settings.allocations,
-            "idle": self.settings.idle,
-            "state": self.settings.state,
+            "maximum": self.settings.allocations or None,
+            "idle": self.settings.idle or None,
+            "state": self.settings.state or None,
         }
         if self.settings.memory:
             options["memory"] = self.settings.memory
@@ -232,9 +222,8 @@ class Executor(RemoteExecutor):
         if not pool.takes(shape):
             calls.shutdown()
             raise WorkflowError(
-                f"a job needs {shape.cores} cores, {shape.memory} MiB, {shape.gpus} GPUs and {shape.runtime_s or 0:.0f} "
-                f"s, and an allocation has {calls.spec.resources} for {calls.spec.walltime_s:.0f} s: raise --asa-cores, "
-                "--asa-memory or --asa-walltime"
+                f"an allocation of {calls.spec.resources} for {calls.spec.walltime_s:.0f} s has no room for {shape}: "
+                "raise --asa-cores, --asa-memory or --asa-walltime"
             )
         self._pools.append(pool)
         self.logger.info(f"ASA run {calls.name}: allocations of {calls.spec.resources}; asa status {calls.name}")
