@@ -160,15 +160,20 @@ class Elastic(FoldedRun):
         return min((time for time in times if time > now), default=math.inf)
 
     def _worth(self, counts: Iterable[tuple[StageProgress, int]]) -> int:
-        """How many allocations so many calls are worth."""
-        some, share = 0, 0.0
+        """How many allocations so many calls are worth: as many as hold them if they are packed well."""
+        some, alone, most, whole = False, 0.0, 0.0, self.spec.resources
+        cores = memory = gpus = 0.0
         for stage, count in counts:
-            worth = float(count)
+            worth, task, at_once = float(count), stage.spec.task, slots(self.spec, stage.spec.task)
             if stage.mean_s is not None and self.limits.worth_s:
                 worth = min(worth, count * stage.mean_s / self.limits.worth_s)
-            share += worth / slots(self.spec, stage.spec.task)
             some |= count > 0
-        return max(math.ceil(round(share, 9)), some)
+            alone += worth * (at_once == 1)  # no two of these share one
+            most = max(most, worth / at_once)
+            cores += worth * task.cores / whole.cores
+            memory += worth * (task.memory or 0) / (whole.memory or math.inf)
+            gpus += worth * task.gpus / (whole.gpus or math.inf)
+        return max(math.ceil(round(max(alone, most, cores, memory, gpus), 9)), some)
 
     def _sized(self, expected: Expected) -> Iterator[tuple[StageProgress, int]]:
         return ((self.stages[name], count) for name, count in expected.calls.items() if name in self.stages)
@@ -279,7 +284,7 @@ class Elastic(FoldedRun):
                     launches.append(LaunchTasks(stage.spec.name, ranges(islice(numbers, count)), taker.key))
                     taken[taker.key].append((task, count))
                     left -= count
-            if left and takers and not ahead and not self._more_come(now):
+            if left and takers and not self._more_come(now):
                 best = max(takers, key=lambda item: item.cores - item.cores_busy)
                 taken[best.key].append((task, 1))  # else smaller ones might take its cores for ever
         return launches

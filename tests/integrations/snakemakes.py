@@ -11,6 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv/snakemake/bin/python"
+PLUGIN = ROOT / "plugins/snakemake"
+BESIDE = ROOT / ".venv/snakemake/beside"
+"""Snakemake's own executor for Slurm, which each process of Snakemake imports that sees it."""
 
 needs_snakemake = pytest.mark.skipif(not PYTHON.exists(), reason="needs Snakemake in its environment: make snakemake")
 
@@ -21,7 +24,7 @@ def command(*options: object) -> list[str]:
 
 def environment(state: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The plugin as it is here, however old the installed one."""
-    here = {"PYTHONPATH": str(ROOT / "plugins/snakemake"), "ASA_STATE_DIR": str(state), "PYTHONWARNINGS": "ignore"}
+    here = {"PYTHONPATH": str(PLUGIN), "ASA_STATE_DIR": str(state), "PYTHONWARNINGS": "ignore"}
     return os.environ | here | dict(more or {})
 
 
@@ -30,7 +33,7 @@ def snakemake(
 ) -> subprocess.CompletedProcess[str]:
     """Run it there to its end; what it prints is in `stdout`."""
     return subprocess.run(
-        command("--executor", "asa", *options),
+        command(*options),
         cwd=folder,
         env=environment(state, more),
         text=True,

@@ -16,7 +16,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, needs_snakemake]
 
-LOCAL = ("--asa-backend", "local:cores=4", "--jobs", 20)
+LOCAL = ("--executor", "asa", "--asa-backend", "local:cores=4", "--jobs", 20)
 
 WHOLE = """
 import os
@@ -166,7 +166,7 @@ def test_an_interrupt_ends_what_runs_and_all_jobs(tmp_path: Path) -> None:
         f'rule slow:\n    output: "out.txt"\n    shell: "echo $$ > pid; exec sleep {mark}"\n'
     )
     running = subprocess.Popen(
-        command("--executor", "asa", *LOCAL),
+        command(*LOCAL),
         cwd=tmp_path,
         env=environment(tmp_path / "state"),
         stdout=subprocess.DEVNULL,

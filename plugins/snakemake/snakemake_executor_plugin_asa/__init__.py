@@ -45,6 +45,7 @@ class ExecutorSettings(ExecutorSettingsBase):
     walltime: str = _setting("", "Wall time of an allocation, like 2h; default 1h, or more if a runtime asks for it.")
     allocations: int = _setting(0, "Allocations at most in each partition; default 8, on this machine 1.")
     idle: str = _setting("", "How long one is kept without work, like 2m; default as long as it waited in the queue.")
+    executor: str = _setting("local", "How tasks run in allocations: local, or mesos, for agents on the nodes.")
     state: str = _setting("", "ASA's state directory; default as for asa run.")
     keep_logs: bool = _setting(False, "Keep the logs of jobs that succeed, too.")
 
@@ -206,6 +207,7 @@ class Executor(RemoteExecutor):
             "walltime": walltime,
             "maximum": self.settings.allocations or None,
             "idle": self.settings.idle or None,
+            "executor": self.settings.executor,
             "state": self.settings.state or None,
         }
         if self.settings.memory:

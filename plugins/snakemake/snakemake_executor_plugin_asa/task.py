@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import sys
@@ -32,13 +33,21 @@ def run_job(command: str, environment: Mapping[str, str], log: str) -> Ended:
     began = time.monotonic()
     words = _own_call(command)
     if words is not None:
-        import snakemake.cli  # noqa: F401  # here: a worker imports it, the submitting side has it
+        _warm()
     sys.stdout.flush()
     sys.stderr.flush()
     if not (child := os.fork()):
         _become(command, words, environment, log)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return Ended(code, time.monotonic() - began, _tail(log) if code else "")
+
+
+@functools.cache
+def _warm() -> None:
+    """Import Snakemake, and the plugins that it looks for."""
+    from snakemake.cli import get_argument_parser
+
+    get_argument_parser()
 
 
 def _own_call(command: str) -> list[str] | None:
