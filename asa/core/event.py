@@ -116,6 +116,13 @@ class Trouble(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CallsAdded(Event):
+    """Calls of other sizes than those known until now are stages of their own."""
+
+    stages: tuple[StageSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StageExpanded(Event):
     """A stage's number of tasks became known."""
 

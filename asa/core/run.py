@@ -28,6 +28,7 @@ from asa.core.event import (
     AllocationStarted,
     Amended,
     Amending,
+    CallsAdded,
     CancelAsked,
     Cancelled,
     DriverStarted,
@@ -1643,6 +1644,9 @@ class FoldedRun:
                 self._tasks_kept(event)
             case ResultsLost():
                 self._results_lost(event)
+            case CallsAdded():
+                for spec in event.stages:
+                    self._insert(spec, calls=True)
             case StageExpanded():
                 self.stages[event.stage].expand(event.width)
             case StageLookedUp():
@@ -1684,10 +1688,10 @@ class FoldedRun:
 
     def _run_started(self, event: RunStarted) -> None:
         if self.start is None:
-            self.start, calls = event, event.strategy == CALLS
+            self.start = event
             self.pool.lends = ":" in event.pool
             for spec in event.stages:
-                self._insert(spec, calls)
+                self._insert(spec, event.strategy == CALLS)
 
     def _insert(self, spec: StageSpec, calls: bool = False, before: StageProgress | None = None) -> None:
         """A stage of the run, in topological order `before` another one."""
@@ -2035,6 +2039,8 @@ class FoldedRun:
             if held.drop((event.stage, index), now) is not None:
                 stage.leave(now)
             held.useful = True
+            if stage.open and event.stage not in held.meant_for:  # calls of another size
+                self.stages[held.stages[0]].barren = 0
             self.pool.moved[event.allocation] = held
         self.touched[event.stage] = None
         stage.finish(index, now - event.started, now)
