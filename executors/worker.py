@@ -37,8 +37,9 @@ from functools import cache
 from operator import is_not
 from typing import TYPE_CHECKING, Any, cast
 
-from asa.core.task import TAIL, Secrets, lacks, last_words
+from asa.core.task import PAUSED, TAIL, Secrets, lacks, last_words
 from asa.log.output import RESET, begun, ended
+from asa.log.running import Notice, Paused, running, tell_handler
 from asa.log.values import fill, keep, load
 from executors import node
 from executors.processes import children, detach
@@ -92,15 +93,22 @@ class Caller:
                 doing = "loading an input"
                 args, kwargs = fill((args, kwargs), order.inputs)
             doing, frames = "", 1
-            if order.launch is None:
-                result = function(*args, **kwargs)
-            else:
-                from executors import launch
+            with running(order.ends, order.checkpoints):
+                if order.launch is not None:
+                    from executors import launch
 
-                with launch.how(order, self._values, _PROGRAM) as how:
-                    result = cast("Program", function).launched(*how)(*args, **kwargs)
+                    with launch.how(order, self._values, _PROGRAM) as how:
+                        result = cast("Program", function).launched(*how)(*args, **kwargs)
+                elif order.checkpoints is None:
+                    result = function(*args, **kwargs)
+                else:
+                    with Notice(tell_handler):
+                        result = function(*args, **kwargs)
             doing, frames = f"keeping the result, of type {type(result).__qualname__!r}", 0
             value = keep(result, self._values, order.stage, order.number) if wanted else b""
+        except Paused:
+            now, said = time.time(), "it goes on from its checkpoint"
+            return OrderOutcome(order.ticket, started, now, None, said, infrastructure=True, cause=PAUSED)
         except BaseException as error:  # sys.exit() in a task ends the task, not the worker
             line, trace = last_words(error, frames)
             code = error.code if isinstance(error, SystemExit) else getattr(error, "exit", None)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from asa.core.task import TAIL, ending, lacks
+from asa.core.task import PAUSED, TAIL, ending, lacks
 from asa.log.output import RESET, ended
 from executors import node, worker
 from executors.assignment import Batching, NodeSlots
@@ -149,7 +149,8 @@ _LOOK_S, _LOOK_SOON_S, _MUCH = 0.25, 0.02, 8
 class _Slot:
     """A place where one order runs at a time: a worker process, or a thread of one.
 
-    Its run was `given` and has run `since` then [s, monotonic]; the worker was ended as this order took too long.
+    Its run was `given` and has run `since` then [s, monotonic]; the worker was ended as this order took too long, or
+    its allocation's time was over: it `pauses` then [s, monotonic].
     """
 
     process: WorkerProcess
@@ -160,6 +161,7 @@ class _Slot:
     gpus: tuple[str, ...] = ()
     since: float = 0.0
     expired: int | None = None
+    pauses: float = math.inf
 
     @property
     def is_divisible(self) -> bool:
@@ -289,14 +291,17 @@ class ProcessPool:
         self._expire_at = math.inf
         for slot in list(self._running.values()):
             position, started, _ = slot.process.board.doing(slot.number)
-            if slot.expired is not None or position >= len(slot.run) or not (most := slot.run[position].timeout_s):
-                continue
-            # clocks of machines jump: it has not run for longer than its whole run has
-            ran = now - slot.since if not position else min(now - slot.since, self._host.time() - started)
-            if ran < most:
-                self._expire_at = min(self._expire_at, now + max(most - ran, _EXPIRED_S))
+            if slot.expired is not None or position >= len(slot.run):
                 continue
             order = slot.run[position]
+            # clocks of machines jump: it has not run for longer than its whole run has
+            ran = now - slot.since if not position else min(now - slot.since, self._host.time() - started)
+            left = min((order.timeout_s or math.inf) - ran, slot.pauses - now)
+            if left == math.inf:
+                continue
+            if left > 0:
+                self._expire_at = min(self._expire_at, now + max(left, _EXPIRED_S))
+                continue
             log.info("order %d of %s has run for %.3f s, and is ended", order.ticket, order.stage, ran)
             slot.expired = order.ticket
             self._host.kill_tree(slot.process.pid)
@@ -309,9 +314,12 @@ class ProcessPool:
             slot = self._slot(first)
             self._slots.take(first)
             slot.run, slot.ended, slot.given = [first, *self._more(first)], 0, now
-            slot.since, slot.expired = now, None
+            slot.since, slot.expired, slot.pauses = now, None, math.inf
             if first.timeout_s:
                 self._expire_at = min(self._expire_at, now + first.timeout_s)
+            if first.checkpoints is not None and first.ends:
+                slot.pauses = now + max(0.0, first.ends - self._host.time())
+                self._expire_at = min(self._expire_at, slot.pauses)
             self._running[slot.process, slot.number] = slot
             self._moved = now
             log.debug(
@@ -444,7 +452,11 @@ class ProcessPool:
                 running = left.pop(max(0, position - slot.ended))
                 if slot.expired in (None, running.ticket):
                     timed_out = slot.expired is not None
-                    self._outcomes.append(process.death(running, code, started, stderr, peak, timed_out))
+                    died = process.death(running, code, started, stderr, peak, timed_out)
+                    if timed_out and self._host.monotonic() >= slot.pauses:
+                        said = "the time of its allocation is over"
+                        died = died._replace(error=said, infrastructure=True, cause=PAUSED)
+                    self._outcomes.append(died)
                 else:  # it had just begun when the one before it, which had just returned, was found too slow
                     left.insert(0, running)
             self._queue.extendleft(reversed(left))

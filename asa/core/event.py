@@ -19,7 +19,7 @@ from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec
 
-VERSION = 5
+VERSION = 6
 """Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
 
 
@@ -492,6 +492,24 @@ class TaskFailed(Event):
     cause: str = ""
     exit: int | None = None
     peak: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPaused(Event):
+    """A task with checkpoints did not end in its allocation: it goes on in another one, as the same task.
+
+    `saved` stands for what it has saved until then, or is ""; when it is what it was the time before, the task has got
+    on by nothing. `lost` says what took it along; "" when it was ended because the time of its allocation was over, or
+    paused by itself.
+    """
+
+    stage: str
+    index: int
+    allocation: str
+    node: str
+    started: float
+    saved: str = ""
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ from asa.core.event import (
     TaskCancelled,
     TaskDone,
     TaskFailed,
+    TaskPaused,
     TasksDone,
     TasksKept,
     TasksLaunched,
@@ -96,6 +97,11 @@ FAILURES_KEPT = 100
 
 TAILS_KEPT = 1000
 """Tasks that failed for good of which it is kept what they printed."""
+
+STALLED_SHARE = 0.8
+"""The part of a wall time that a task may run in all without saving anything new before it has failed."""
+STALLED_MOST = 3
+"""How often in a row it may end so, however short it ran."""
 
 DELAY_MOST_S = 3600.0
 """The longest time until a task that failed is tried again [s]."""
@@ -142,6 +148,7 @@ class TaskOutcome(enum.IntEnum):
     DONE = 0
     FAILED = 1  # by the task's own fault
     LOST = 2  # by the infrastructure's; it does not count against the task
+    PAUSED = 3  # it goes on from a checkpoint
 
 
 Table = Mapping[tuple[Any, str], Any]
@@ -315,7 +322,7 @@ class AttemptLog:
     def __len__(self) -> int:
         return len(self.records) // ATTEMPT.size
 
-    def add(self, event: TaskDone | TaskFailed, outcome: int) -> None:
+    def add(self, event: TaskDone | TaskFailed | TaskPaused, outcome: int) -> None:
         """A task has reported."""
         started, ended = event.started, event.at
         self.records += _packed(
@@ -341,6 +348,18 @@ _packed = ATTEMPT.pack
 
 
 # ---------------------------------------------------------------- stages
+
+
+@dataclass(slots=True)
+class PausedTask:
+    """A task that went from allocation to allocation: how often, how long it ran in all [s], what stands for what it
+    has saved; since that is so, how long it ran, and how often it ended [s]."""
+
+    times: int = 0
+    ran_s: float = 0.0
+    saved: str = ""
+    stalled_s: float = 0.0
+    stalls: int = 0
 
 
 @dataclass
@@ -376,6 +395,8 @@ class StageProgress:
         Tasks that failed for good while the others go on, or are skipped.
     later
         Tasks that failed and wait to be tried again -> until when [s since the epoch].
+    paused
+        Task with checkpoints that is not done -> how it has come so far.
     lacks
         What a task had too little of since the stage's needs were raised last: "memory", "time" (its own limit) or
         "walltime".
@@ -433,6 +454,7 @@ class StageProgress:
     failed: dict[int, Failed] = field(default_factory=dict)
     undone: int = 0
     later: dict[int, float] = field(default_factory=dict)
+    paused: dict[int, PausedTask] = field(default_factory=dict)
     lacks: dict[str, None] = field(default_factory=dict)
     grown: bool = False
     bounded: str = ""
@@ -577,6 +599,8 @@ class StageProgress:
             self.again.pop(index, None)
         if self.errors:
             self.errors.pop(index, None)
+        if self.paused and (sofar := self.paused.pop(index, None)) is not None:
+            run_time_s += sofar.ran_s
         self.done += 1
         self.barren = 0
         self.mean_s = run_time_s if self.mean_s is None else 0.9 * self.mean_s + 0.1 * run_time_s
@@ -735,6 +759,8 @@ class StageProgress:
             if self.later:
                 self.stirred[self.spec.name] = None
             self.later, self.failed, self.undone = {}, {}, 0
+            for sofar in self.paused.values():
+                sofar.stalled_s, sofar.stalls = 0.0, 0
             self.sifted, self.tolerated, self.lacks = False, True, {}
         self.failures.clear()
         self.barren = self.withdrawn = 0
@@ -1553,6 +1579,8 @@ class FoldedRun:
         match event:
             case TaskFailed():
                 self._task_failed(event)
+            case TaskPaused():
+                self._task_paused(event)
             case TaskCancelled():
                 self.stages[event.stage].cancel(event.index)
             case JobEnded() | SubmitRefused():
@@ -1830,6 +1858,7 @@ class FoldedRun:
             or stage.state is not StageState.RUNNING
             or stage.again
             or stage.errors
+            or stage.paused
             or stage.open
             or stage.width is None
             or stage.grown  # so that what some of them hold may not be what it needs now
@@ -1876,6 +1905,33 @@ class FoldedRun:
             return
         stage.lose(index)
         self._blame(stage, index, f"task {index} on node {event.node}: {event.error}", event.at, event)
+
+    def _task_paused(self, event: TaskPaused) -> None:
+        """A task waits again, as if it had not ended, unless it gets on by nothing."""
+        stage, index = self.stages[event.stage], event.index
+        self.attempts.add(event, TaskOutcome.PAUSED)
+        held = self.pool.held.get(event.allocation)
+        if held is None or held.drop((event.stage, index), event.at) is None:
+            return  # it waits or runs again already
+        stage.leave(event.at)
+        stage.lose(index)
+        ran_s, sofar = max(0.0, event.at - event.started), stage.paused.setdefault(index, PausedTask())
+        sofar.times += 1
+        sofar.ran_s += ran_s
+        if event.saved != sofar.saved:
+            sofar.saved, sofar.stalled_s, sofar.stalls = event.saved, 0.0, 0
+            held.useful, stage.barren = True, 0
+            return
+        if event.lost:
+            return  # it did not have the time that it should have had
+        sofar.stalled_s += ran_s
+        sofar.stalls += 1
+        if sofar.stalled_s >= STALLED_SHARE * stage.spec.walltime_s or sofar.stalls >= STALLED_MOST:
+            held.useful = True  # it was the task, not the allocation
+            ran, had = brief(sofar.stalled_s), "nothing" if not sofar.saved else "nothing new"
+            sofar.stalled_s, sofar.stalls = 0.0, 0
+            reason = f"ran for {ran} and saved {had}, so it would never end: save more often, or raise walltime="
+            self._blame(stage, index, f"task {index} on node {event.node}: it {reason}", event.at)
 
     def _lose(self, stage: StageProgress, index: int, reason: str, ran_s: float) -> None:
         """A task ended with its node: it runs again, but a call not if that would end in the same way."""

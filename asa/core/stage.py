@@ -62,6 +62,10 @@ class StageSpec:
         How long a task that failed waits until it is tried again [s]: twice as long each time.
     growth
         By how much memory, or time, is raised when a task is tried again that had too little; 1 for not at all.
+    checkpoint
+        Whether its tasks go on in another allocation when theirs ends.
+    total_s
+        How long such a task is expected to run in all [s], or None.
 
     Raises
     ------
@@ -86,6 +90,8 @@ class StageSpec:
     timeout_s: float | None = None
     retry_delay_s: float = 0.0
     growth: float = 1.0
+    checkpoint: bool = False
+    total_s: float | None = None
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

@@ -67,6 +67,8 @@ class Graph:
                 timeout_s=node.stage.needs.timeout_s,
                 retry_delay_s=node.stage.needs.retry_delay_s,
                 growth=node.stage.needs.growth if node.stage.needs.retries else 1.0,
+                checkpoint=node.stage.needs.checkpoint,
+                total_s=_total_s(node),
                 **self._places(node),
             )
             for name, node in self.nodes.items()
@@ -238,6 +240,12 @@ def _resources(needs: Needs, site: Capabilities) -> Resources:
     if needs.spread == PACK or whole.gpus:
         return whole.packed(site.cores_per_node, needs.task.cores, site.gpus_per_node)
     return replace(whole, unit=needs.task.cores)
+
+
+def _total_s(node: Node) -> float | None:
+    """How long a task with checkpoints is expected to run in all [s], where that was said."""
+    needs = node.stage.needs
+    return float(needs.run_time) if needs.checkpoint and isinstance(needs.run_time, int | float) else None
 
 
 def _asked(needs: Needs, site: Capabilities) -> str:

@@ -23,6 +23,8 @@ from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.core.view import AllocationView, Extent, StageView, WorkflowView
 
+_WORTHWHILE = 0.2  # the part of a wall time that has to be left for a task that goes on elsewhere afterwards
+
 LOOKED_UP_MOST = 10_000
 """Tasks for which results are looked for at once."""
 
@@ -731,7 +733,10 @@ class Plan(FoldedRun):
         assert held.ends is not None
         # what is left of another run's wall time is short by chance: a longer task finds a better place
         walltime_s = math.inf if held.lender else held.request.walltime_s
-        return takes(stage.longest_s, now, held.ends, walltime_s)
+        longest_s = stage.longest_s
+        if stage.spec.checkpoint:  # some of it is done in any: but it takes a while to begin where it was
+            longest_s = min(longest_s, _WORTHWHILE * held.request.walltime_s)
+        return takes(longest_s, now, held.ends, walltime_s)
 
     def _want(self, missing: Callable[[], tuple[Resources | None, int]]) -> Iterator[Action]:
         if self.borrows and (wanted := missing()) != self.wanted:

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import shlex
+import signal
 import string
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from typing import IO, TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from asa.core import units
 from asa.core.errors import CommandFailed, GraphError, InvalidInput, UnknownName
@@ -30,6 +31,9 @@ from asa.core.launch import Launch, Program
 from asa.core.launch import launcher as words_of
 from asa.core.registry import IMAGES
 from asa.core.task import ending, substitute
+
+if TYPE_CHECKING:
+    from asa.log.running import Notice
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,8 +45,15 @@ RunTime = float | Callable[..., float]
 PACK, ANY = SPREADS = ("pack", "any")
 """Where the cores of a stage may lie, as in `stage`."""
 
+CHECKPOINT = "checkpoint"
+"""In a command with checkpoints, the place of its directory."""
+
 STOP, CONTINUE = ON_ERROR = ("stop", "continue")
 """What becomes of a stage when a task of it has failed for good."""
+
+NOTICE_SHARE, NOTICE_MOST_S = 0.1, 120.0
+"""How long before the end of an allocation tasks with checkpoints are told, unless that is said: a tenth of the wall
+time, two minutes at most [s]."""
 
 HASH = "hash"
 """What `reuse` is where files are compared by their contents."""
@@ -69,6 +80,14 @@ class Needs:
     timeout_s: float | None = None
     retry_delay_s: float = 0.0
     growth: float = 1.5
+    checkpoint: bool = False
+    signal: str = "USR1"
+    notice_s: float | None = None
+
+    @property
+    def signal_before_s(self) -> float:
+        """How long before the end of an allocation its tasks are told [s]."""
+        return min(NOTICE_MOST_S, NOTICE_SHARE * self.walltime_s) if self.notice_s is None else self.notice_s
 
 
 def check_options(kind: str, given: Iterable[str], known: type) -> None:
@@ -320,6 +339,9 @@ class ProgramNeeds(TypedDict, total=False):
     timeout: float | str | timedelta | None
     retry_delay: float | str | timedelta | None
     growth: float | None
+    checkpoint: bool | None
+    signal: str | None
+    signal_before: float | str | timedelta | None
 
 
 class StageNeeds(ProgramNeeds, total=False):
@@ -378,6 +400,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
         delay_s = base.retry_delay_s
         if retry_delay is not None:
             delay_s = units.duration(retry_delay, what="retry_delay") if retry_delay else 0.0
+        checkpoint, notice_s = _checkpoint(base, options)
         gpus = base.resources.gpus if gpus is None else gpus
         size = base.resources.memory if memory is None else units.memory(memory)
         if run_time is None:
@@ -406,7 +429,30 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             timeout_s=timeout_s,
             retry_delay_s=delay_s,
             growth=base.growth if growth is None else float(growth),
+            checkpoint=checkpoint,
+            signal=_signal_name(options.get("signal") or base.signal),
+            notice_s=notice_s,
         )
+
+
+def _checkpoint(base: Needs, options: StageNeeds) -> tuple[bool, float | None]:
+    """Whether tasks go on in another allocation, and how long before the end of one they are told [s]."""
+    given, before = options.get("checkpoint"), options.get("signal_before")
+    if given is not None and type(given) is not bool:
+        raise InvalidInput(f"checkpoint must be True or False, not {given!r}")
+    checkpoint = base.checkpoint if given is None else given
+    for name in ("signal", "signal_before"):
+        if options.get(name) is not None and not checkpoint:
+            raise InvalidInput(f"{name}= is for tasks that go on in another allocation: say checkpoint=True, too")
+    return checkpoint, base.notice_s if before is None else units.duration(before, what="signal_before")
+
+
+def _signal_name(given: Any) -> str:
+    """The name of a signal, without SIG."""
+    name = str(given).upper().removeprefix("SIG")
+    if not isinstance(given, str) or f"SIG{name}" not in signal.Signals.__members__ or name in ("KILL", "STOP"):
+        raise InvalidInput(f"signal must be the name of one that a program can handle, such as 'USR1', not {given!r}")
+    return name
 
 
 def _versions(given: Any) -> tuple[tuple[str, str], ...]:
@@ -607,13 +653,20 @@ def stage(
     accepts_failed
         Whether it is to be called although some of what it is called with has failed: with `asa.Failed` in the place
         of each result that there is not. By default, it is skipped.
+    checkpoint
+        Whether a task that is not done when its allocation ends goes on in another one, as the same task. It finds what
+        it has saved by `asa.checkpoint`, and by `asa.time_left` when that is to be. See ``docs/howto/checkpoint.md``.
+    signal, signal_before
+        With `checkpoint`, what its program is sent before an allocation ends, and how long before that: default
+        ``"USR1"``, and a tenth of the wall time, two minutes at most. A function is sent it if it has a handler.
     launcher
         For MPI: ``"srun"``, ``"mpirun"`` or ``"mpiexec"``, with options of its own if need be. Each task then takes the
         whole allocation, and the function is called in as many ranks as tasks would run in it at once; the task's value
         is what rank 0 returned.
     run_time
         How long one task takes in virtual time (``backend="sim:..."``): seconds, or like ``"5m"``, or a function of the
-        task's arguments that returns seconds. Real backends take no notice of it.
+        task's arguments that returns seconds. On real backends a time with `checkpoint` is a prediction, of all that a
+        task takes, so that no more places are held in the queue than it needs; any other is ignored.
     reuse
         Whether results of earlier runs may stand for its tasks. True: always; False: never, as for what is not
         deterministic; ``"hash"``: always, and files are compared by their contents, not by size and time; by default
@@ -755,6 +808,7 @@ class StageCommand:
         env: Mapping[str, str] | None = None,
         shell: bool = False,
         log: str | None = None,
+        checkpoint: bool = False,
     ) -> None:
         if not template.strip():
             raise InvalidInput("the command is empty: write it like 'mProject {image} {out} {header}'")
@@ -776,7 +830,13 @@ class StageCommand:
                 f"log={log!r} needs outputs=: without them what the program prints is the stage's value"
             )
         fields = [name for text in (*self.words, *outputs.values(), *([log] if log else ())) for name in _fields(text)]
-        self.inputs = tuple(dict.fromkeys(name for name in fields if name not in self.outputs))
+        own = {*self.outputs, CHECKPOINT} if checkpoint else self.outputs
+        self.inputs = tuple(dict.fromkeys(name for name in fields if name not in own))
+        if checkpoint and CHECKPOINT in self._named:
+            raise InvalidInput(
+                "an output cannot be in {checkpoint}, which is removed once the task is done: have the program write "
+                "it elsewhere, or copy it"
+            )
         self.__name__ = Path(self.words[0]).name
         if shell:
             self.__name__ = Path(next(iter(re.findall(r"[\w./+-]+", template)), "bash")).name
@@ -816,31 +876,39 @@ class StageCommand:
         return [word for text in self.words for word in _expand(text, values)]
 
     def _run(self, prefix: Sequence[str], environment: Mapping[str, str], /, *args: Any, **kwargs: Any) -> Any:
+        from asa.log.running import Checkpoint, Paused, place, progress  # here and below: a driver does without
+
         values = self.__signature__.bind(*args, **kwargs).arguments
         outputs = {name: Path(_filled(text, values)) for name, text in self.outputs.items()}
         inputs = {Path(value).absolute() for value in values.values() if isinstance(value, str | Path)}
+        kept = None if (found := place().checkpoints) is None else Path(found.directory)
+        saved = kept is not None and progress(str(kept))
         for name, path in outputs.items():
             if path.absolute() in inputs:
                 raise CommandFailed(f"output {name} = {path} is also an input, and would be lost: name it differently")
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)  # what an earlier attempt left must not pass for this one's
-        argv = [*prefix, *self._words(values | outputs)]
+            if not saved:
+                path.unlink(missing_ok=True)  # what an earlier attempt left must not pass for this one's
+        places = values | outputs if kept is None else values | outputs | {CHECKPOINT: str(Checkpoint(kept).path)}
+        argv = [*prefix, *self._words(places)]
         environment = {**environment, **self.env}
         try:
             if outputs:
                 log = None if self.log is None else Path(_filled(self.log, values | outputs))
-                code, printed = run_program(argv, environment, log)
+                code, printed, told = run_program(argv, environment, log)
             else:
-                done = subprocess.run(
-                    argv, stdout=subprocess.PIPE, text=True, errors="replace", check=False, env=environment
-                )
-                code, printed = done.returncode, done.stdout
+                with _started(argv, environment, subprocess.PIPE, None) as (process, notice):
+                    printed = process.communicate()[0].decode(errors="replace")
+                    printed = printed.replace("\r\n", "\n").replace("\r", "\n")
+                code, told = process.returncode, notice.given
                 if code not in self.ok:  # it is no value, so it is shown with what else was printed
                     print(printed, end="", flush=True)
         except OSError as error:
             raise CommandFailed(
                 f"{argv[0]} cannot be started: {error.strerror}: is it installed, and on PATH?"
             ) from None
+        if kept is not None and _has_paused(code in self.ok, told, [*map(Path.exists, outputs.values())]):
+            raise Paused
         if code not in self.ok:
             tail = printed[-_TAIL:].strip()
             said = f"; it printed: {tail}" if tail else ""
@@ -857,8 +925,36 @@ class StageCommand:
 _TAIL, _PIECE = 2000, 1 << 16
 
 
-def run_program(argv: Sequence[str], environment: Mapping[str, str], log: Path | None = None) -> tuple[int, str]:
-    """Run a program to its end: its exit code, and the last part of what it has printed.
+def _has_paused(well: bool, told: bool, written: Sequence[bool]) -> bool:
+    """Whether a program with checkpoints has ended before it was done: it was told to, or knows its wall time itself.
+
+    >>> _has_paused(True, True, []), _has_paused(True, True, [True]), _has_paused(False, True, [True])
+    (True, False, True)
+    >>> _has_paused(True, False, [True, False]), _has_paused(False, False, [False])
+    (True, False)
+    """
+    return (told and not (well and written and all(written))) or (well and not all(written))
+
+
+@contextlib.contextmanager
+def _started(
+    argv: Sequence[str], environment: Mapping[str, str], out: int, err: int | None
+) -> Iterator[tuple[subprocess.Popen[bytes], Notice]]:
+    """A program that runs, and whether it was told that its allocation ends: all that it has started is told, too."""
+    from asa.log.running import Notice, place
+
+    # The shell of a line would end of the signal, and its program would never get it.
+    group = 0 if place().checkpoints is not None else None
+    with (
+        subprocess.Popen(argv, stdout=out, stderr=err, env=environment, process_group=group) as process,
+        Notice(lambda number: os.killpg(process.pid, number)) as notice,
+    ):
+        yield process, notice
+
+
+def run_program(argv: Sequence[str], environment: Mapping[str, str], log: Path | None = None) -> tuple[int, str, bool]:
+    """Run a program to its end: its exit code, the last part of what it has printed, and whether it was told that its
+    allocation ends.
 
     Standard output and standard error, in their order, go to our own standard output as they come, or into a file. They
     pass through a pipe: a program may open ``/dev/stderr``, which would empty a file.
@@ -873,8 +969,8 @@ def run_program(argv: Sequence[str], environment: Mapping[str, str], log: Path |
     decoder, tail = codecs.getincrementaldecoder("utf-8")("replace"), b""
     with contextlib.ExitStack() as stack:
         file = None if log is None else stack.enter_context(_log_file(log))
-        merged = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
-        process = stack.enter_context(merged)
+        started = _started(argv, environment, subprocess.PIPE, subprocess.STDOUT)
+        process, notice = stack.enter_context(started)
         assert process.stdout
         while piece := os.read(process.stdout.fileno(), _PIECE):
             tail = (tail + piece)[-2 * _TAIL :]
@@ -883,7 +979,7 @@ def run_program(argv: Sequence[str], environment: Mapping[str, str], log: Path |
                 sys.stdout.flush()
             else:
                 file.write(piece)
-    return process.returncode, tail.decode(errors="replace")
+    return process.returncode, tail.decode(errors="replace"), notice.given
 
 
 def _log_file(path: Path) -> IO[bytes]:
@@ -912,7 +1008,8 @@ def command(
     Parameters
     ----------
     template
-        The command line; names in braces are the stage's inputs, in order of appearance, and its outputs.
+        The command line; names in braces are the stage's inputs, in order of appearance, and its outputs. With
+        ``checkpoint=True``, ``{checkpoint}`` is the directory that outlives its allocation.
     outputs
         Name -> file name, formatted from the inputs. Each must exist when the program has ended.
     ok
@@ -949,7 +1046,7 @@ def command(
     >>> project.map([Path("a.fits"), Path("b.fits")], header=Path("m17.hdr"))
     <node mProject.map>
     """
-    function = StageCommand(template, outputs or {}, ok, env, shell, log)
+    function = StageCommand(template, outputs or {}, ok, env, shell, log, bool(needs.get("checkpoint")))
     stage_name = name or function.__name__
     return Stage(_inside(container, function), make_needs(stage_name, **needs), stage_name)
 
