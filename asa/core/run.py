@@ -790,7 +790,16 @@ class StageProgress:
             soon_wait_s=self.soon_wait_s,
             predicted_at=self.predicted_at,
             displaced=self.displaced,
+            rest_s=self._rest_s,
         )
+
+    @property
+    def _rest_s(self) -> float | None:
+        """How long a task is expected to run yet, which is the longest of them, from when it last began [s]."""
+        total_s = self.spec.total_s
+        if total_s is None or not self.paused or len(self.paused) < (self.width or 0) - self.done - self.undone:
+            return total_s
+        return max(0.0, total_s - min(paused.ran_s for paused in self.paused.values()))
 
     def _grow(self, width: int) -> None:
         if width > len(self.tasks):

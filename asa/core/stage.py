@@ -64,6 +64,8 @@ class StageSpec:
         By how much memory, or time, is raised when a task is tried again that had too little; 1 for not at all.
     checkpoint
         Whether its tasks go on in another allocation when theirs ends.
+    notice_s
+        How long before that they are told [s].
     total_s
         How long such a task is expected to run in all [s], or None.
 
@@ -91,6 +93,7 @@ class StageSpec:
     retry_delay_s: float = 0.0
     growth: float = 1.0
     checkpoint: bool = False
+    notice_s: float = 0.0
     total_s: float | None = None
 
     def __post_init__(self) -> None:

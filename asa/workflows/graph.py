@@ -68,6 +68,7 @@ class Graph:
                 retry_delay_s=node.stage.needs.retry_delay_s,
                 growth=node.stage.needs.growth if node.stage.needs.retries else 1.0,
                 checkpoint=node.stage.needs.checkpoint,
+                notice_s=node.stage.needs.signal_before_s if node.stage.needs.checkpoint else 0.0,
                 total_s=_total_s(node),
                 **self._places(node),
             )

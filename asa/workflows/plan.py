@@ -544,7 +544,9 @@ class Plan(FoldedRun):
                 if (held := self.pool.held.get(key)) is not None:
                     self._changed |= dict.fromkeys(held.stages)
                     self._restless[key] = held
-            if self._kept is None:
+            if self._goes_on:
+                self._decisions = self._decide_ahead(now)
+            elif self._kept is None:
                 self._decisions = list(self.strategy.decide(self.view(now)))
             else:
                 self._decisions = self._kept.decide(self.view(now), self._changed)
@@ -569,6 +571,19 @@ class Plan(FoldedRun):
                     held = self.pool.held.get(decision.allocation)
                     if held is not None and held.handle and not held.running and not held.ending:
                         yield decision
+
+    @cached_property
+    def _goes_on(self) -> bool:
+        """Whether there are tasks with checkpoints, and the strategy looks at each stage for itself."""
+        return self._kept is not None and any(stage.spec.checkpoint for stage in self._order)
+
+    def _decide_ahead(self, now: float) -> list[StrategyDecision]:
+        """What the strategy decides where tasks go on in further allocations."""
+        from asa.strategies.continuing import continued, of_stages
+
+        view = self.view(now)
+        ahead, links = continued(view)
+        return of_stages(self.strategy.decide(ahead), links, view)
 
     def _is_drained_at(self, time: float, key: str) -> bool:
         return (held := self.pool.held.get(key)) is not None and held.drains == time
@@ -735,7 +750,7 @@ class Plan(FoldedRun):
         walltime_s = math.inf if held.lender else held.request.walltime_s
         longest_s = stage.longest_s
         if stage.spec.checkpoint:  # some of it is done in any: but it takes a while to begin where it was
-            longest_s = min(longest_s, _WORTHWHILE * held.request.walltime_s)
+            longest_s = max(_WORTHWHILE * held.request.walltime_s, 2 * stage.spec.notice_s)
         return takes(longest_s, now, held.ends, walltime_s)
 
     def _want(self, missing: Callable[[], tuple[Resources | None, int]]) -> Iterator[Action]:
