@@ -151,6 +151,10 @@ class TaskOutcome(enum.IntEnum):
     PAUSED = 3  # it goes on from a checkpoint
 
 
+WELL = (TaskOutcome.DONE, TaskOutcome.PAUSED)
+"""Ends of attempts after which nothing is lost."""
+
+
 Table = Mapping[tuple[Any, str], Any]
 """(state, what happened) -> state."""
 
@@ -352,10 +356,9 @@ _packed = ATTEMPT.pack
 
 @dataclass(slots=True)
 class PausedTask:
-    """A task that went from allocation to allocation: how often, how long it ran in all [s], what stands for what it
-    has saved; since that is so, how long it ran, and how often it ended [s]."""
+    """A task that goes from allocation to allocation: how long it ran in all [s], what stands for what it has saved;
+    for how long [s], and how often, it ran since then."""
 
-    times: int = 0
     ran_s: float = 0.0
     saved: str = ""
     stalled_s: float = 0.0
@@ -395,8 +398,8 @@ class StageProgress:
         Tasks that failed for good while the others go on, or are skipped.
     later
         Tasks that failed and wait to be tried again -> until when [s since the epoch].
-    paused
-        Task with checkpoints that is not done -> how it has come so far.
+    paused, pauses
+        Task with checkpoints that is not done -> how it has come so far; how often tasks have gone on elsewhere.
     lacks
         What a task had too little of since the stage's needs were raised last: "memory", "time" (its own limit) or
         "walltime".
@@ -455,6 +458,7 @@ class StageProgress:
     undone: int = 0
     later: dict[int, float] = field(default_factory=dict)
     paused: dict[int, PausedTask] = field(default_factory=dict)
+    pauses: int = 0
     lacks: dict[str, None] = field(default_factory=dict)
     grown: bool = False
     bounded: str = ""
@@ -599,8 +603,8 @@ class StageProgress:
             self.again.pop(index, None)
         if self.errors:
             self.errors.pop(index, None)
-        if self.paused and (sofar := self.paused.pop(index, None)) is not None:
-            run_time_s += sofar.ran_s
+        if self.paused and (paused := self.paused.pop(index, None)) is not None:
+            run_time_s += paused.ran_s
         self.done += 1
         self.barren = 0
         self.mean_s = run_time_s if self.mean_s is None else 0.9 * self.mean_s + 0.1 * run_time_s
@@ -759,8 +763,8 @@ class StageProgress:
             if self.later:
                 self.stirred[self.spec.name] = None
             self.later, self.failed, self.undone = {}, {}, 0
-            for sofar in self.paused.values():
-                sofar.stalled_s, sofar.stalls = 0.0, 0
+            for paused in self.paused.values():
+                paused.stalled_s, paused.stalls = 0.0, 0
             self.sifted, self.tolerated, self.lacks = False, True, {}
         self.failures.clear()
         self.barren = self.withdrawn = 0
@@ -1918,27 +1922,27 @@ class FoldedRun:
     def _task_paused(self, event: TaskPaused) -> None:
         """A task waits again, as if it had not ended, unless it gets on by nothing."""
         stage, index = self.stages[event.stage], event.index
-        self.attempts.add(event, TaskOutcome.PAUSED)
         held = self.pool.held.get(event.allocation)
         if held is None or held.drop((event.stage, index), event.at) is None:
             return  # it waits or runs again already
+        self.attempts.add(event, TaskOutcome.PAUSED)
         stage.leave(event.at)
         stage.lose(index)
-        ran_s, sofar = max(0.0, event.at - event.started), stage.paused.setdefault(index, PausedTask())
-        sofar.times += 1
-        sofar.ran_s += ran_s
-        if event.saved != sofar.saved:
-            sofar.saved, sofar.stalled_s, sofar.stalls = event.saved, 0.0, 0
+        ran_s, paused = max(0.0, event.at - event.started), stage.paused.setdefault(index, PausedTask())
+        stage.pauses += 1
+        paused.ran_s += ran_s
+        if event.saved != paused.saved:
+            paused.saved, paused.stalled_s, paused.stalls = event.saved, 0.0, 0
             held.useful, stage.barren = True, 0
             return
-        if event.lost:
+        if event.lost and (held.ends is None or event.at < held.ends - UNRESPONSIVE_S):
             return  # it did not have the time that it should have had
-        sofar.stalled_s += ran_s
-        sofar.stalls += 1
-        if sofar.stalled_s >= STALLED_SHARE * stage.spec.walltime_s or sofar.stalls >= STALLED_MOST:
+        paused.stalled_s += ran_s
+        paused.stalls += 1
+        if paused.stalled_s >= STALLED_SHARE * stage.spec.walltime_s or paused.stalls >= STALLED_MOST:
             held.useful = True  # it was the task, not the allocation
-            ran, had = brief(sofar.stalled_s), "nothing" if not sofar.saved else "nothing new"
-            sofar.stalled_s, sofar.stalls = 0.0, 0
+            ran, had = brief(paused.stalled_s), "nothing" if not paused.saved else "nothing new"
+            paused.stalled_s, paused.stalls = 0.0, 0
             reason = f"ran for {ran} and saved {had}, so it would never end: save more often, or raise walltime="
             self._blame(stage, index, f"task {index} on node {event.node}: it {reason}", event.at)
 

@@ -345,15 +345,11 @@ class Runner:
             if isinstance(event, TaskFailed) and event.infrastructure and self.plan.stages[event.stage].spec.checkpoint:
                 found.append(self._paused(event))
                 continue
-            held = self.plan.pool.held.get(event.allocation) if isinstance(event, JobEnded | LeaseEnded) else None
-            if held is not None:
+            if isinstance(event, JobEnded | LeaseEnded) and (held := self.plan.pool.held.get(event.allocation)):
                 if held.unseen:
-                    kept = self._with_kept(self.executor.recover(self._unseen(held), held.key, self.context))
-                    found += kept
-                    ended = {(each.stage, each.index) for each in kept if isinstance(each, TaskFailed | TaskPaused)}
-                    ended |= {(result.stage, result.task) for each in kept for result in each.results}
-                else:
-                    ended = set()
+                    found += self._with_kept(self.executor.recover(self._unseen(held), held.key, self.context))
+                ended = {(each.stage, each.index) for each in found if isinstance(each, TaskFailed | TaskPaused)}
+                ended |= {(result.stage, result.task) for each in found for result in each.results}
                 found += self._cut_off(held, event, ended)
             found.append(event)
         return found

@@ -49,7 +49,7 @@ def test_a_task_goes_on_as_the_same_in_one_allocation_after_the_other(tmp_path: 
     run = asa.run(asa.stage(count, checkpoint=True, walltime=3)(130), state=tmp_path, **RUN)
     begun = run.result()
     pauses, (done,) = _events(run, TaskPaused), _events(run, TaskDone)
-    assert len(begun) == len(pauses) + 1 >= 3 and begun == sorted(begun) and begun[1] > 10
+    assert len(begun) == len(pauses) + 1 >= 3 and begun == sorted(begun) and begun[1] > 0
     assert not _events(run, TaskFailed), "no retry is used up: it has none"
     assert len(_events(run, AllocationStarted)) == len(begun)
     folded = FoldedRun()
@@ -204,25 +204,27 @@ def test_driver_worker_and_supervisor_are_killed_at_random_and_the_task_goes_on(
     flow.write_text(
         f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
         "import asa\nfrom tests.workflows.test_checkpoint import count\n"
-        "def flow(): return asa.stage(count, checkpoint=True, walltime=8, retries=50)(300)\n"
+        "def flow(): return asa.stage(count, checkpoint=True, walltime=8, retries=50)(400)\n"
     )
     asa_run = [sys.executable, "-m", "asa"]
     environment = os.environ | {"ASA_STATE_DIR": str(state)}
     options = ["--quiet", "--backend", "local:cores=2", "--strategy", "auto", "--executor", "local"]
     command = [*asa_run, "run", f"{flow}:flow", *options, "--name", "crash"]
-    killed, last = [], 0
-    for _ in range(8):
+    killed, last, before = [], 0, ""
+    for _ in range(6):
         with subprocess.Popen(command, env=environment, cwd=tmp_path) as driver:
-            folder = next(iter((state / "runs").glob("*")), None) if (state / "runs").exists() else None
-            time.sleep(rng.uniform(1.5, 3.0))
+            while driver.poll() is None and (now := _saved(state)) in ("", before):
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0, 0.5))
             if driver.poll() is not None:
                 break
-            folder = next((state / "runs").glob("*"))
+            before, folder = now, next((state / "runs").glob("*"))
             what = rng.choice(["driver", "supervisor", "worker"])
             victims = {"driver": [driver.pid]} | _processes(folder)
-            for pid in victims.get(what, []):
-                os.kill(pid, signal.SIGKILL)
-                killed.append(what)
+            for pid in victims[what]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(what)
             driver.kill()
         for kept in (folder / "checkpoints").glob("*"):
             if found := Checkpoint(kept).last:
@@ -235,6 +237,11 @@ def test_driver_worker_and_supervisor_are_killed_at_random_and_the_task_goes_on(
     begun = run.result()
     assert done.returncode == 0, done.stderr
     assert begun == sorted(begun) and len(killed) >= 3 and last > 0
+
+
+def _saved(state: Path) -> str:
+    """What stands for all that the tasks of all runs have saved."""
+    return "".join(progress(str(path)) for path in sorted(state.glob("runs/*/checkpoints/*")))
 
 
 def _processes(folder: Path) -> dict[str, list[int]]:
