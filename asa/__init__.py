@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Unpicklable,
     )
     from asa.core.task import Failed
-    from asa.log.running import checkpoint, pause, time_left
+    from asa.log.running import checkpoint, pause, scratch, time_left
     from asa.workflows.graph import make_graph
     from asa.workflows.run import Run, open_run, resume, run, submit
     from asa.workflows.stage import Node, Stage, command, merge, parallel, sequence, split, stage
@@ -54,7 +54,7 @@ _HOMES = {
         "Unpicklable",
     ),
     "asa.core.task": ("Failed",),
-    "asa.log.running": ("checkpoint", "pause", "time_left"),
+    "asa.log.running": ("checkpoint", "pause", "scratch", "time_left"),
     "asa.workflows.graph": ("make_graph",),
     "asa.workflows.run": ("Run", "open_run", "resume", "run", "submit"),
     "asa.workflows.stage": ("Node", "Stage", "command", "merge", "parallel", "sequence", "split", "stage"),
@@ -85,6 +85,7 @@ __all__ = [
     "pause",
     "resume",
     "run",
+    "scratch",
     "sequence",
     "split",
     "stage",

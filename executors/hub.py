@@ -82,6 +82,7 @@ def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
         timeout_s=task.timeout_s or 0.0,
         checkpoints=task.checkpoints,
         ends=task.ends or 0.0,
+        staging=task.staging,
     )
 
 

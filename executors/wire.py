@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from asa.core.launch import Launch
     from asa.core.ports import RunContext
-    from asa.core.task import Checkpoints, Secrets, Value
+    from asa.core.task import Checkpoints, Secrets, Staging, Value
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,7 @@ class TaskOrder(NamedTuple):
     timeout_s: float = 0.0
     checkpoints: Checkpoints | None = None
     ends: float = 0.0
+    staging: Staging | None = None
 
     @property
     def threads(self) -> int:

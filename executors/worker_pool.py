@@ -17,7 +17,7 @@ from asa.core.task import PAUSED, TAIL, ending, lacks
 from asa.log.output import RESET, ended
 from executors import node, worker
 from executors.assignment import Batching, NodeSlots
-from executors.host import HOST, Host
+from executors.host import HOST, Host, Scratch
 from executors.output import OutputFile
 from executors.wire import LARGEST, Channel, Hello, OrderOutcome, RunOrders, SlotEnded, TaskOrder, TaskReport, Welcome
 
@@ -38,6 +38,8 @@ class WorkerProcess:
         Where tasks run.
     output
         Where they print; the caller's to close.
+    scratch
+        Where they may have files on the node's own disk, or "".
     """
 
     def __init__(
@@ -48,10 +50,13 @@ class WorkerProcess:
         welcome: Welcome,
         output: OutputFile,
         host: Host = HOST,
+        scratch: str = "",
     ) -> None:
-        self.output, self._printed = output, output.size
+        self.output, self._printed, self.scratch = output, output.size, scratch
         self._host, self.shape, self.board, self.stale = host, shape, worker.SlotBoard(slots), False
         environment = {} if shape is None else worker.environment(shape[0], shape[1] if gpus else None)
+        if scratch and shape is not None:  # threads would share it
+            environment[worker.SCRATCH] = scratch
         ours, theirs = host.socketpair()
         sys.stdout.flush()
         self.pid = host.start_worker(theirs, output, self.board, welcome, environment)
@@ -205,6 +210,7 @@ class ProcessPool:
         self._outcomes: list[OrderOutcome] = []
         self._returned: list[int] = []
         self._guard = host.session_guard()
+        self._scratch: Scratch | None = None
         self._outputs: list[OutputFile] = []  # of workers that have ended: the next ones go on with them
         self._look_at = math.inf
         self._expire_at = math.inf  # when an order that runs may have run for too long [s, monotonic]
@@ -277,6 +283,8 @@ class ProcessPool:
             output.close()
         self._workers.clear()
         self._guard.close()
+        if self._scratch:
+            self._scratch.close()
 
     def _look(self, now: float) -> None:
         """Keep what tasks print within its limit."""
@@ -362,7 +370,10 @@ class ProcessPool:
         output = self._outputs.pop() if self._outputs else self._host.open_output(self._hello, self._welcome)
         if output.kept:
             self._look_at = min(self._look_at, self._host.monotonic())
-        process = WorkerProcess(shape, slots, self._hello.gpus > 0, self._welcome, output, self._host)
+        if self._scratch is None and not self._threads:
+            self._scratch = self._host.scratch()
+        scratch = self._scratch.new() if self._scratch else ""
+        process = WorkerProcess(shape, slots, self._hello.gpus > 0, self._welcome, output, self._host, scratch)
         log.debug("forked worker process %d for %s", process.pid, "any task" if shape is None else f"{shape[0]} cores")
         self._guard.guard(process.pid)
         self._workers[process.pid] = process
@@ -463,6 +474,8 @@ class ProcessPool:
             self._free(slot)
         self._idle = [slot for slot in self._idle if slot.process is not process]
         process.close()
+        if self._scratch:
+            self._scratch.remove(process.scratch)
         if process.output.whole:
             self._outputs.append(process.output)
         else:

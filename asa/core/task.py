@@ -62,6 +62,18 @@ class Checkpoints:
     notice_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Files that are copied to a node's own disk before a task, which runs there, and back from it: patterns.
+
+    >>> Staging(("reads/{sample}.fq",), ("*.bam",)).out
+    ('*.bam',)
+    """
+
+    into: tuple[str, ...] = ()
+    out: tuple[str, ...] = ()
+
+
 PAUSED = "pause"
 """The cause of an attempt's end that is none of the task: it goes on elsewhere, from its last checkpoint."""
 
@@ -94,6 +106,8 @@ class Task:
         How it goes on when its allocation ends, or None where it does not.
     ends
         When it is ended with its allocation [s since the epoch], or None.
+    staging
+        What is copied to where it runs, and back, or None where it runs in the working directory.
     """
 
     stage: str
@@ -108,6 +122,7 @@ class Task:
     timeout_s: float | None = None
     checkpoints: Checkpoints | None = None
     ends: float | None = None
+    staging: Staging | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a task may ask while it runs: its checkpoints, and how much time is left.
+"""What a task may ask while it runs: its checkpoints, how much time is left, and room on the node's own disk.
 
 A worker says with `running` where a task is; programs, and processes that a task starts, learn it from variables.
 """
@@ -6,6 +6,8 @@ A worker says with `running` where a task is; programs, and processes that a tas
 from __future__ import annotations
 
 import errno
+import glob
+import inspect
 import math
 import os
 import re
@@ -13,18 +15,21 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from asa.core.errors import InvalidInput
-from asa.core.task import Checkpoints
+from asa.core.task import Checkpoints, Staging
 from asa.security.files import private_directory
 
 CHECKPOINT, ENDS = "ASA_CHECKPOINT", "ASA_ENDS"
 """Variables of a task with checkpoints: its directory, and when it is ended with its allocation [s since the epoch]."""
+
+SCRATCH = "ASA_SCRATCH"
+"""Variable of a worker process: the directory on the node's own disk that its task may have."""
 
 KEPT = 2
 """Versions of a checkpoint that are kept."""
@@ -101,6 +106,86 @@ def pause() -> NoReturn:
     For a task that has saved all it can, with too little `time_left` for more; it is ended there anyway.
     """
     raise Paused
+
+
+def scratch() -> Path:
+    """A directory of the task's own on the disk of its node: fast, private, and gone when the task has ended.
+
+    It is in ``$SLURM_TMPDIR`` or ``$TMPDIR`` of the job, else in ``/tmp``.
+
+    Raises
+    ------
+    InvalidInput
+        Where a task has none: it is a thread beside others, or a rank on another node, or this is no task.
+    """
+    path = Path(os.environ.get(SCRATCH, ""))
+    if not path.is_absolute() or not path.parent.is_dir():
+        raise InvalidInput(
+            "asa.scratch() is for tasks in worker processes, on the node where they were started: not for threads "
+            "(local:workers=threads), dask, ranks on other nodes, or outside of a task"
+        )
+    path.mkdir(0o700, exist_ok=True)
+    return path
+
+
+def arguments(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a function is called with, by name, and the outputs that a command has then; as far as that can be said."""
+    try:
+        found = dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+        return found | {name: text.format_map(found) for name, text in getattr(function, "outputs", {}).items()}
+    except (TypeError, ValueError, LookupError, AttributeError):  # it will say so itself, when it is called
+        return dict(kwargs)
+
+
+@contextmanager
+def staged(staging: Staging | None, values: Mapping[str, Any]) -> Iterator[None]:
+    """Run in the task's scratch directory, with what is staged in; what is staged out comes back when all went well.
+
+    Raises
+    ------
+    InvalidInput
+        When no file matches a pattern, or that cannot be filled in.
+    """
+    if staging is None:
+        yield
+        return
+    home, there = Path.cwd(), scratch()
+    for pattern in staging.into:
+        for name in _matching("stage_in", pattern, values, home):
+            target = there / (Path(name).name if os.path.isabs(name) else name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(home / name, target)
+    os.chdir(there)
+    try:
+        yield
+        for pattern in staging.out:
+            for name in _matching("stage_out", pattern, values, there):
+                target = home / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                draft = target.with_name(f".{target.name[:200]}.{os.urandom(8).hex()}")
+                try:
+                    shutil.copy2(there / name, draft)
+                    os.replace(draft, target)
+                finally:
+                    draft.unlink(missing_ok=True)
+    finally:
+        os.chdir(home)
+
+
+def _matching(option: str, pattern: str, values: Mapping[str, Any], folder: Path) -> list[str]:
+    """Files that match, and those in directories that do, as names from `folder` on."""
+    try:
+        filled = pattern.format_map(values)
+    except (LookupError, ValueError, AttributeError, TypeError) as error:
+        raise InvalidInput(f"{option}={pattern!r} cannot be filled in: {error!r}: name an argument in braces") from None
+    found: list[str] = []
+    for name in sorted(glob.glob(filled, root_dir=folder, recursive=True)):
+        path = folder / name
+        inside = (str(Path(name, each.relative_to(path))) for each in sorted(path.rglob("*")) if each.is_file())
+        found += inside if path.is_dir() else [name]
+    if not found:
+        raise InvalidInput(f"{option}={pattern!r}: there is no {filled!r} in {folder}")
+    return list(dict.fromkeys(found))
 
 
 class Checkpoint:

@@ -165,8 +165,9 @@ class Payloads:
         identity = _identity(found) if found else _OF_NOTHING
         kept = self.checkpoints(name, index, identity) if node.stage.needs.checkpoint else None
         return Task(
-            name, index, self._files[name], arguments, found, resources, launch, identity, secrets, checkpoints=kept
-        )
+            name, index, self._files[name], arguments, found, resources, launch, identity, secrets, checkpoints=kept,
+            staging=node.stage.needs.staging,
+        )  # fmt: skip
 
     def checkpoints(self, name: str, index: int, identity: str) -> Checkpoints:
         """How a task goes on in other allocations: only what was saved when it was called with the same is of use."""

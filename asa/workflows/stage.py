@@ -30,7 +30,7 @@ from asa.core.job import SETUP, Options, Resources
 from asa.core.launch import Launch, Program
 from asa.core.launch import launcher as words_of
 from asa.core.registry import IMAGES
-from asa.core.task import ending, substitute
+from asa.core.task import Staging, ending, substitute
 
 if TYPE_CHECKING:
     from asa.log.running import Notice
@@ -83,6 +83,7 @@ class Needs:
     checkpoint: bool = False
     signal: str = "USR1"
     notice_s: float | None = None
+    staging: Staging | None = None
 
     @property
     def signal_before_s(self) -> float:
@@ -342,6 +343,8 @@ class ProgramNeeds(TypedDict, total=False):
     checkpoint: bool | None
     signal: str | None
     signal_before: float | str | timedelta | None
+    stage_in: str | Sequence[str] | None
+    stage_out: str | Sequence[str] | None
 
 
 class StageNeeds(ProgramNeeds, total=False):
@@ -432,7 +435,27 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             checkpoint=checkpoint,
             signal=_signal_name(options.get("signal") or base.signal),
             notice_s=notice_s,
+            staging=_staging(base, options, words),
         )
+
+
+def _staging(base: Needs, options: StageNeeds, launcher: tuple[str, ...]) -> Staging | None:
+    """What is copied to the node's own disk, and back."""
+    before, given = base.staging or Staging(), dict[str, tuple[str, ...]]()
+    for name, kept in (("stage_in", before.into), ("stage_out", before.out)):
+        value = options.get(name)
+        patterns = (value,) if isinstance(value, str) else kept if value is None else tuple(value)
+        if not all(isinstance(pattern, str) and pattern for pattern in patterns):
+            raise InvalidInput(f"{name} must be a pattern of file names such as '*.fits', or a list, not {value!r}")
+        given[name] = patterns
+    for pattern in given["stage_out"]:
+        if os.path.isabs(pattern) or ".." in Path(pattern).parts:
+            raise InvalidInput(f"stage_out={pattern!r} must be below the directory that the task runs in")
+    if not any(given.values()):
+        return None
+    if launcher:
+        raise InvalidInput("stage_in= and stage_out= are for tasks on one node: without launcher=")
+    return Staging(given["stage_in"], given["stage_out"])
 
 
 def _checkpoint(base: Needs, options: StageNeeds) -> tuple[bool, float | None]:
@@ -659,6 +682,10 @@ def stage(
     signal, signal_before
         With `checkpoint`, what its program is sent before an allocation ends, and how long before that: default
         ``"USR1"``, and a tenth of the wall time, two minutes at most. A function is sent it if it has a handler.
+    stage_in, stage_out
+        Patterns of files, such as ``"reads/{sample}*.fq"``, with the task's arguments in braces; one, or a list. What
+        matches `stage_in` is copied to the node's own disk, where the task then runs, in `asa.scratch`; what matches
+        `stage_out` there is copied back, each file by rename, when the task has ended well.
     launcher
         For MPI: ``"srun"``, ``"mpirun"`` or ``"mpiexec"``, with options of its own if need be. Each task then takes the
         whole allocation, and the function is called in as many ranks as tasks would run in it at once; the task's value
