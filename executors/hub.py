@@ -80,6 +80,9 @@ def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
         identity=task.identity,
         secrets=task.secrets,
         timeout_s=task.timeout_s or 0.0,
+        checkpoints=task.checkpoints,
+        ends=task.ends or 0.0,
+        staging=task.staging,
     )
 
 

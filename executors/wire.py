@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from asa.core.launch import Launch
     from asa.core.ports import RunContext
-    from asa.core.task import Secrets, Value
+    from asa.core.task import Checkpoints, Secrets, Staging, Value
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ LARGEST = 1 << 31
 LARGEST_FIRST = 1 << 20
 """Longest first message [bytes]."""
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 """Of the messages between driver, supervisors and workers: it changes with them. 1 was not sent."""
 MARK = b"AS"
 HEAD = struct.Struct("!2sHQ")
@@ -76,6 +76,9 @@ class TaskOrder(NamedTuple):
     ranks: tuple[int, ...] = ()
     secrets: Secrets | None = None
     timeout_s: float = 0.0
+    checkpoints: Checkpoints | None = None
+    ends: float = 0.0
+    staging: Staging | None = None
 
     @property
     def threads(self) -> int:

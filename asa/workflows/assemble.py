@@ -497,6 +497,9 @@ def _check_executor(settings: Settings, graph: Graph, executor: Executor) -> Non
     with_gpus = [name for name, node in graph.nodes.items() if node.stage.needs.resources.gpus]
     if with_gpus and isinstance(executor, SharesProcesses) and (why := executor.mingles()):
         raise InvalidInput(f"executor {_spec(chosen)!r} is to give each task of {with_gpus[0]!r} its own GPUs: {why}")
+    going_on = [name for name, node in graph.nodes.items() if node.stage.needs.checkpoint]
+    if going_on and isinstance(executor, SharesProcesses) and (why := executor.outlasts()):
+        raise InvalidInput(f"executor {_spec(chosen)!r} is to end {going_on[0]!r} with its allocation: {why}")
     timed = [name for name, node in graph.nodes.items() if node.stage.needs.timeout_s is not None]
     if timed and isinstance(executor, SharesProcesses) and (why := executor.outlasts()):
         raise InvalidInput(f"executor {_spec(chosen)!r} is to end tasks of {timed[0]!r} after timeout=: {why}")

@@ -69,6 +69,9 @@ class Graph:
                 growth=node.stage.needs.growth if node.stage.needs.retries else 1.0,
                 expands=node.stage.needs.expands,
                 expect=node.stage.needs.expect,
+                checkpoint=node.stage.needs.checkpoint,
+                notice_s=node.stage.needs.signal_before_s if node.stage.needs.checkpoint else 0.0,
+                total_s=_total_s(node),
                 **self._places(node),
             )
             for name, node in self.nodes.items()
@@ -307,6 +310,12 @@ def _resources(needs: Needs, site: Capabilities) -> Resources:
     if needs.spread == PACK or whole.gpus:
         return whole.packed(site.cores_per_node, needs.task.cores, site.gpus_per_node)
     return replace(whole, unit=needs.task.cores)
+
+
+def _total_s(node: Node) -> float | None:
+    """How long a task with checkpoints is expected to run in all [s], where that was said."""
+    needs = node.stage.needs
+    return float(needs.run_time) if needs.checkpoint and isinstance(needs.run_time, int | float) else None
 
 
 def _asked(needs: Needs, site: Capabilities) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,12 +25,15 @@ from asa.core.errors import AsaError, GraphError, InvalidInput, StateError, Unpi
 from asa.core.event import StagesAdded
 from asa.core.job import Resources
 from asa.core.run import FoldedRun
-from asa.core.task import Input, Secrets, Task, Value, substitute
+from asa.core.task import Checkpoints, Input, Secrets, Task, Value, substitute
 from asa.log.files import File
 from asa.log.values import INLINE_MOST, dump, fill, load, note_refs, sealed, write_value
 from asa.security.files import write_once
 from asa.workflows.graph import Graph
 from asa.workflows.stage import Node, Outputs, replace_nodes, unmappable, written_by
+
+CHECKPOINTS = "checkpoints"
+"""Directory of what tasks with checkpoints save, in the run's; in it one for each that is not done."""
 
 _COMMON_INLINE_MOST = 1024
 
@@ -224,7 +228,17 @@ class Payloads:
         launch, secrets = node.stage.launch, self._secrets.get(name)
         found = tuple(inputs)
         identity = _identity(found) if found else _OF_NOTHING
-        return Task(name, index, self._files[name], arguments, found, resources, launch, identity, secrets)
+        kept = self.checkpoints(name, index, identity) if node.stage.needs.checkpoint else None
+        return Task(
+            name, index, self._files[name], arguments, found, resources, launch, identity, secrets, checkpoints=kept,
+            staging=node.stage.needs.staging,
+        )  # fmt: skip
+
+    def checkpoints(self, name: str, index: int, identity: str) -> Checkpoints:
+        """How a task goes on in other allocations: only what was saved when it was called with the same is of use."""
+        needs, number = self._graph.nodes[name].stage.needs, Path(self._files[name]).stem
+        directory = self._values.parent / CHECKPOINTS / f"{number}-{index}-{identity[:12]}"
+        return Checkpoints(str(directory), signal.Signals[f"SIG{needs.signal}"].value, needs.signal_before_s)
 
     def _called_with(self, name: str, index: int) -> tuple[tuple[Any, ...], dict[str, Any], list[Value]]:
         """Arguments of a task, with places for the results of others, and these."""

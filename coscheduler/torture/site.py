@@ -163,6 +163,9 @@ class SimulatedHost(Host):
     def socketpair(self) -> tuple[Any, Any]:
         return self._simulation.network.connect(self.process, self.process)
 
+    def scratch(self) -> None:
+        """None of its disks is simulated."""
+
     def open_output(self, hello: Hello, welcome: Welcome) -> OutputFile:
         return OutputFile.nowhere()
 
