@@ -46,7 +46,7 @@ def _events(run: asa.Run, *kinds: type) -> list:
 
 
 def test_a_task_goes_on_as_the_same_in_one_allocation_after_the_other(tmp_path: Path) -> None:
-    run = asa.run(asa.stage(count, checkpoint=True, walltime=3)(130), state=tmp_path, **RUN)
+    run = asa.run(asa.stage(count, checkpoint=True, walltime=6)(220), state=tmp_path, **RUN)
     begun = run.result()
     pauses, (done,) = _events(run, TaskPaused), _events(run, TaskDone)
     assert len(begun) == len(pauses) + 1 >= 3 and begun == sorted(begun) and begun[1] > 0
