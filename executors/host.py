@@ -47,7 +47,7 @@ class Bell:
         os.close(self._descriptor)
 
 
-class Scratch:
+class ScratchDisk:
     """A directory on the node's own disk, in which each task has one; what killed supervisors have left is removed.
 
     Whose supervisor lives holds a lock on it.
@@ -170,12 +170,12 @@ class Host:
         limit = welcome.options.get("output_limit", OUTPUT_LIMIT)
         return OutputFile.create(directory, hello.allocation, hello.node, limit)
 
-    def scratch(self) -> Scratch | None:
+    def scratch(self) -> ScratchDisk | None:
         """A place for what tasks write on the node's own disk; None where there is none."""
         from executors.node import scratch
 
         try:
-            return Scratch(scratch(self.environ))
+            return ScratchDisk(scratch(self.environ))
         except OSError:  # the disk is full: it is said to tasks that ask
             return None
 

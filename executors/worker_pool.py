@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 
 from asa.core.task import PAUSED, TAIL, ending, lacks
 from asa.log.output import RESET, ended
+from asa.log.running import SCRATCH
 from executors import node, worker
 from executors.assignment import Batching, NodeSlots
-from executors.host import HOST, Host, Scratch
+from executors.host import HOST, Host, ScratchDisk
 from executors.output import OutputFile
 from executors.wire import LARGEST, Channel, Hello, OrderOutcome, RunOrders, SlotEnded, TaskOrder, TaskReport, Welcome
 
@@ -56,7 +57,7 @@ class WorkerProcess:
         self._host, self.shape, self.board, self.stale = host, shape, worker.SlotBoard(slots), False
         environment = {} if shape is None else worker.environment(shape[0], shape[1] if gpus else None)
         if scratch and shape is not None:  # threads would share it
-            environment[worker.SCRATCH] = scratch
+            environment[SCRATCH] = scratch
         ours, theirs = host.socketpair()
         sys.stdout.flush()
         self.pid = host.start_worker(theirs, output, self.board, welcome, environment)
@@ -210,7 +211,7 @@ class ProcessPool:
         self._outcomes: list[OrderOutcome] = []
         self._returned: list[int] = []
         self._guard = host.session_guard()
-        self._scratch: Scratch | None = None
+        self._scratch: ScratchDisk | None = None
         self._outputs: list[OutputFile] = []  # of workers that have ended: the next ones go on with them
         self._look_at = math.inf
         self._expire_at = math.inf  # when an order that runs may have run for too long [s, monotonic]

@@ -529,8 +529,11 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
 def _staging(base: Needs, options: StageNeeds, launcher: tuple[str, ...]) -> Staging | None:
     """What is copied to the node's own disk, and back."""
     before, given = base.staging or Staging(), dict[str, tuple[str, ...]]()
-    for name, kept in (("stage_in", before.into), ("stage_out", before.out)):
-        value = options.get(name)
+    asked: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+        ("stage_in", options.get("stage_in"), before.into),
+        ("stage_out", options.get("stage_out"), before.out),
+    )
+    for name, value, kept in asked:
         patterns = (value,) if isinstance(value, str) else kept if value is None else tuple(value)
         if not all(isinstance(pattern, str) and pattern for pattern in patterns):
             raise InvalidInput(f"{name} must be a pattern of file names such as '*.fits', or a list, not {value!r}")

@@ -14,7 +14,7 @@ import pytest
 
 import asa
 from asa.core.errors import InvalidInput, RunFailed
-from executors.host import Scratch
+from executors.host import ScratchDisk
 
 RUN = {"backend": "local:cores=2", "executor": "local"}
 
@@ -56,12 +56,12 @@ def test_what_a_killed_task_or_supervisor_left_goes_too(tmp_path: Path) -> None:
     with pytest.raises(RunFailed):
         asa.run(stage.map([0, 1]), state=tmp_path / "state", **RUN).result()
     assert _left(tmp_path) == []
-    held = Scratch(str(tmp_path / "disk"))
+    held = ScratchDisk(str(tmp_path / "disk"))
     dead = tmp_path / "disk" / f"asa-scratch-{os.geteuid()}-dead"
     dead.mkdir()
     for path in (dead, Path(held.path)):
         os.utime(path, (time.time() - 100,) * 2)
-    Scratch(str(tmp_path / "disk")).close()
+    ScratchDisk(str(tmp_path / "disk")).close()
     assert _left(tmp_path) == [Path(held.path)], "whose supervisor lives stays"
     held.close()
 
