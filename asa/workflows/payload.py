@@ -24,13 +24,13 @@ from asa.core.errors import AsaError, GraphError, InvalidInput, StateError, Unpi
 from asa.core.job import Resources
 from asa.core.run import FoldedRun
 from asa.core.task import Input, Secrets, Task, Value, substitute
-from asa.log.files import File
 from asa.log.values import INLINE_MOST, dump, fill, load, note_refs, sealed, write_value
 from asa.security.files import write_once
 from asa.workflows.graph import Graph
 from asa.workflows.stage import Node, Outputs, replace_nodes, unmappable, written_by
 
 _COMMON_INLINE_MOST = 1024
+_FILES = "asa.log.files"
 
 
 def _refuse(node: Node) -> NoReturn:
@@ -120,14 +120,17 @@ class Payloads:
     def _look_at_files(self, name: str, arguments: Any) -> None:
         """Refuse files that are not as they should be, where no task before could make them so."""
 
-        def look(file: File) -> File:
+        if (module := sys.modules.get(_FILES)) is None:  # who has a `File` has loaded it
+            return
+
+        def look(file: Any) -> Any:
             try:
                 file.check(self._workdir or "")
             except InvalidInput as error:
                 raise InvalidInput(f"stage {name!r}: {error}") from None
             return file
 
-        substitute(arguments, File, look)
+        substitute(arguments, module.File, look)
 
     def result(self, name: str, index: int) -> Value:
         """What a task returned, or an `asa.core.task.Failed` that stands for it where it failed for good.
