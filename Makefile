@@ -2,12 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SNAKEMAKE_INSTALL := pip install --quiet --disable-pip-version-check --constraint plugins/snakemake/constraints.txt
 
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo docs test test-slow test-torture torture-real test-fresh-clock types compiled test-slurm test-slurm-24 test-slurm-26 suite-slurm \
-    test-apptainer suite-apptainer test-browser test-cgroup2 coverage \
+    test-apptainer suite-apptainer snakemake test-browser test-cgroup2 coverage \
     bench-cosched bench-cosched-full venv packages clean
 
 help:
@@ -23,6 +24,7 @@ help:
 	@echo "make test-apptainer  functions and programs in images, by the Apptainer of Debian sid in a tree (root): two minutes"
 	@echo "make test-browser  install Chromium, open the dashboard in it: a minute; pictures are in build/screenshots"
 	@echo "make test-cgroup2  boot a kernel with cgroups of version 2 in a virtual machine, run the quota suite in there"
+	@echo "make snakemake   Snakemake with ASA's plugin in an environment of its own, .venv/snakemake"
 	@echo "make coverage    which branches the tests of the first two lines take: a quarter of an hour; build/coverage/html"
 	@echo "make bench-cosched  a queue of real jobs under each sharing rule, on an idle machine: at most 30 minutes"
 	@echo "make bench-cosched-full  several lengths of queues, for the figures in the docs: at most 4 hours"
@@ -57,7 +59,7 @@ test: .venv/.test packages
 	$(call pytest,not slurm and not slow,3,loadfile)
 
 # Agents, masters and supervisors that really run, real programs, and whatever else takes more than a few seconds.
-test-slow: .venv/.test packages
+test-slow: .venv/.test .venv/.snakemake packages
 	$(call pytest,slow and not slurm and not browser,4,loadfile,$(call marked,slow))
 
 # Drivers, hubs, supervisors and logs on simulated machines, then master, agents and frameworks of a pool, while everything
@@ -93,7 +95,7 @@ compiled: .venv/.test
 
 # They mostly wait for Slurm: seven at a time, each process with a cluster of its own, of which one that is done takes
 # over what is left to others. The longest come first.
-test-slurm: .venv/.test packages suite-slurm
+test-slurm: .venv/.test .venv/.snakemake packages suite-slurm
 
 # The same on later versions: Debian releases as trees (tests/cluster/tree), each with its own Slurm and Python. First
 # .venv in the tree, without what these tests do not need. Of testing's Slurm, whatever it is, the whole suite is run.
@@ -181,6 +183,18 @@ packages:
 
 .venv/.apptainer: .venv/bin/pip setup.cfg constraints.txt
 	$(INSTALL) -e . hypothesis pytest pytest-timeout pytest-xdist
+	@touch $@
+
+# Snakemake has fifty dependencies, and versions of its own of some that ASA has. Its executor for Slurm, for comparisons,
+# lies beside: each process of Snakemake that can import it asks Slurm how it is configured.
+snakemake: .venv/.snakemake
+
+.venv/.snakemake: setup.cfg plugins/snakemake/pyproject.toml plugins/snakemake/constraints.txt
+	@mkdir -p .venv
+	$(PYTHON) -m venv .venv/snakemake
+	.venv/snakemake/bin/$(SNAKEMAKE_INSTALL) -e . ./plugins/snakemake
+	.venv/snakemake/bin/$(SNAKEMAKE_INSTALL) --no-deps --upgrade --target .venv/snakemake/beside \
+	    snakemake-executor-plugin-slurm snakemake-executor-plugin-slurm-jobstep
 	@touch $@
 
 clean:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from asa.core.task import Failed
     from asa.log.files import File
     from asa.log.values import Ref
+    from asa.workflows.expand import branch, collect, loop
     from asa.workflows.graph import make_graph
     from asa.workflows.run import Run, open_run, resume, run, submit
     from asa.workflows.stage import Node, Stage, command, merge, parallel, sequence, split, stage
@@ -57,6 +58,7 @@ _HOMES = {
     "asa.core.task": ("Failed",),
     "asa.log.files": ("File",),
     "asa.log.values": ("Ref",),
+    "asa.workflows.expand": ("branch", "collect", "loop"),
     "asa.workflows.graph": ("make_graph",),
     "asa.workflows.run": ("Run", "open_run", "resume", "run", "submit"),
     "asa.workflows.stage": ("Node", "Stage", "command", "merge", "parallel", "sequence", "split", "stage"),
@@ -80,7 +82,10 @@ __all__ = [
     "StateError",
     "UnknownName",
     "Unpicklable",
+    "branch",
+    "collect",
     "command",
+    "loop",
     "make_graph",
     "merge",
     "open_run",

@@ -37,7 +37,7 @@ WARMUP, LEARNING, AFTER = 7.0, 3.0, 6.0
 """How long the queue fills, how long is learned before it counts, how long others come after the last probe [days]."""
 
 HOUR = 3600.0
-BASES = ("zero", "last", "median", "fixed-share", "context", "leader")
+BASES = ("zero", "last", "median", "fixed-share", "context")
 
 
 def site(name: str, seed: int, days: float, every_s: float) -> list[ForecastWait]:

@@ -42,7 +42,7 @@ VARIED = (
     *(f"stagger:late={late}" for late in (0.25, 0.75)),
     "stagger:grace_s=1800",
 )
-LEARNED = tuple(f"stagger:estimator={name}" for name in ("zero", "last", "median", "fixed-share", "leader"))
+LEARNED = tuple(f"stagger:estimator={name}" for name in ("zero", "last", "median", "fixed-share"))
 SLOWER = 1.02
 """From here on a strategy counts as slower than Per-Stage."""
 

@@ -114,6 +114,7 @@ def details(table: ReplayTable) -> list[dict[str, Any]]:
         line: dict[str, Any] = {"mean over logs": name}
         for key, heading in (
             ("mae_h", "MAE [h]"), ("late_h", "late [h]"), ("early_h", "early [h]"), ("log10_error", "log10"),
+            ("within_2x", "x2"), ("within_3x", "x3"), ("within_10min", "10 min"),
             ("within_one", "within one"), ("not_over", "not over"), ("regret", "regret"),
             ("regret_switching", "regret, switching"),
         ):  # fmt: skip

@@ -19,7 +19,7 @@ from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec
 
-VERSION = 5
+VERSION = 6
 """Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
 
 
@@ -62,6 +62,11 @@ class Event:
     def results(self) -> Sequence[TaskResult]:
         """What is to be stored with the event."""
         return () if (result := self.result) is None else (result,)
+
+    @property
+    def void(self) -> Sequence[tuple[str, int]]:
+        """Tasks, as (stage, index), whose stored results do not count any more."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +116,48 @@ class Trouble(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CallsAdded(Event):
+    """Calls of other sizes than those known until now are stages of their own."""
+
+    stages: tuple[StageSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StageExpanded(Event):
     """A stage's number of tasks became known."""
 
     stage: str
     width: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagesAdded(Event):
+    """What a task of a stage that expands has returned was looked at: it adds these `specs` to the run, maybe none.
+
+    What stands for its result is made of those of the stages in `needs`, for which all that follows it waits; with
+    `alike` it is the list that a single one of them, which is parallel, returns. `refused` says why the stages cannot
+    be part of the run, or "": the task has failed then.
+    """
+
+    stage: str
+    index: int
+    specs: tuple[StageSpec, ...] = ()
+    needs: tuple[str, ...] = ()
+    alike: bool = False
+    refused: str = ""
+
+    @property
+    def void(self) -> Sequence[tuple[str, int]]:
+        return [(self.stage, self.index)] if self.refused else ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectationMissed(Event):
+    """Of what stages were declared to be likely to do, as `StageSpec.expect` has it, something else came."""
+
+    stage: str
+    expected: int
+    came: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,6 +508,10 @@ class ResultsLost(Event):
 
     tasks: tuple[tuple[str, int], ...]
     reason: str
+
+    @property
+    def void(self) -> Sequence[tuple[str, int]]:
+        return self.tasks
 
 
 @dataclass(frozen=True, slots=True)

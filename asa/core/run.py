@@ -14,7 +14,8 @@ import enum
 import heapq
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, repeat
@@ -27,10 +28,12 @@ from asa.core.event import (
     AllocationStarted,
     Amended,
     Amending,
+    CallsAdded,
     CancelAsked,
     Cancelled,
     DriverStarted,
     Event,
+    ExpectationMissed,
     HoldAsked,
     JobEnded,
     Learned,
@@ -52,6 +55,7 @@ from asa.core.event import (
     StageFailed,
     StageGrown,
     StageLookedUp,
+    StagesAdded,
     SubmitRefused,
     Submitted,
     Submitting,
@@ -170,6 +174,7 @@ STAGE: Table = {
     (StageState.PARTIAL, "results lost"): StageState.WAITING,
     (StageState.WAITING, "all tasks done"): StageState.DONE,  # what ran already when results before it were lost
     (StageState.WAITING, "some tasks done"): StageState.PARTIAL,
+    **{(state, "what added it is lost"): StageState.SKIPPED for state in StageState},
 }
 """What becomes of a stage."""
 
@@ -180,6 +185,7 @@ TASK: Table = {
     (TaskState.WAITING, "done"): TaskState.DONE,  # it was taken for lost
     (TaskState.DONE, "done"): TaskState.DONE,  # the first result stands
     (TaskState.DONE, "result lost"): TaskState.WAITING,
+    (TaskState.DONE, "refused"): TaskState.WAITING,
     (TaskState.DONE, "failed or lost"): TaskState.DONE,
     (TaskState.FAILED, "failed or lost"): TaskState.FAILED,
     (TaskState.FAILED, "done"): TaskState.FAILED,
@@ -392,8 +398,11 @@ class StageProgress:
         Allocations in a row that ended without a task done; allocations that others than the run have cancelled.
     error, details
         Why it failed, in a line or so; what its task printed.
+    added, orphaned, chain
+        Task -> what it has added to the run, of those that are done; whether the result of what added it is lost; the
+        first of those, of which something is expected, that it follows on, or "".
     number, followers
-        Its number in topological order; the stages that wait for it.
+        What its place in topological order is told by; the stages that wait for it.
     before, followed
         How many of those that it waits for are not done; whether that it is over was counted in its followers.
     held_back
@@ -412,6 +421,9 @@ class StageProgress:
     before: int = 0
     followed: bool = False
     held_back: frozenset[str] = frozenset()
+    added: dict[int, StagesAdded] = field(default_factory=dict)
+    orphaned: bool = False
+    chain: str = ""
     state: StageState = StageState.WAITING
     tasks: bytearray = field(default_factory=bytearray)
     fresh: int = 0
@@ -462,6 +474,12 @@ class StageProgress:
         if self.width is None or self.state not in (StageState.READY, StageState.RUNNING):
             return 0
         return self.width - self.fresh - self.dropped + len(self.again)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether none of its tasks is left, and it is known what they add."""
+        over = self.done + self.undone == self.width and not self.open
+        return over and (not self.spec.expands or len(self.added) == self.done)
 
     @property
     def ahead(self) -> float:
@@ -582,7 +600,7 @@ class StageProgress:
         self.mean_s = run_time_s if self.mean_s is None else 0.9 * self.mean_s + 0.1 * run_time_s
         if run_time_s > self.longest_s:
             self.longest_s = run_time_s
-        if self.done + self.undone == self.width and not self.open and not self.state.final:
+        if self.done + self.undone == self.width and self.is_complete and not self.state.final:
             self.complete(now)
 
     def complete(self, now: float) -> None:
@@ -616,7 +634,7 @@ class StageProgress:
         self.failed[index] = failed
         self.undone += 1
         self.stirred[self.spec.name] = None
-        if self.done + self.undone == self.width and not self.state.final:
+        if self.is_complete and not self.state.final:
             self.complete(now)
 
     @property
@@ -672,14 +690,30 @@ class StageProgress:
     def revoke(self, index: int) -> None:
         """The result of a task that was done is lost: it runs again."""
         if self.is_done(index):
-            self.tasks[index] = TASK[TaskState.DONE, "result lost"]
-            self.again[index] = None
-            self.stirred[self.spec.name] = None
-            self.done -= 1
-            self.news_at = min(self.news_at, self.done + 1)
+            self._undo(index, "result lost")
             if self.state in (StageState.DONE, StageState.PARTIAL):
                 self.move("results lost")
                 self.ended = None
+
+    def refuse(self, index: int, reason: str, now: float) -> None:
+        """What a task has returned cannot be part of the run: it has failed for good."""
+        if self.is_done(index):
+            self._undo(index, "refused")
+            failed = Failed(self.spec.name, index, reason, 1 + self.failures.get(index, 0))
+            if self.spec.continues:
+                self.fail_task(failed, now)
+            else:
+                self.failed.setdefault(index, failed)
+                self.fail(f"task {index}: {reason}", now)
+
+    def _undo(self, index: int, what: str) -> None:
+        """A task that was done is not any more."""
+        self.tasks[index] = TASK[TaskState.DONE, what]
+        self.added.pop(index, None)
+        self.again[index] = None
+        self.stirred[self.spec.name] = None
+        self.done -= 1
+        self.news_at = min(self.news_at, self.done + 1)
 
     def give_up(self, index: int, reason: str = "") -> None:
         """A call will not run again; no `reason` where it failed by itself or was cancelled."""
@@ -717,6 +751,8 @@ class StageProgress:
 
     def reopen(self) -> None:
         """A new driver gives a stage that failed, or was skipped, another go."""
+        if self.orphaned:
+            return
         if self.state in (StageState.FAILED, StageState.SKIPPED, StageState.PARTIAL):
             self.move("driver started")
             self.followed = False
@@ -789,6 +825,13 @@ class Launchable:
             heap = self._heaps[stage.spec.task]
             heap.remove((stage.number, stage))
             heapq.heapify(heap)
+
+    def renumber(self) -> None:
+        """Numbers of stages have changed."""
+        stages = [stage for heap in self._heaps.values() for _, stage in heap] + [*self._begun.values()]
+        self._heaps, self._known, self._begun = {}, set(), {}
+        for stage in stages:
+            self.add(stage)
 
     def add(self, stage: StageProgress) -> None:
         """A stage may have tasks to launch."""
@@ -916,6 +959,7 @@ class Held:
     dismissed: str = ""
     recalled: bool = False
     number: int = 0
+    many: int = 0  # stages, from so many on those that are over are left out
     nodes: dict[str, int] = field(default_factory=dict)
     hosts: dict[str, None] = field(default_factory=dict)
     confirmed: bool = False
@@ -1207,6 +1251,31 @@ class Pool:
         """Those of a stage that have not ended, in order of asking."""
         return self._meant.get(stage, _NONE).values()
 
+    def extend(self, stage: str, specs: Sequence[StageSpec], over: Callable[[str], bool]) -> None:
+        """Allocations of a stage are also meant for those that it adds and that they can hold, instead of for those
+        that are `over`."""
+        for held in list(self.meant_for(stage)):
+            there = held.request.resources
+            more = [
+                spec.name
+                for spec in specs
+                if spec.task.fits(there)
+                and spec.resources.cores <= there.cores
+                and spec.walltime_s <= held.request.walltime_s
+                and spec.task.options == there.options
+            ]
+            if more and not held.ending:
+                if len(held.stages) >= held.many:
+                    for name in filter(over, held.stages):
+                        self._meant[name].pop(held.key, None)
+                    held.stages = tuple(name for name in held.stages if not over(name))
+                    held.many = 2 * len(held.stages)
+                held.stages += tuple(more)
+                vars(held).pop("meant_for", None)
+                self.moved[held.key] = held
+                for name in more:
+                    self._meant.setdefault(name, {})[held.key] = held
+
     def _add(self, held: Held) -> None:
         held.number, self._asked = self._asked, self._asked + 1
         self.held[held.key] = self.ever[held.key] = self.moved[held.key] = held
@@ -1455,6 +1524,8 @@ class FoldedRun:
         Names of stages that are ready, but for the number of their tasks.
     unlooked
         Names of stages that are ready, but results of earlier runs have to be looked for first.
+    unadded
+        Tasks, as (stage, index), that are done and of which it is not known yet what they add to the run.
     delayed
         Names of stages of which tasks wait to be tried again.
     growing
@@ -1495,11 +1566,13 @@ class FoldedRun:
         self.touched: dict[str, None] = {}
         self.unexpanded: dict[str, None] = {}
         self.unlooked: dict[str, None] = {}
+        self.unadded: dict[tuple[str, int], None] = {}
         self.delayed: dict[str, None] = {}
         self.growing: dict[str, None] = {}
         self.grown = 0
         self.launchable = Launchable()
-        self._order: list[StageProgress] = []
+        self._order: list[StageProgress] = []  # topological
+        self._numbered: dict[int, StageProgress] = {}
         self._stirred: dict[str, None] = {}
         self._ends: dict[str, JobEnded] = {}
         self._borrowed = False
@@ -1571,10 +1644,19 @@ class FoldedRun:
                 self._tasks_kept(event)
             case ResultsLost():
                 self._results_lost(event)
+            case CallsAdded():
+                for spec in event.stages:
+                    self._insert(spec, calls=True)
             case StageExpanded():
                 self.stages[event.stage].expand(event.width)
             case StageLookedUp():
                 self.stages[event.stage].reuse(event)
+                if self.stages[event.stage].spec.expands:
+                    for start, stop in (each for _, ranges in event.reused for each in ranges):
+                        for index in range(start, stop):
+                            self._is_unadded(self.stages[event.stage], index)
+            case StagesAdded():
+                self._stages_added(event)
             case RetriesDue():
                 self._retries_due(event)
             case StageGrown():
@@ -1606,15 +1688,152 @@ class FoldedRun:
 
     def _run_started(self, event: RunStarted) -> None:
         if self.start is None:
-            self.start, calls = event, event.strategy == CALLS
+            self.start = event
             self.pool.lends = ":" in event.pool
             for spec in event.stages:
-                stage = StageProgress(spec, spec.width, calls, self.illegal, self._stirred, len(self._order))
-                stage.before = len(spec.predecessors)
-                for name in spec.predecessors:
-                    self.stages[name].followers.append(spec.name)
-                self.stages[spec.name] = stage
-                self._order.append(stage)
+                self._insert(spec, event.strategy == CALLS)
+
+    def _insert(self, spec: StageSpec, calls: bool = False, before: StageProgress | None = None) -> None:
+        """A stage of the run, in topological order `before` another one."""
+        if before is not None and before.number - self._number_before(before) < 2:
+            self._order.sort(key=_number_of)
+            for place, stage in enumerate(self._order, 1):
+                stage.number = place << _APART
+            self._numbered = {stage.number: stage for stage in self._order}
+            self.launchable.renumber()
+        if before is None:
+            number = (self._order[-1].number if self._order else 0) + (1 << _APART)
+        else:
+            least = self._number_before(before)
+            number = least + max(1, (before.number - least) >> 4)
+        stage = StageProgress(spec, spec.width, calls, self.illegal, self._stirred, number)
+        stage.before = len(spec.predecessors)
+        for name in spec.predecessors:
+            self.stages[name].followers.append(spec.name)
+        self.stages[spec.name] = self._numbered[number] = stage
+        self._order.insert(bisect_left(self._order, number, key=_number_of), stage)
+
+    def _number_before(self, stage: StageProgress) -> int:
+        place = bisect_left(self._order, stage.number, key=_number_of)
+        return self._order[place - 1].number if place else 0
+
+    def _is_unadded(self, stage: StageProgress, index: int) -> None:
+        """Have it found out what a task adds to the run that is done, if that is not known."""
+        if stage.is_done(index) and index not in stage.added:
+            self.unadded[stage.spec.name, index] = None
+
+    def _stages_added(self, event: StagesAdded) -> None:
+        """Whatever waits for the stage waits for those of the added ones, too, of which its result is made."""
+        stage = self.stages[event.stage]
+        self.unadded.pop((event.stage, event.index), None)
+        stage.stirred[event.stage] = None
+        if event.refused:
+            stage.refuse(event.index, event.refused, event.at)
+            return
+        stage.added[event.index] = event
+        if not event.specs:
+            return
+        followers = [self.stages[name] for name in stage.followers]
+        before = min(followers, key=_number_of, default=None)
+        for spec in event.specs:
+            self._insert(spec, before=before)
+            self._stirred[spec.name] = None
+            if stage.spec.is_followed_by(spec):
+                self.stages[spec.name].chain = stage.chain or event.stage
+        for follower in followers:
+            self._await(follower, event)
+        if self.start is not None and self.start.pool != "per-stage":
+            self.pool.extend(event.stage, event.specs, lambda name: self.stages[name].state.final)
+
+    def _await(self, follower: StageProgress, event: StagesAdded) -> None:
+        """A stage that waits for one that has added others waits for these."""
+        spec, name = follower.spec, event.stage
+        new = [need for need in event.needs if need not in spec.predecessors]
+        if not new:
+            return
+        changes: dict[str, Any] = {"predecessors": (*spec.predecessors, *new)}
+        tasks = (event.index,) if name in spec.alike else dict(spec.parts).get(name)
+        if tasks is not None:
+            changes["parts"] = (*spec.parts, *((need, tasks) for need in new))
+        elif name in spec.lists and event.alike:
+            changes["alike"] = (*spec.alike, *new)
+        follower.spec = replace(spec, **changes)
+        follower.before += len(new)
+        for need in new:
+            self.stages[need].followers.append(spec.name)
+        follower.stirred[spec.name] = None
+
+    def _forget(self, stage: StageProgress, follower: StageProgress) -> None:
+        """A stage need not be waited for any more, but for those that it has added."""
+        spec, name = follower.spec, stage.spec.name
+        stage.followers.remove(spec.name)
+        others = tuple(other for other in spec.predecessors if other != name)
+        follower.spec = replace(spec, predecessors=others)
+
+    def missed(self, event: Event) -> ExpectationMissed | None:
+        """What an event, which was not folded yet, says of what was expected, where something else came."""
+        if isinstance(event, StageExpanded):
+            expect, name, came = self.stages[event.stage].spec.expect, event.stage, event.width
+        elif isinstance(event, StagesAdded) and not event.refused:
+            stage = self.stages[event.stage]
+            if stage.spec.expect is None or any(map(stage.spec.is_followed_by, event.specs)):
+                return None
+            name = stage.chain or event.stage
+            expect = self.stages[name].spec.expect
+            came = (expect or 0) - stage.spec.expect
+        else:
+            return None
+        return None if expect is None or expect == came else ExpectationMissed(event.at, name, expect, came)
+
+    def came(self) -> Iterator[tuple[str, int]]:
+        """Of stages of which something was expected that only the run could tell, what came."""
+        for name, stage in self.stages.items():
+            spec = stage.spec
+            if spec.expect is None or stage.state is not StageState.DONE:
+                continue
+            if not spec.expands and spec.width is None and stage.width is not None:
+                yield name, stage.width
+            if spec.expands and not any(
+                map(spec.is_followed_by, (new for e in stage.added.values() for new in e.specs))
+            ):
+                first = stage.chain or name
+                yield first, (self.stages[first].spec.expect or 0) - spec.expect
+
+    def made_of(self, names: Iterable[str]) -> dict[str, None]:
+        """Stages of whose results those of these are made: themselves, and of those that they added."""
+        found = dict.fromkeys(names)
+        left = [*found]
+        while left:
+            for event in self.stages[left.pop()].added.values():
+                new = [name for name in event.needs if name not in found]
+                found |= dict.fromkeys(new)
+                left += new
+        return found
+
+    def _withdraw(self, stage: StageProgress, event: StagesAdded, now: float) -> None:
+        """What a task has added is not part of the run any more: its result is lost, and it runs again."""
+        gone, left = dict[str, None](), [spec.name for spec in event.specs]
+        while left:
+            gone[name := left.pop()] = None
+            left += [spec.name for each in self.stages[name].added.values() for spec in each.specs]
+        for name in gone:
+            added = self.stages[name]
+            waiting = {follower.spec.name for follower in self._let_on(added)}
+            for follower in [self.stages[other] for other in added.followers if other not in gone]:
+                if follower.spec.name not in waiting:
+                    follower.before -= 1
+                self._forget(added, follower)
+                if stage.spec.name not in follower.spec.predecessors:
+                    before = (*follower.spec.predecessors, stage.spec.name)
+                    follower.spec = replace(follower.spec, predecessors=before)
+                    stage.followers.append(follower.spec.name)
+                    follower.before += 1
+            added.orphaned = added.followed = True
+            if added.state is not StageState.SKIPPED:
+                added.close("what added it is lost", now)
+            for names in (self.unexpanded, self.unlooked, self.delayed, self.growing):
+                names.pop(name, None)
+        self.unadded = {task: None for task in self.unadded if task[0] not in gone}
 
     def _driver_started(self, event: DriverStarted) -> None:
         """What runs goes on until its nodes say otherwise, but not in a lease. Stages that failed get another go."""
@@ -1696,7 +1915,8 @@ class FoldedRun:
     def spoiled(self) -> tuple[tuple[str, int], ...]:
         """Tasks, as (stage, index), that are done with what stood for results which may yet come, and what follows."""
         found: dict[str, dict[int, None]] = {}
-        for name, stage in self.stages.items():
+        for stage in self._order:
+            name = stage.spec.name
             if not stage.done:
                 continue
             parts, tasks = dict(stage.spec.parts), dict[int, None]()
@@ -1751,14 +1971,19 @@ class FoldedRun:
         """The tasks run again, and what has begun with their results waits for them."""
         self.outcome, self.message, self.ended = RunState.RUNNING, "", None
         lost = {name: self._let_on(self.stages[name]) for name, _ in event.tasks}
+        added = [(self.stages[name], self.stages[name].added.get(index)) for name, index in event.tasks]
         for name, index in event.tasks:
             self.stages[name].revoke(index)
+            self.unadded.pop((name, index), None)
         for name, followers in lost.items():
             stage = self.stages[name]
             if stage.followed and not stage.state.final:
                 stage.followed = False
                 for follower in followers:
                     follower.before += 1
+        for stage, was in added:
+            if was is not None and not stage.orphaned:
+                self._withdraw(stage, was, event.at)
         for stage in self.stages.values():
             lacking = not lost.keys().isdisjoint(stage.spec.predecessors)
             if lacking and stage.state in (StageState.READY, StageState.RUNNING):
@@ -1814,9 +2039,13 @@ class FoldedRun:
             if held.drop((event.stage, index), now) is not None:
                 stage.leave(now)
             held.useful = True
+            if stage.open and event.stage not in held.meant_for:  # calls of another size
+                self.stages[held.stages[0]].barren = 0
             self.pool.moved[event.allocation] = held
         self.touched[event.stage] = None
         stage.finish(index, now - event.started, now)
+        if stage.spec.expands:
+            self._is_unadded(stage, index)
         if stage.done >= stage.news_at or stage.state in _FINAL:
             stage.news_at = stage.done + max(1, (stage.width or 0) // _DONE_STEPS)
             self.changes += 1
@@ -1831,6 +2060,7 @@ class FoldedRun:
             or stage.again
             or stage.errors
             or stage.open
+            or stage.spec.expands
             or stage.width is None
             or stage.grown  # so that what some of them hold may not be what it needs now
             or stage.done + len(event) >= min(stage.news_at, stage.width - stage.undone)
@@ -2046,7 +2276,7 @@ class FoldedRun:
         todo = [self.stages[name].number for name in self._stirred]
         heapq.heapify(todo)
         while todo:
-            stage = self._order[heapq.heappop(todo)]
+            stage = self._numbered[heapq.heappop(todo)]
             if stage.state is StageState.WAITING and not stage.before:
                 if stage.ready is None:
                     ends = [self.stages[name].ended for name in stage.spec.predecessors]
@@ -2059,7 +2289,7 @@ class FoldedRun:
             if stage.state in (StageState.READY, StageState.RUNNING):
                 if not stage.sifted and stage.width is not None:
                     self._sift(stage)
-                if stage.width is not None and stage.done + stage.undone == stage.width and not stage.open:
+                if stage.width is not None and stage.is_complete:
                     stage.complete(now)
                 elif stage.width is None:
                     self.unexpanded[stage.spec.name] = None
@@ -2082,6 +2312,9 @@ class FoldedRun:
                     if follower.state.final or not follower.before:
                         heapq.heappush(todo, follower.number)
                 stage.held_back = frozenset(held_back)
+                if stage.state is StageState.DONE and stage.width == 1 and stage.added and stage.added[0].needs:
+                    for follower in [self.stages[name] for name in stage.followers]:
+                        self._forget(stage, follower)
         self.touched |= self._stirred
         self._stirred.clear()
 
@@ -2100,6 +2333,14 @@ class FoldedRun:
             held.context,
             held.gated,
         )
+
+
+def _number_of(stage: StageProgress) -> int:
+    return stage.number
+
+
+_APART = 256
+"""Numbers of stages are so many binary digits apart, at first: there is room for others between them."""
 
 
 def _lets_on(stage: StageProgress, follower: StageProgress) -> bool:

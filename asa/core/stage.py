@@ -62,6 +62,11 @@ class StageSpec:
         How long a task that failed waits until it is tried again [s]: twice as long each time.
     growth
         By how much memory, or time, is raised when a task is tried again that had too little; 1 for not at all.
+    expands
+        Whether its tasks may add stages to the run: it is over when it is known which ones they add.
+    expect
+        What is likely where only the run will tell: how many tasks it has, or, where it expands, how many stages like
+        it follow on it, one after another; less than none where more have come.
 
     Raises
     ------
@@ -86,6 +91,17 @@ class StageSpec:
     timeout_s: float | None = None
     retry_delay_s: float = 0.0
     growth: float = 1.0
+    expands: bool = False
+    expect: int | None = None
+
+    @property
+    def rounds(self) -> int:
+        """How many stages like it are expected to follow on it."""
+        return max(0, self.expect or 0) if self.expands else 0
+
+    def is_followed_by(self, other: StageSpec) -> bool:
+        """Whether a stage that it adds is the next one of those that are expected."""
+        return self.expands and other.expands and self.expect is not None and other.expect == self.expect - 1
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

@@ -213,6 +213,11 @@ class Extent(NamedTuple):
         kinds = dict.fromkeys(options for _, _, options in sizes)
         return cls(core_s, max((cores for cores, _, _ in sizes), default=0), tuple(kinds))
 
+    def plus(self, more: Extent) -> Extent:
+        """That of these and more stages."""
+        kinds = tuple(dict.fromkeys((*self.kinds, *more.kinds)))
+        return Extent(self.core_s + more.core_s, max(self.widest, more.widest), kinds)
+
 
 @dataclass(frozen=True)
 class WorkflowView:

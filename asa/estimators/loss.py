@@ -78,17 +78,6 @@ def log_pinball(log_grid: Vector, log_wait: float, tau: float, out: Vector) -> N
     np.minimum(out, 1.0, out=out)
 
 
-def seconds_pinball(predicted_s: float, wait_s: float, tau: float = 0.5) -> float:
-    """Return the pinball loss of a prediction [s], `tau` a second waited and 1 - `tau` a second held idle.
-
-    Examples
-    --------
-    >>> seconds_pinball(60.0, 100.0, tau=0.75), seconds_pinball(100.0, 60.0, tau=0.75)
-    (30.0, 10.0)
-    """
-    return max(tau * (wait_s - predicted_s), (1.0 - tau) * (predicted_s - wait_s))
-
-
 LOSSES: Mapping[str, Loss] = {"closest": closest, "log": log_distance, "pinball": pinball}
 """Losses by the name they have as an option."""
 

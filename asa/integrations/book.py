@@ -45,8 +45,8 @@ class CallBook:
         self._function = str(directory.functions / "0000.pkl")
         write_value(Path(self._function), dump(call))
         self._lock = threading.Lock()
-        self._width = 0
-        self._open: dict[int, tuple[CallFuture, Value]] = {}
+        self._widths: dict[str, int] = {}
+        self._open: dict[tuple[str, int], tuple[CallFuture, Value]] = {}
 
     # ------------------------------------------------------ in the user's threads
 
@@ -56,8 +56,10 @@ class CallBook:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         on_cancel: Callable[[int], None],
+        name: str = "",
     ) -> Future[Any]:
-        """One more call; `on_cancel` gets its number when it is cancelled. What cannot travel fails its future."""
+        """One more call, among those of a `name`; `on_cancel` gets its number when it is cancelled. What cannot travel
+        fails its future."""
         called = getattr(function, "__qualname__", type(function).__qualname__)
         try:
             arguments = self._keep(dump_or_explain(((function, args, kwargs), {}), f"a call of {called}"))
@@ -65,10 +67,12 @@ class CallBook:
             failed: Future[Any] = Future()
             failed.set_exception(error)
             return failed
+        name = name or self._name
         with self._lock:
-            index, self._width = self._width, self._width + 1
+            index = self._widths.get(name, 0)
+            self._widths[name] = index + 1
             future = CallFuture(partial(on_cancel, index))
-            self._open[index] = future, arguments
+            self._open[name, index] = future, arguments
         return future
 
     def cancel_all(self) -> None:
@@ -89,14 +93,14 @@ class CallBook:
 
     def width(self, name: str = "") -> int:
         with self._lock:
-            return self._width
+            return self._widths.get(name or self._name, 0)
 
     def task(self, name: str, index: int, resources: Resources) -> Task:
         """A call for a worker; one that is cancelled at this very moment does nothing there."""
-        future, arguments = self._open[index]
+        future, arguments = self._open[name, index]
         # it runs already when its node was lost, and runs again
         if not future.running() and not future.set_running_or_notify_cancel():
-            self._close(index)
+            self._close(name, index)
             arguments = _NOTHING
         return Task(name, index, self._function, arguments, (), resources)
 
@@ -105,24 +109,25 @@ class CallBook:
         if isinstance(event, TaskFailed):
             if not event.infrastructure:
                 said = "\n".join(filter(None, (event.error, event.traceback.rstrip(), event.stderr.strip())))
-                self.fail(event.index, RunFailed(f"call {event.index} on node {event.node}: {said}", stage=self._name))
+                reason = f"call {event.index} on node {event.node}: {said}"
+                self.fail(event.stage, event.index, RunFailed(reason, stage=event.stage))
         elif isinstance(event, TaskCancelled):
-            if (future := self._close(event.index)) is not None:
+            if (future := self._close(event.stage, event.index)) is not None:
                 future.set_running_or_notify_cancel()
         elif (result := event.result) is not None:
             value = result.path if result.value is None else result.value
-            if (future := self._close(result.task)) is not None and value is not None:
+            if (future := self._close(result.stage, result.task)) is not None and value is not None:
                 _answer(future, value)
             if result.path is not None:
                 Path(result.path).unlink(missing_ok=True)
 
-    def give_up(self, index: int, reason: str) -> None:
+    def give_up(self, name: str, index: int, reason: str) -> None:
         """A call will not run any more."""
-        self.fail(index, RunFailed(f"call {index}: {reason}", stage=self._name))
+        self.fail(name, index, RunFailed(f"call {index}: {reason}", stage=name))
 
-    def fail(self, index: int, error: BaseException) -> None:
+    def fail(self, name: str, index: int, error: BaseException) -> None:
         """A call has no answer but this one."""
-        future = self._close(index)
+        future = self._close(name, index)
         if future is not None and (future.running() or future.set_running_or_notify_cancel()):
             future.set_exception(error)
 
@@ -130,13 +135,13 @@ class CallBook:
         """No call has an answer any more."""
         with self._lock:
             left = list(self._open)
-        for index in left:
-            self.fail(index, error)
+        for name, index in left:
+            self.fail(name, index, error)
 
-    def _close(self, index: int) -> CallFuture | None:
+    def _close(self, name: str, index: int) -> CallFuture | None:
         """Forget a call; its future, the first time."""
         with self._lock:
-            future, arguments = self._open.pop(index, (None, None))
+            future, arguments = self._open.pop((name, index), (None, None))
         if isinstance(arguments, str):
             Path(arguments).unlink(missing_ok=True)
         return future

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from asa.core.errors import InvalidInput, RunFailed
-from asa.core.event import Event, TaskCancelled
-from asa.core.job import Capabilities, QueueRegime
+from asa.core.event import CallsAdded, Event, TaskCancelled
+from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.ports import Clock
 from asa.core.run import CALLS
 from asa.core.stage import StageSpec
+from asa.core.units import memory
 from asa.integrations.book import CallBook
 from asa.integrations.call import call
-from asa.integrations.elastic import Elastic, Limits, slots
+from asa.integrations.elastic import Elastic, Expected, Limits, slots
 from asa.log.messages import logged_in
 from asa.log.rundir import RunDirectory
 from asa.strategies.options import DEFAULT_ESTIMATOR
@@ -77,7 +79,7 @@ class Driver:
                 DEFAULT_ESTIMATOR,
                 CALLS,
                 True,
-                lambda _learned: (self.spec,),
+                lambda _graph, _learned: (self.spec,),
                 lambda _log: self._book,
                 results=False,
                 clock=lambda clock: PatientClock(clock, plan),
@@ -88,6 +90,7 @@ class Driver:
             drive = copy_context()
         self._runner = self._assembly.runner
         assert bounds is not None
+        self._sizes = {self.spec.name: self.spec}
         self.slots = slots(self.spec)
         self.most = bounds.maximum * self.slots
         self._thread = threading.Thread(
@@ -95,8 +98,10 @@ class Driver:
         )
         self._thread.start()
 
-    def submit(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
-        """One more call.
+    def submit(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str = ""
+    ) -> Future[Any]:
+        """One more call, of the size of that `name`.
 
         Raises
         ------
@@ -106,9 +111,32 @@ class Driver:
         with self._lock:
             if not self._accepts:
                 raise RuntimeError(f"cannot schedule new futures after shutdown{self._why}")
-            future = self._book.add(function, args, kwargs, self._cancelled)
+            future = self._book.add(function, args, kwargs, partial(self._cancelled, name or self.spec.name), name)
         self._ring()
         return future
+
+    def add_size(self, name: str, task: Resources, timeout_s: float | None) -> StageSpec:
+        """Calls of another size, or of one that is known by this name already; they may run so long at most [s].
+
+        Raises
+        ------
+        InvalidInput
+            When an allocation has no room for one, or the name stands for another size.
+        """
+        spec = replace(self.spec, name=name, task=replace(task, options=self.spec.task.options), timeout_s=timeout_s)
+        with self._lock:
+            if (known := self._sizes.setdefault(name, spec)) is not spec and known != spec:
+                raise InvalidInput(f"{name!r} is the name of calls of {known.task}, not of {spec.task}: use another")
+            if known is spec:  # before any call of it
+                self._runner.inbox.post([CallsAdded(self._runner.clock.now(), (spec,))])
+        return known
+
+    def expect(self, moments: Iterable[tuple[float, Mapping[str, int]]]) -> None:
+        """In so many seconds [s] so many calls, by the names of their sizes, will be there together."""
+        now = self._runner.clock.now()
+        expected = (Expected(now + in_s, dict(calls)) for in_s, calls in moments if any(calls.values()))
+        self._plan.expect(tuple(sorted(expected, key=lambda each: each.at)))
+        self._ring()
 
     def close(self, *, cancel: bool = False) -> None:
         """No more calls will come; `cancel` those that were not given to an allocation. Returns at once."""
@@ -123,9 +151,9 @@ class Driver:
         """Give all allocations back, with whatever runs in them. Returns at once."""
         self._runner.cancel(reason)
 
-    def _cancelled(self, index: int) -> None:
+    def _cancelled(self, name: str, index: int) -> None:
         """The user has cancelled the future of a call."""
-        self._runner.inbox.post([TaskCancelled(self._runner.clock.now(), self.spec.name, index)])
+        self._runner.inbox.post([TaskCancelled(self._runner.clock.now(), name, index)])
 
     def _ring(self) -> None:
         """Have the runner look again."""
@@ -159,9 +187,15 @@ def _size(name: str, site: Capabilities, needs: Mapping[str, Any]) -> tuple[Grap
     """Calls as a stage: by itself a workflow's, and as it is at a site, with a width that is never known."""
     if needs.keys() & {"launcher", "retries", "secrets"}:
         raise InvalidInput("calls have neither a launcher, nor retries, nor secrets: use @asa.stage for those")
-    if not needs.keys() & {"cores", "nodes"} and site.cores_per_node:
+    needs = dict(needs)
+    each = needs.pop("memory_per_core", None)
+    there = site.for_jobs(make_needs(name, **needs).options)
+    if not needs.keys() & {"cores", "nodes"} and there.cores_per_node:
         task = needs.get("task_cores") or 1
-        needs = {**needs, "cores": max(site.cores_per_node // task, 1) * task, "spread": needs.get("spread", PACK)}
+        needs |= {"cores": max(there.cores_per_node // task, 1) * task, "spread": needs.get("spread", PACK)}
+    if each is not None:
+        least = memory(needs["memory"]) if needs.get("memory") else 0
+        needs["memory"] = f"{max(least, memory(each) * make_needs(name, **needs).resources.cores)}B"
     graph = make_graph(Stage(call, make_needs(name, **needs), name)(None, (), {}))
     (spec,) = graph.specs(site)
     return graph, replace(spec, width=None)
@@ -179,7 +213,7 @@ class CallPlan:
     def __init__(self, elastic: Elastic, book: CallBook) -> None:
         self._elastic, self._book, self.closing = elastic, book, False
         self.pool, self.stages = elastic.pool, elastic.stages
-        self._given_up = 0  # how many calls were so far
+        self._given_up: dict[str, int] = {}  # how many calls of each size were so far
 
     @property
     def closed(self) -> bool:
@@ -194,21 +228,32 @@ class CallPlan:
     def busy(self) -> bool:
         """Whether something is to happen although there is no new call."""
         elastic = self._elastic
-        return self.closing or elastic.unfinished > 0 or self._book.width() > elastic.width
+        return self.closing or elastic.unfinished > 0 or any(self._grown())
+
+    def expect(self, expected: tuple[Expected, ...]) -> None:
+        """These calls are announced, and no others; from any thread."""
+        self._elastic.expected = expected
+
+    def _grown(self) -> Iterator[str]:
+        """Sizes of which there are new calls."""
+        for name, stage in list(self.stages.items()):
+            if self._book.width(name) > (stage.width or 0):
+                yield name
 
     def on(self, event: Event) -> None:
         """Fold an event, and settle the futures that it is about."""
         self._elastic.on(event)
         self._book.settle(event)
-        for stage in self.stages.values():
-            for index, reason in islice(stage.given_up.items(), self._given_up, None):
-                self._book.give_up(index, reason)
-            self._given_up = len(stage.given_up)
+        for name, stage in self.stages.items():
+            if len(stage.given_up) > (known := self._given_up.get(name, 0)):
+                for index, reason in islice(stage.given_up.items(), known, None):
+                    self._book.give_up(name, index, reason)
+                self._given_up[name] = len(stage.given_up)
 
     def decide(self, now: float) -> list[Action]:
         closing = self.closing  # before the width is looked at: no call comes once it is set
-        if self._book.width() > self._elastic.width:
-            return [Expand(self._elastic.spec.name)]
+        if grown := [*self._grown()]:
+            return [*map(Expand, grown)]
         self._elastic.closing = closing
         return self._elastic.decide(now)
 

@@ -8,6 +8,11 @@ How many allocations are wanted follows from the calls that have not ended. One 
 as long as it took to get: whoever gives it back too early pays its wait again, whoever keeps it too long pays the same
 in idle cores, so the loss is at most twice what it had to be (the rule of the ski rental).
 
+Calls of another size are tasks of another stage, in the same allocations: larger ones are placed first, and where one
+finds no room and no other allocation is coming, the cores that fall free are kept for it.
+
+Where calls are announced, allocations for them are asked for as long ahead as the queue is expected to make wait.
+
 References
 ----------
 A. R. Karlin, M. S. Manasse, L. Rudolph, D. D. Sleator, "Competitive snoopy caching", Algorithmica 3 (1988), 79-119.
@@ -16,19 +21,21 @@ A. R. Karlin, M. S. Manasse, L. Rudolph, D. D. Sleator, "Competitive snoopy cach
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from asa.core.allocation import takes
-from asa.core.decision import Ask, Cancel
+from asa.core.decision import Ask, Cancel, Predict
 from asa.core.errors import InvalidInput
-from asa.core.event import Event, RunState, TasksDone
+from asa.core.event import Event, Predicted, RunState, TasksDone
+from asa.core.job import Resources
 from asa.core.run import FoldedRun, Held, StageProgress
 from asa.core.stage import StageSpec
 from asa.workflows.plan import Action, Finish, LaunchTasks, Release, Submit, Teach
 
 _KEPT_LEAST_S = 5.0
+_PREDICTED_FOR_S = 60.0  # how long a predicted wait is planned with
 
 
 @dataclass(frozen=True)
@@ -68,8 +75,16 @@ class Limits:
                 raise InvalidInput(f"{name} must be a time of at least 0 s, not {value!r}")
 
 
+@dataclass(frozen=True)
+class Expected:
+    """So many calls, by the name of their size, are expected to be there together at a time [s since the epoch]."""
+
+    at: float
+    calls: Mapping[str, int]
+
+
 class Elastic(FoldedRun):
-    """What should be done for calls of one size: a run of one stage, whose number of tasks grows.
+    """What should be done for calls: a run of one stage for each size of a call, whose numbers of tasks grow.
 
     Parameters
     ----------
@@ -80,65 +95,103 @@ class Elastic(FoldedRun):
     ----------
     closing
         No more calls will come.
+    expected
+        Calls that are announced, the next first.
     """
 
     def __init__(self, limits: Limits, *, teaches: bool = True) -> None:
         super().__init__()
         self.limits, self.closing = limits, False
+        self.expected: tuple[Expected, ...] = ()
         self._teaches = teaches
         self._surplus: float | None = None  # since when there are more allocations than are wanted
+        self._wait: Predicted | None = None
 
     @property
     def calls(self) -> StageProgress:
-        (stage,) = self.stages.values()
-        return stage
+        """Calls of the size that was given first."""
+        return next(iter(self.stages.values()))
 
     @property
     def spec(self) -> StageSpec:
-        """The size of an allocation and of a call; its name stands for all calls."""
+        """The size of an allocation and of such a call."""
         return self.calls.spec
 
     @property
-    def width(self) -> int:
-        return self.calls.width or 0
-
-    @property
     def broken(self) -> str:
-        return self.calls.error
+        return next((stage.error for stage in self.stages.values() if stage.error), "")
 
     @property
     def unfinished(self) -> int:
         """Calls that have not ended."""
-        return self.calls.unlaunched + self.calls.running
+        return sum(stage.unlaunched + stage.running for stage in self.stages.values())
 
-    @property
-    def target(self) -> int:
-        """How many allocations the calls are worth."""
+    def target(self, now: float) -> int:
+        """How many allocations the calls are worth, or will be by the time one that is asked for now is there."""
         if self._is_over:
             return 0
-        calls = self.unfinished
-        worth = float(calls)
-        if self.calls.mean_s is not None and self.limits.worth_s:
-            worth = min(worth, calls * self.calls.mean_s / self.limits.worth_s)
-        wanted = max(math.ceil(worth / slots(self.spec)), min(calls, 1))
+        counts = [(stage, stage.unlaunched + stage.running) for stage in self.stages.values()]
+        wanted = max([self._worth(counts), *(self._worth(self._sized(each)) for each in self._due(now))])
         return max(self.limits.minimum, min(wanted, self.limits.maximum))
 
     def on(self, event: Event | TasksDone) -> None:
         super().on(event)
+        if isinstance(event, Predicted):
+            self._wait = event
         self._note_surplus(event.at[-1] if isinstance(event, TasksDone) else event.at)
 
     def decide(self, now: float) -> list[Action]:
-        changes: list[Action] = [*self._ask(now), *self._let_go(now)]
+        self._note_surplus(now)
+        changes: list[Action] = [*self._predict(now), *self._ask(now), *self._let_go(now)]
         return changes or self._fill(now, ahead=False) or self._fill(now, ahead=True) or [*self._rest()]
 
     def wake_at(self, now: float) -> float:
         """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""
         times = [] if self.full is None else [self.full.again]
+        if not self._is_over:
+            for each in self.expected:
+                times += [each.at - self._lead_s, each.at + _KEPT_LEAST_S]
+            if self._wait is not None and self.expected and self.expected[-1].at > now:
+                times.append(self._wait.at + _PREDICTED_FOR_S)
         for held in self.pool.held.values():
             times.append(held.overdue_at)
             if not held.ending:
                 times += [held.drains or math.inf, self._kept_until(held)]
         return min((time for time in times if time > now), default=math.inf)
+
+    def _worth(self, counts: Iterable[tuple[StageProgress, int]]) -> int:
+        """How many allocations so many calls are worth: as many as hold them if they are packed well."""
+        some, alone, most, whole = False, 0.0, 0.0, self.spec.resources
+        cores = memory = gpus = 0.0
+        for stage, count in counts:
+            worth, task, at_once = float(count), stage.spec.task, slots(self.spec, stage.spec.task)
+            if stage.mean_s is not None and self.limits.worth_s:
+                worth = min(worth, count * stage.mean_s / self.limits.worth_s)
+            some |= count > 0
+            alone += worth * (at_once == 1)  # no two of these share one
+            most = max(most, worth / at_once)
+            cores += worth * task.cores / whole.cores
+            memory += worth * (task.memory or 0) / (whole.memory or math.inf)
+            gpus += worth * task.gpus / (whole.gpus or math.inf)
+        return max(math.ceil(round(max(alone, most, cores, memory, gpus), 9)), some)
+
+    def _sized(self, expected: Expected) -> Iterator[tuple[StageProgress, int]]:
+        return ((self.stages[name], count) for name, count in expected.calls.items() if name in self.stages)
+
+    def _due(self, now: float) -> Iterator[Expected]:
+        """Calls that are expected so soon that an allocation for them is to be asked for, or kept."""
+        return (each for each in self.expected if now < each.at + _KEPT_LEAST_S and each.at <= now + self._lead_s)
+
+    @property
+    def _lead_s(self) -> float:
+        """How long ahead of calls allocations are asked for [s]."""
+        return 0.0 if self._wait is None else self._wait.wait_s
+
+    def _predict(self, now: float) -> Iterator[Action]:
+        """Ask how long the queue would make wait, where calls are announced."""
+        old = self._wait is None or now >= self._wait.at + _PREDICTED_FOR_S
+        if self._teaches and old and not self._is_over and any(each.at > now for each in self.expected):
+            yield Predict(self.spec.name)
 
     @property
     def _is_over(self) -> bool:
@@ -146,7 +199,9 @@ class Elastic(FoldedRun):
         return self.outcome is not RunState.RUNNING or bool(self.cancelling or self.broken) or done
 
     def _note_surplus(self, now: float) -> None:
-        if self._useful(now) <= self.target:
+        if not self.stages:
+            return
+        if self._useful(now) <= self.target(now):
             self._surplus = None
         elif self._surplus is None:
             self._surplus = now
@@ -156,10 +211,16 @@ class Elastic(FoldedRun):
 
     def _is_of_use(self, held: Held, now: float) -> bool:
         """Whether it runs calls and takes more, or will."""
-        return not held.leaving(now) and (bool(held.running) or held.ends is None or self._may_take(held, now))
+        if held.leaving(now):
+            return False
+        if held.running or held.ends is None:
+            return True
+        waiting = [stage for stage in self.stages.values() if stage.unlaunched]
+        return any(self._may_take(held, stage, now) for stage in waiting or self.stages.values())
 
-    def _may_take(self, held: Held, now: float) -> bool:
-        return held.ends is not None and takes(self.calls.longest_s, now, held.ends, held.request.walltime_s)
+    def _may_take(self, held: Held, stage: StageProgress, now: float) -> bool:
+        longest_s = stage.longest_s if stage.done else stage.spec.timeout_s or 0.0
+        return held.ends is not None and takes(longest_s, now, held.ends, held.request.walltime_s)
 
     def _kept_until(self, held: Held) -> float:
         """Until when an allocation is kept that is not wanted [s since the epoch]; infinite while it is."""
@@ -171,13 +232,18 @@ class Elastic(FoldedRun):
         return max(self._surplus, (held.asked if held.idle_since is None else held.idle_since)) + keep
 
     def _ask(self, now: float) -> Iterator[Action]:
-        wanted = min(self.target - self._useful(now), self.room(now))
-        for number in range(self.asked, self.asked + int(wanted)):
-            yield Submit(f"{self.run}.{number}", Ask((self.spec.name,), self.spec.resources, self.spec.walltime_s))
+        target = self.target(now)
+        wanted = int(min(target - self._useful(now), self.room(now)))
+        if wanted <= 0:
+            return
+        planned_s = None if next(self._due(now), None) is None else self._lead_s
+        ask = Ask((self.spec.name,), self.spec.resources, self.spec.walltime_s, predicted_wait_s=planned_s)
+        for number in range(self.asked, self.asked + wanted):
+            yield Submit(f"{self.run}.{number}", ask)
 
     def _let_go(self, now: float) -> Iterator[Action]:
         """Release or cancel allocations that are not needed any more, those that wait first."""
-        surplus = self._useful(now) - self.target
+        surplus = self._useful(now) - self.target(now)
         for held in sorted(self.pool.held.values(), key=lambda held: held.started is not None):
             if held.handle is None or held.cancelled is not None:
                 continue
@@ -201,19 +267,32 @@ class Elastic(FoldedRun):
         Every core first; only when all are busy do short calls queue up in the allocations.
         """
         launches: list[Action] = []
-        if self._is_over or not self.calls.unlaunched:
+        waiting = [stage for stage in self.stages.values() if stage.unlaunched]
+        if self._is_over or not waiting:
             return launches
         held = [item for item in self.pool.held.values() if item.nodes and not item.leaving(now)]
-        takers = [item for item in held if self._may_take(item, now)]
-        waiting, left = self.calls.waiting(), self.calls.unlaunched
-        for position, taker in enumerate(takers):
-            count = min(left, taker.room(self.spec.task, self.calls.ahead if ahead else 0.0))
-            if ahead:
-                count = min(count, math.ceil(left / (len(takers) - position)))
-            if count:
-                launches.append(LaunchTasks(self.spec.name, ranges(islice(waiting, count)), taker.key))
-                left -= count
+        taken: dict[str, list[tuple[Resources, int]]] = {item.key: [] for item in held}
+        for stage in sorted(waiting, key=lambda stage: slots(self.spec, stage.spec.task)):
+            task, left = stage.spec.task, stage.unlaunched
+            takers = [item for item in held if self._may_take(item, stage, now)]
+            numbers = stage.waiting()
+            for position, taker in enumerate(takers):
+                count = min(left, taker.room(task, stage.ahead if ahead else 0.0, taken[taker.key]))
+                if ahead:
+                    count = min(count, math.ceil(left / (len(takers) - position)))
+                if count:
+                    launches.append(LaunchTasks(stage.spec.name, ranges(islice(numbers, count)), taker.key))
+                    taken[taker.key].append((task, count))
+                    left -= count
+            if left and takers and not self._more_come(now):
+                best = max(takers, key=lambda item: item.cores - item.cores_busy)
+                taken[best.key].append((task, 1))  # else smaller ones might take its cores for ever
         return launches
+
+    def _more_come(self, now: float) -> bool:
+        """Whether more allocations are on their way, or may be asked for."""
+        waits = any(held.started is None and not held.ending for held in self.pool.held.values())
+        return waits or self._useful(now) < self.limits.maximum
 
     def _rest(self) -> Iterator[Action]:
         """What can wait until there is nothing else to do."""
@@ -226,9 +305,9 @@ class Elastic(FoldedRun):
                 yield Finish(RunState.CANCELLED if self.cancelling else RunState.SUCCEEDED, self.cancelling)
 
 
-def slots(spec: StageSpec) -> int:
-    """Calls that run at once in one allocation."""
-    whole, one = spec.resources, spec.task
+def slots(spec: StageSpec, task: Resources | None = None) -> int:
+    """Calls that run at once in one allocation; of another size, that of a `task`."""
+    whole, one = spec.resources, task or spec.task
     counts = [whole.cores // one.cores]
     if one.memory and whole.memory:
         counts.append(whole.memory // one.memory)

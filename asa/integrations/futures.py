@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
+from asa.core.job import Resources
 from asa.core.stage import StageSpec
 from asa.core.units import duration
+from asa.core.units import memory as bytes_of
 from asa.integrations.driver import Driver
 from asa.workflows.settings import make_settings, new_directory
 
@@ -48,7 +50,8 @@ class PoolExecutor(futures.Executor):
         How long allocations outlive this process if it dies; the same units.
     needs
         Size of an allocation (``cores``, ``nodes``, ``memory``, ``gpus``, ``walltime``), by default a whole node for
-        an hour, and of a call (``task_cores``, by default 1), as for `asa.stage`.
+        an hour, and of a call (``task_cores``, by default 1), as for `asa.stage`. Or ``memory_per_core`` in place of
+        ``memory``; of both the one that gives more.
 
     Raises
     ------
@@ -133,6 +136,64 @@ class PoolExecutor(futures.Executor):
         """
         return cast("futures.Future[R]", self._driver.submit(fn, args, kwargs))
 
+    def sized(
+        self,
+        name: str,
+        *,
+        cores: int | None = None,
+        memory: int | str | None = None,
+        gpus: int | None = None,
+        timeout: float | str | None = None,
+    ) -> SizedCalls:
+        """Calls of another size, in the same allocations; asked again by the same name, the same ones.
+
+        Parameters
+        ----------
+        name
+            What they are called in reports.
+        cores, memory, gpus
+            What each needs: bytes, or like ``"2GiB"``; default as for the calls of `submit`.
+        timeout
+            How long one may run: seconds, or like ``"2m"``; default for ever. One that takes longer fails.
+
+        Raises
+        ------
+        InvalidInput
+            When an allocation has no room for one, or the name stands for another size.
+
+        Examples
+        --------
+        >>> with PoolExecutor("local:cores=4") as executor:  # doctest: +SKIP
+        ...     wide = executor.sized("wide", cores=3)
+        ...     print(wide.submit(abs, -7).result(), executor.submit(abs, -1).result())
+        7 1
+        """
+        one = self.spec.task
+        task = Resources(
+            one.cores if cores is None else cores,
+            memory=one.memory if memory is None else bytes_of(memory),
+            gpus=one.gpus if gpus is None else gpus,
+        )
+        self._driver.add_size(name, task, None if timeout is None else duration(timeout, what="timeout"))
+        return SizedCalls(self._driver, name)
+
+    def expect(self, *moments: tuple[float, Mapping[str, int] | int]) -> None:
+        """Announce calls, in place of those that were announced before: allocations are asked for ahead of them.
+
+        Parameters
+        ----------
+        moments
+            In how many seconds [s], and how many calls will be there together at that time: a number, or one by the
+            name of each size (`sized`).
+
+        Notes
+        -----
+        An allocation is asked for as long before a moment as the queue is expected to make wait, which is learned from
+        all runs at the site; and one is kept that would have to be asked for again.
+        """
+        base = self.spec.name
+        self._driver.expect((in_s, {base: n} if isinstance(n, int) else n) for in_s, n in moments)
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; give allocations back when those there are have ended.
 
@@ -161,6 +222,20 @@ class PoolExecutor(futures.Executor):
         if not self._driver.over.wait(grace_s):
             self._driver.cancel("the executor is ending its workers")
             self._driver.over.wait()
+
+
+class SizedCalls(futures.Executor):
+    """Calls of one size, of those that a `PoolExecutor` runs: made by its `sized`, and shut down with it."""
+
+    def __init__(self, driver: Driver, name: str) -> None:
+        self._driver, self.name = driver, name
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[R]:
+        """As `PoolExecutor.submit`."""
+        return cast("futures.Future[R]", self._driver.submit(fn, args, kwargs, self.name))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Nothing: others use the same allocations."""
 
 
 def _seconds(value: float | str, what: str) -> float:

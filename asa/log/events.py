@@ -15,7 +15,6 @@ from typing import Any, Self, TypeVar
 from asa.core.errors import StateError
 from asa.core.event import (
     Event,
-    ResultsLost,
     RunEnded,
     StageExpanded,
     Submitting,
@@ -91,7 +90,7 @@ class EventLog:
         items = packed(events) if self._database.version >= _PACKED_SINCE else events
         rows = [(_count(item), kind, _to_text(fields)) for item in items for kind, fields in [encode(item)]]
         results = [result for event in events for result in event.results] if self._results else []
-        lost = [task for event in events if isinstance(event, ResultsLost) for task in event.tasks]
+        lost = [task for event in events for task in event.void]
         lasting = any(isinstance(event, Submitting | RunEnded) for event in events)
         with self._database.transaction(lasting=lasting) as connection:
             ((last,),) = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchall()

@@ -89,10 +89,12 @@ def _end(stage: StageView, ready: float, now: float) -> float:
     """
     if stage.state.final:
         return now
+    more_s = stage.spec.rounds * stage.spec.run_time_s  # of the stages that it is expected to add
     if stage.expected_end is not None:
-        return stage.expected_end
+        return stage.expected_end + more_s
     unasked = now + (stage.predicted_wait_s or 0.0)
-    return max(ready, min((arrival(item, now) for item in stage.allocations), default=unasked)) + stage.spec.run_time_s
+    came = min((arrival(item, now) for item in stage.allocations), default=unasked)
+    return max(ready, came) + stage.spec.run_time_s + more_s
 
 
 def arrival(item: AllocationView, now: float) -> float:

@@ -37,7 +37,7 @@ class BigJob:
         if not any(stage.unlaunched for stage in left):
             return  # none, or the last tasks are running in an allocation that is about to end
         peak = largest([stage.spec.resources for stage in left], view.cores_per_node)
-        walltime_s = min(sum(stage.spec.walltime_s for stage in left), view.longest_s)
+        walltime_s = min(sum((1 + stage.spec.rounds) * stage.spec.walltime_s for stage in left), view.longest_s)
         yield Ask(tuple(stage.spec.name for stage in left), peak, walltime_s)
 
 

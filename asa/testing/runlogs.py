@@ -24,6 +24,7 @@ from asa.core.event import (
     RunEnded,
     RunStarted,
     RunState,
+    StagesAdded,
     SubmitRefused,
     Submitted,
     Submitting,
@@ -219,8 +220,8 @@ def contradictions(events: Iterable[Event]) -> Iterator[str]:
                 if (event.stage, event.index) in done:
                     yield f"has two results of {event.stage}-{event.index}"
                 done.add((event.stage, event.index))
-            case ResultsLost():
-                done -= set(event.tasks)
+            case ResultsLost() | StagesAdded():
+                done -= set(event.void)
             case TasksLaunched():
                 launched = {(event.stage, index) for first, last in event.ranges for index in range(first, last)}
                 if again := launched & done:

@@ -22,8 +22,8 @@ from asa.allocations.budget import QUERY, CallLimits, SharedBudget, in_turn
 from asa.allocations.watch import SPARE, Budget, JobWatch, WatchCalls, WatchThread
 from asa.core.clock import SystemClock
 from asa.core.decision import Predict
-from asa.core.errors import AsaError, BackendError, InvalidInput, RunNotFound
-from asa.core.event import VERSION, Predicted, ResultsLost, RunStarted, RunState, Submitted, Submitting
+from asa.core.errors import AsaError, BackendError, GraphError, InvalidInput, RunNotFound
+from asa.core.event import VERSION, Predicted, ResultsLost, RunStarted, RunState, StagesAdded, Submitted, Submitting
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobStatus, QueueRegime
 from asa.core.ports import (
     Backend,
@@ -109,7 +109,7 @@ class Parts(Generic[P]):
     shared
         Whether a task may run in any allocation.
     stages
-        The stages as they are at the site, from what was learned of them.
+        The stages of a graph as they are at the site, from what was learned of them.
     payloads
         What makes the tasks, from the log.
     results
@@ -123,7 +123,7 @@ class Parts(Generic[P]):
     estimator: str
     strategy: Any
     shared: bool
-    stages: Callable[[LearnedWaits], tuple[StageSpec, ...]]
+    stages: Callable[[Graph, LearnedWaits], tuple[StageSpec, ...]]
     payloads: Callable[[EventLog], TaskMaker]
     results: bool = True
     clock: Callable[[Clock], Clock] = lambda clock: clock
@@ -164,8 +164,11 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings, timing: 
             plan.strategy.estimator,
             chosen_strategy(settings, site),
             plan.shared,
-            lambda learned: _asking(
-                graph, settings, graph.specs(site, learned.run_time(settings.name), settings.keep_going)
+            lambda part, learned: tuple(
+                map(
+                    learned.expect(settings.name),
+                    _asking(part, settings, part.specs(site, learned.run_time(settings.name), settings.keep_going)),
+                )
             ),
             lambda log: Payloads(
                 graph, directory.functions, directory.values, log.value, variables, workdir=settings.workdir, run=plan
@@ -221,9 +224,11 @@ def assemble_parts(
         log = held.enter_context(EventLog(directory.events, results=parts.results))
         payloads = parts.payloads(log)
         if log.last:
+            if isinstance(payloads, Payloads):
+                payloads.regrow(log.each(StagesAdded))
             _replay(parts.plan, log, virtual=isinstance(backend, VirtualBackend))
             if isinstance(parts.plan, Plan) and not isinstance(backend, VirtualBackend):
-                results = {parts.graph.names[node] for node in nodes_in(parts.graph.result)}
+                results = parts.plan.made_of(parts.graph.names[node] for node in nodes_in(parts.graph.result))
                 if not _is_whole(parts.plan, log, results):
                     _revoke_lost(parts.plan, log, results, timing.clock.now())
         else:
@@ -231,7 +236,7 @@ def assemble_parts(
                 for caution in [*parts.graph.cautions(), *_unlimited(parts.graph, backend, site, executor)]:
                     warn(caution)
                 payloads.save()
-            stages = parts.stages(learned)
+            stages = parts.stages(parts.graph, learned)
             save_settings(directory, settings, parts.graph.nodes.values())
             start = first_event(
                 settings,
@@ -275,6 +280,12 @@ def assemble_parts(
             outputs=str(directory.jobs),
             budget=budget,
         )
+        grows = any(node.stage.needs.expands for node in parts.graph.nodes.values())
+        if grows and isinstance(payloads, Payloads) and isinstance(parts.plan, Plan):
+            from asa.workflows.expand import Growth  # here: few runs need it
+
+            admit = partial(_admit, parts, payloads, site, settings, learned, backend, executor)
+            runner.add = Growth(parts.graph, parts.plan, log.value, admit).add
         if isinstance(payloads, Payloads) and not isinstance(backend, VirtualBackend):
             runner.reuse = Reuse(directory, parts.graph, settings, payloads, log, timing.clock.now)
             held.callback(runner.reuse.close)
@@ -282,6 +293,36 @@ def assemble_parts(
         if not isinstance(backend, VirtualBackend):
             _heed(directory, runner, held)
         return Assembly(parts.plan, runner, isinstance(backend, VirtualBackend), held.pop_all())
+
+
+def _admit(
+    parts: Parts[Any],
+    payloads: Payloads,
+    site: Capabilities,
+    settings: Settings,
+    learned: LearnedWaits,
+    backend: Backend,
+    executor: Executor,
+    part: Graph,
+) -> tuple[StageSpec, ...]:
+    """Check what a task adds to a run as its graph was checked at first, and make it ready to run.
+
+    Raises
+    ------
+    InvalidInput
+        When it cannot be part of the run.
+    """
+    part.check(site)
+    part.outputs(settings.workdir)
+    if not isinstance(backend, VirtualBackend):
+        _check_executor(settings, part, executor)
+    if hidden := [name for name in part.withheld if name not in parts.graph.withheld]:
+        raise GraphError(
+            f"the secret {hidden[0]} is none of a stage that the run began with, so its jobs have it in their "
+            "environment: say secrets= of the stage that expands, too"
+        )
+    payloads.extend(part, part.variables(os.environ))
+    return parts.stages(part, learned)
 
 
 REQUESTS_S = 1.0
@@ -431,6 +472,19 @@ def _executor(directory: RunDirectory, settings: Settings, graph: Graph, backend
     if chosen is None:
         chosen = default_executor(backend.capabilities(), settings.pool_name)
     executor: Executor = EXECUTORS.create(chosen)
+    _check_executor(replace(settings, executor=chosen), graph, executor)
+    return chosen, executor
+
+
+def _check_executor(settings: Settings, graph: Graph, executor: Executor) -> None:
+    """Whether an executor can run what is in a graph.
+
+    Raises
+    ------
+    InvalidInput
+        When it cannot.
+    """
+    chosen = settings.executor or executor
     if settings.pool_name and not isinstance(executor, Sharing):
         problem = f"runs share nodes through agents, and executor {_spec(chosen)!r} has none"
         raise settings.unshareable(problem, "leave executor= out, or say executor='mesos'")
@@ -446,7 +500,6 @@ def _executor(directory: RunDirectory, settings: Settings, graph: Graph, backend
     timed = [name for name, node in graph.nodes.items() if node.stage.needs.timeout_s is not None]
     if timed and isinstance(executor, SharesProcesses) and (why := executor.outlasts()):
         raise InvalidInput(f"executor {_spec(chosen)!r} is to end tasks of {timed[0]!r} after timeout=: {why}")
-    return chosen, executor
 
 
 def _virtual_executor(directory: RunDirectory, settings: Settings, graph: Graph, backend: VirtualBackend) -> Executor:
@@ -506,8 +559,12 @@ def _revoke_lost(plan: Plan, log: EventLog, results: Collection[str], now: float
         damaged.setdefault(name, {})[index] = why
     lost: dict[tuple[str, int], str] = {}
     unfinished: set[str] = set()
-    for name, stage in reversed(plan.stages.items()):
-        needed = name in results or not unfinished.isdisjoint(stage.followers)
+    for stage in reversed(plan.view(now).stages):
+        name, stage = stage.spec.name, plan.stages[stage.spec.name]
+        if stage.orphaned:
+            continue
+        more = [spec.name for event in stage.added.values() for spec in event.specs]
+        needed = name in results or not unfinished.isdisjoint([*stage.followers, *more])
         found = damaged.get(name, {}) if needed else {}
         if found or stage.state is not StageState.DONE:
             unfinished.add(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,10 +67,79 @@ class Graph:
                 timeout_s=node.stage.needs.timeout_s,
                 retry_delay_s=node.stage.needs.retry_delay_s,
                 growth=node.stage.needs.growth if node.stage.needs.retries else 1.0,
+                expands=node.stage.needs.expands,
+                expect=node.stage.needs.expect,
                 **self._places(node),
             )
             for name, node in self.nodes.items()
         )
+
+    @property
+    def added(self) -> dict[tuple[str, int], Any]:
+        """Task, as (stage, index), that has added stages -> what it returned, with their nodes in it."""
+        found: dict[tuple[str, int], Any] = vars(self).setdefault("_added", {})  # it is none of what is kept
+        return found
+
+    def end_of(self, name: str, index: int) -> tuple[str, int, Any]:
+        """The task whose result stands for that of this one, and what that is made of: `None` of what it returned, or
+        a structure with nodes in it, or a node that is mapped."""
+        added = self.added
+        while (value := added.get((name, index))) is not None and isinstance(value, Node) and not value.mapped:
+            name, index = self.names[value], 0
+        return name, index, value
+
+    def has_added(self, name: str) -> bool:
+        """Whether tasks of a stage may have added others."""
+        return self.nodes[name].stage.needs.expands and bool(self.added)
+
+    def part(self, name: str, index: int, value: Any, taken: Collection[str], names: Sequence[str] = ()) -> Graph:
+        """The nodes in `value`, which a task returned, as a graph of their own, with names that are free in this one.
+
+        Rounds of one task after another are numbered; what a task of a parallel stage adds has its index in its name.
+
+        Parameters
+        ----------
+        taken
+            Names that are not free either.
+        names
+            Theirs, where they have some.
+
+        Raises
+        ------
+        GraphError
+            As `make_graph`.
+        """
+        order = topological(nodes_in(value))
+        scopes: dict[str, str] = vars(self).setdefault("_scopes", {})
+        scope = scopes.get(name, name)
+        if self.nodes[name].mapped and len(scope) < _SCOPE_MOST:
+            scope = f"{name}[{index}]"
+        names = names or [self._free(f"{scope}.{node.stage.name}", taken) for node in order]
+        scopes.update(dict.fromkeys(names, scope))
+        return _graph(value, order, dict(zip(order, names, strict=True)))
+
+    def _free(self, name: str, taken: Collection[str]) -> str:
+        """A name like this one that no stage has."""
+        used: dict[str, int] = vars(self).setdefault("_used", {})
+        while True:
+            used[name] = count = used.get(name, 0) + 1
+            free = name if count == 1 else f"{name}-{count}"
+            if free not in self.nodes and free not in taken:
+                return free
+
+    def adopt(self, part: Graph, name: str, index: int, followers: Iterable[str]) -> tuple[str, ...]:
+        """Have a part that a task has added in this graph; of which of its stages the task's result is made. Those that
+        wait for the task's stage, `followers`, wait for these, too."""
+        self.added[name, index] = part.result
+        self.nodes.update(part.nodes)
+        self.names.update(part.names)
+        self.widths.update(part.widths)
+        self.predecessors.update((added, before or (name,)) for added, before in part.predecessors.items())
+        needs = tuple(dict.fromkeys(part.names[node] for node in nodes_in(part.result)))
+        for other in followers:
+            kept = [before for before in self.predecessors[other] if before != name or self.nodes[name].mapped]
+            self.predecessors[other] = tuple(dict.fromkeys((*kept, *needs)))
+        return needs
 
     def _places(self, node: Node) -> dict[str, Any]:
         """Which of a parallel stage's tasks need which stages, where that is not all: as `StageSpec` has it."""
@@ -283,21 +352,29 @@ def make_graph(result: Any) -> Graph:
             f"{result!r} is not a workflow: it contains no call of a stage. Decorate a function with @asa.stage, call "
             "it, and pass what the call returns"
         )
-    order = _topological(results)
+    order = topological(results)
     names: dict[Node, str] = {}
     used: dict[str, int] = {}
     for node in order:
         used[node.stage.name] = count = used.get(node.stage.name, 0) + 1
         names[node] = node.stage.name if count == 1 else f"{node.stage.name}-{count}"
-    graph = Graph(
+    graph = _graph(result, order, names)
+    graph.outputs()
+    return graph
+
+
+_SCOPE_MOST = 200
+"""From so long a name on, what a stage adds is not told apart by its tasks [characters]."""
+
+
+def _graph(result: Any, order: list[Node], names: dict[Node, str]) -> Graph:
+    return Graph(
         result=result,
         nodes={names[node]: node for node in order},
         names=names,
         predecessors={names[node]: tuple(dict.fromkeys(names[other] for other in _inputs(node))) for node in order},
         widths=_widths(order, names),
     )
-    graph.outputs()
-    return graph
 
 
 def _widths(order: list[Node], names: dict[Node, str]) -> dict[str, int | None]:
@@ -326,7 +403,7 @@ def _inputs(node: Node) -> list[Node]:
         raise GraphError(f"stage {node.stage.name!r}: {error}") from error
 
 
-def _topological(results: list[Node]) -> list[Node]:
+def topological(results: list[Node]) -> list[Node]:
     """Nodes before what needs them, first mentioned first; iterative, so that long chains do not end in recursion."""
     order: list[Node] = []
     done: set[Node] = set()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
@@ -23,7 +24,7 @@ from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatu
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
 from asa.core.run import FoldedRun, Pool
-from asa.core.stage import StageState
+from asa.core.stage import StageSpec, StageState
 from asa.core.units import HOUR
 from asa.core.view import QueueView
 from asa.log.database import Change, LearnedStore, Record
@@ -248,7 +249,24 @@ class LearnedWaits:
         """Predicts the run time [s] of a stage of `workflow` from its name and wall time [s]."""
         if self._site.regime is QueueRegime.IMMEDIATE:  # nothing is planned with run times where nothing waits
             return lambda _stage, walltime_s: walltime_s
-        return lambda stage, walltime_s: self._run_times.predict(f"{self._site.site} {workflow} {stage}", walltime_s)
+        return lambda stage, walltime_s: self._run_times.predict(
+            f"{self._site.site} {workflow} {kind_of(stage)}", walltime_s
+        )
+
+    def expect(self, workflow: str) -> Callable[[StageSpec], StageSpec]:
+        """Makes of a stage of `workflow`, of which something is expected that only its run will tell, one of which what
+        came in earlier runs is: the median of the last ones."""
+
+        def learned(spec: StageSpec) -> StageSpec:
+            if spec.expect is None or self._site.regime is QueueRegime.IMMEDIATE:
+                return spec
+            record = self._store.get(self._came_key(workflow, spec.name)) or {}
+            return replace(spec, expect=round(median(record["came"]))) if record.get("came") else spec
+
+        return learned
+
+    def _came_key(self, workflow: str, name: str) -> str:
+        return f"{self._site.site} {workflow} {kind_of(name)}: came"
 
     def fixed_s(self) -> tuple[float, float]:
         """How long an allocation on one node, and one on several, is charged for beside its tasks [s].
@@ -272,9 +290,11 @@ class LearnedWaits:
         if self._site.regime is QueueRegime.IMMEDIATE:
             return
         with _lesson("its run times are not remembered"):
+            for name, came in run.came():
+                self._store.update(self._came_key(workflow, name), partial(_noted, came=came))
             for name, stage in run.stages.items():
                 if stage.state is StageState.DONE and stage.started is not None and stage.ended is not None:
-                    self._run_times.learn(f"{self._site.site} {workflow} {name}", stage.ended - stage.started)
+                    self._run_times.learn(f"{self._site.site} {workflow} {kind_of(name)}", stage.ended - stage.started)
             held = run.pool.ever.values()
             unseen = [item.handle for item in held if item.released and not item.ended and item.handle]
             seen = {status.handle.token: status for status in look(unseen)} if unseen else {}
@@ -334,6 +354,24 @@ class LearnedWaits:
         from asa.estimators.waits import StageTimes
 
         return StageTimes(self._store)
+
+
+def kind_of(name: str) -> str:
+    """What stages have in common that tasks add in the same way: their names without numbers.
+
+    >>> kind_of("sweep[3].fit-2"), kind_of("fit-2"), kind_of("fit.fit-7")
+    ('sweep.fit', 'fit-2', 'fit.fit')
+    """
+    plain = re.sub(r"\[\d+\]", "", name)
+    return re.sub(r"-\d+$", "", plain) if "." in plain else plain
+
+
+def _noted(record: Record | None, came: int) -> Record:
+    """What came, with what came before."""
+    return {"came": [*((record or {}).get("came") or []), came][-_CAME_MOST:]}
+
+
+_CAME_MOST = 9
 
 
 def fixed_times(

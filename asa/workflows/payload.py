@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import cloudpickle
 
 from asa.core.errors import AsaError, GraphError, InvalidInput, StateError, Unpicklable
+from asa.core.event import StagesAdded
 from asa.core.job import Resources
 from asa.core.run import FoldedRun
 from asa.core.task import Input, Secrets, Task, Value, substitute
@@ -85,11 +86,12 @@ class Payloads:
         workdir: str | None = None,
         run: FoldedRun | None = None,
     ) -> None:
-        self._secrets, self._workdir, self._run = secrets, workdir, run
+        self._secrets, self._workdir, self._run = dict(secrets), workdir, run
         self._unclaimed: dict[str, None] | None = None  # stages of which it is not known yet what they write
         self._outputs = Outputs({})
         self._graph, self._functions, self._values, self._stored = graph, functions, values, result
         self._files = {name: str(functions / f"{number:04d}.pkl") for number, name in enumerate(graph.nodes)}
+        self._number = {name: f"{number:04d}" for number, name in enumerate(graph.nodes)}
         self._mapped: dict[str, _Mapped] = {}
 
     def save(self) -> None:
@@ -101,21 +103,61 @@ class Payloads:
             When a function or an argument cannot travel, or a node stands where its result cannot be put; names the
             stage and the argument.
         """
-        written: dict[int, bytes] = {}
+        written: dict[tuple[int, bool], bytes] = {}
         for name, node in self._graph.nodes.items():
-            function = node.stage.function
-            if id(function) not in written:
-                written[id(function)] = dump_or_explain(function, f"the function of stage {name!r}")
-            write_value(Path(self._files[name]), written[id(function)])
-            first = (
-                tuple(column[0] for column in node.args if not isinstance(column, Node) and column)
-                if node.mapped
-                else node.args
-            )
-            placed = replace_nodes((first, node.kwargs), lambda other: Input(0))
-            self._dump_arguments(name, *placed)
-            if not self._graph.predecessors[name]:
-                self._look_at_files(name, (node.args, node.kwargs))
+            which = id(node.stage.function), node.stage.needs.expands
+            if which not in written:
+                written[which] = self._dump_function(name, node)
+            write_value(Path(self._files[name]), written[which])
+            self._try_arguments(name, node)
+
+    def extend(self, part: Graph, secrets: Mapping[str, Secrets]) -> None:
+        """Do the same for a part that is to be added to the graph, and has these secrets.
+
+        Raises
+        ------
+        Unpicklable, GraphError
+            As `save`.
+        """
+        for name, node in part.nodes.items():
+            path = self.know(name, node)
+            if not path.exists():
+                write_value(path, self._dump_function(name, node))
+            self._try_arguments(name, node)
+        self._secrets |= secrets
+
+    def regrow(self, events: Iterable[StagesAdded]) -> None:
+        """Know what tasks of earlier drivers have added to the graph, as these events say."""
+        from asa.workflows.expand import regrow
+
+        before = set(self._graph.nodes)
+        regrow(self._graph, events, self._stored)
+        for name, node in self._graph.nodes.items():
+            if name not in before:
+                self.know(name, node)
+
+    def know(self, name: str, node: Node) -> Path:
+        """Where the function of a stage is that was added to the graph: one file for all with the same function."""
+        self._number[name] = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+        path = self._functions / f"{node.stage.key}.pkl"
+        self._files[name] = str(path)
+        return path
+
+    def _dump_function(self, name: str, node: Node) -> bytes:
+        function = node.stage.function
+        if node.stage.needs.expands:
+            from asa.workflows.expand import Expanding
+
+            function = Expanding(function)
+        return dump_or_explain(function, f"the function of stage {name!r}")
+
+    def _try_arguments(self, name: str, node: Node) -> None:
+        first = node.args
+        if node.mapped:
+            first = tuple(column[0] for column in node.args if not isinstance(column, Node) and column)
+        self._dump_arguments(name, *replace_nodes((first, node.kwargs), lambda other: Input(0)))
+        if not self._graph.predecessors[name]:
+            self._look_at_files(name, (node.args, node.kwargs))
 
     def _look_at_files(self, name: str, arguments: Any) -> None:
         """Refuse files that are not as they should be, where no task before could make them so."""
@@ -131,6 +173,11 @@ class Payloads:
             return file
 
         substitute(arguments, module.File, look)
+
+    @property
+    def graph(self) -> Graph:
+        """The workflow."""
+        return self._graph
 
     def result(self, name: str, index: int) -> Value:
         """What a task returned, or an `asa.core.task.Failed` that stands for it where it failed for good.
@@ -158,6 +205,8 @@ class Payloads:
         """
         if (known := self._graph.width(name)) is not None:
             return known
+        if self._run is not None and (known := self._run.stages[name].width) is not None:
+            return known  # even if a result that it was found from is lost, and computed again
         if name not in self._mapped:
             self._prepare(name)
             self._claim(name)
@@ -241,7 +290,7 @@ class Payloads:
             data = dump_or_explain(placed, f"argument {key!r} of stage {name!r}", _ArgumentPickler)
             note_refs(self._values, data)
             if len(data) > _COMMON_INLINE_MOST and placed is value:
-                path = self._values / f"{Path(self._files[name]).stem}-{key}.pkl"
+                path = self._values / f"{self._number[name]}-{key}.pkl"
                 write_value(path, data)
                 mapped.shared.append(str(path))
                 placed = Input(len(mapped.shared) - 1)
@@ -249,12 +298,17 @@ class Payloads:
         self._mapped[name] = mapped
         return mapped
 
-    def _listed(self, name: str, node: Node, place: int) -> list[Any]:
+    def _listed(self, name: str, node: Node, place: int) -> list[Any] | Node:
         """The elements of a result, the `place`-th thing that a stage is mapped over, in the order that they have for
-        this run in all processes: sets have another one in each."""
+        this run in all processes: sets have another one in each. Or the parallel stage of whose results it is made."""
         source = f"stage {name!r} is mapped over the result of stage {self._graph.names[node]!r}, which"
+        last, index, value = self._graph.end_of(self._graph.names[node], 0)
+        if isinstance(value, list | tuple | Node):
+            return value if isinstance(value, Node) else list(value)
+        if value is not None:
+            raise GraphError(f"{source} is no list but {type(value).__name__}, with calls of stages in it")
         try:
-            value = load(self.result(self._graph.names[node], 0))
+            value = load(self.result(last, index))
         except Exception as error:  # unpickling runs foreign code, which may raise anything
             raise GraphError(
                 f"{source} cannot be read here: {type(error).__name__}: {error}. Return a list of plain values there, "
@@ -265,7 +319,7 @@ class Payloads:
         try:
             if hasattr(value, "__getitem__"):  # so it has an order of its own
                 return list(value)
-            path = Path(f"{self._files[name].removesuffix('.pkl')}-{place}.elements")
+            path = self._functions / f"{self._number[name]}-{place}.elements"
             if not path.exists():
                 data = dump_or_explain(list(value), f"the result of stage {self._graph.names[node]!r}")
                 write_once(path, sealed(data))
@@ -280,8 +334,7 @@ class Payloads:
 
     def _element(self, column: list[Any] | Node, index: int, inputs: list[Value]) -> Any:
         if isinstance(column, Node):
-            inputs.append(self.result(self._graph.names[column], index))
-            return Input(len(inputs) - 1)
+            return self._result(self._graph.names[column], index, inputs)
         if index >= len(column):
             raise GraphError(f"there is no element {index}: the list has {len(column)} now, and had more before")
         return replace_nodes(column[index], lambda other: self._place(other, inputs))
@@ -290,11 +343,22 @@ class Payloads:
         """Append a node's result to `inputs`; its place, or the result itself when it is an empty list."""
         name, first = self._graph.names[node], len(inputs)
         if not node.mapped or (self._run is not None and self._run.stages[name].is_widthless):
-            inputs.append(self.result(name, 0))
-            return Input(first)
+            return self._result(name, 0, inputs)
         width = self.width(name)
+        if self._graph.has_added(name):
+            return [self._result(name, index, inputs) for index in range(width)]
         inputs.extend(self.result(name, index) for index in range(width))
         return Input(first, width) if width else []
+
+    def _result(self, name: str, index: int, inputs: list[Value]) -> Any:
+        """Append what a task returned to `inputs`, or the results of the stages that it added; the place."""
+        name, index, value = self._graph.end_of(name, index)
+        if value is None:
+            inputs.append(self.result(name, index))
+            return Input(len(inputs) - 1)
+        if isinstance(value, Node):
+            return self._place(value, inputs)
+        return replace_nodes(value, lambda other: self._place(other, inputs))
 
     def _dump_arguments(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         try:
@@ -310,7 +374,7 @@ class Payloads:
     def _value(self, data: bytes, name: str, index: int) -> Value:
         if len(data) <= INLINE_MOST:
             return data
-        path = self._values / f"{Path(self._files[name]).stem}-{index}-args.pkl"
+        path = self._values / f"{self._number[name]}-{index}-args.pkl"
         write_value(path, data)
         return str(path)
 

@@ -10,7 +10,7 @@ import heapq
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from itertools import islice, starmap
 from typing import overload
 
 from asa.core.allocation import takes
@@ -25,6 +25,10 @@ from asa.core.view import AllocationView, Extent, StageView, WorkflowView
 
 LOOKED_UP_MOST = 10_000
 """Tasks for which results are looked for at once."""
+
+
+_LOOKED_AT_MOST = 50
+"""Stages of an allocation that are looked at to find one that keeps it from ending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,14 @@ class Expand:
     """Find out how many tasks a stage has: its predecessors are done."""
 
     stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Find out which stages a task, which is done, adds to the run."""
+
+    stage: str
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +127,20 @@ class Finish:
 
 
 Action = (
-    Submit | Cancel | Amend | Release | LaunchTasks | Expand | LookUp | Retry | Grow | Predict | Teach | Want | Finish
+    Submit
+    | Cancel
+    | Amend
+    | Release
+    | LaunchTasks
+    | Expand
+    | Add
+    | LookUp
+    | Retry
+    | Grow
+    | Predict
+    | Teach
+    | Want
+    | Finish
 )
 """What the runner carries out; `Cancel`, `Amend` and `Predict` are the strategy's own decisions, when they may be."""
 
@@ -231,7 +256,7 @@ class Kept:
 
     def __init__(self, strategy: DecidesByStage, stages: Mapping[str, StageProgress]) -> None:
         self._strategy, self._stages = strategy, stages
-        self._found: dict[int, list[StrategyDecision]] = {}
+        self._found: dict[str, list[StrategyDecision]] = {}
         self._over: set[str] = set()
         self._reach: dict[str, int] = {}  # of those that are not over
         self._many = [0] * len(Reach)
@@ -268,7 +293,8 @@ class Kept:
             self._look(view, self._stages[name])
         if self._many[Reach.ALL]:
             return list(self._strategy.decide(view))
-        found = [item for _, items in sorted(self._found.items()) for item in items]
+        names = sorted(self._found, key=lambda name: self._stages[name].number)
+        found = [item for name in names for item in self._found[name]]
         if lost := [item for item in found if isinstance(item, Cancel) and item.displaced]:
             found = [*lost]  # before other jobs are made to wait for those
         times = [at for at, _ in self._heap[:1]]
@@ -331,7 +357,7 @@ class Kept:
         from asa.strategies.ahead import expected
 
         name = stage.spec.name
-        self._found.pop(stage.number, None)
+        self._found.pop(name, None)
         self._times.pop(name, None)
         self._restless.pop(name, None)
         if (before := self._reach.pop(name, None)) is not None:
@@ -348,7 +374,7 @@ class Kept:
         found = self._strategy.decide(view) if reach != Reach.ALL else ()
         kept: list[StrategyDecision] = [item for item in found if not isinstance(item, Wake)]
         if kept:
-            self._found[stage.number] = kept
+            self._found[name] = kept
         if times := [item.at for item in found if isinstance(item, Wake)]:
             self._times[name] = min(times)
             heapq.heappush(self._heap, (min(times), name))
@@ -374,6 +400,7 @@ class Plan(FoldedRun):
     def __init__(self, strategy: Strategy, site: Capabilities, *, shared: bool = True, borrows: bool = False) -> None:
         super().__init__()
         self.strategy, self.site, self.shared, self.borrows = strategy, site, shared, borrows
+        self._measured = 0, Extent(0.0, 0)
         self._decisions: list[StrategyDecision] = []  # of the strategy, kept until something it looks at changes
         self._asked_at = -1  # how many changes there were when it was asked
         self._wake = math.inf  # when to ask it again although nothing changed
@@ -393,7 +420,8 @@ class Plan(FoldedRun):
             return [*self._conclude(), *self._let_go(now), *self._want(lambda: NOTHING), *self._teach()]
         # Jobs come in the round after it is known what there is to do, tasks in the one after it is settled which
         # allocations stay.
-        if unknown := [*self._expand(), *self._look_up(), *self._retry(now), *map(self._grow, self.growing)]:
+        unknown = [*self._expand(), *starmap(Add, self.unadded), *self._look_up(), *self._retry(now)]
+        if unknown := [*unknown, *map(self._grow, self.growing)]:
             return unknown
         asked = [each for each in self._ask(now) if self.on_hold is None or isinstance(each, Predict)]
         changes = [*asked, *self._let_go(now, _arrays(asked, self.pool, now))]
@@ -410,9 +438,14 @@ class Plan(FoldedRun):
         times = [self._wake, *again, *(held.overdue_at for held in restless)]
         return min((time for time in times if time > now), default=math.inf)
 
-    @cached_property
     def _extent(self) -> Extent:
-        return Extent.of((stage.spec for stage in self._order), self.site.charged)
+        """That of all stages; of those that were added since it was last asked for, one of them added to it."""
+        count, known = self._measured
+        if count < len(self.stages):
+            new = (stage.spec for stage in islice(self.stages.values(), count, None))
+            known = known.plus(Extent.of(new, self.site.charged))
+            self._measured = len(self.stages), known
+        return known
 
     def _sort_out(self) -> None:
         """Look at the allocations of which, or of whose stages, something has changed: the others are as they were."""
@@ -467,7 +500,8 @@ class Plan(FoldedRun):
             return False
         if held.drains is not None and held.drains <= self.last:
             return False
-        left = (stage for name in reversed(held.stages) if not (stage := self.stages[name]).state.final)
+        some = map(self.stages.__getitem__, islice(reversed(held.stages), _LOOKED_AT_MOST))
+        left = (stage for stage in some if not stage.state.final)
         return any(not (held.nodes and held.useful and stage.unlaunched) for stage in left) or (
             held.started is None and held.key in self._dependents
         )
@@ -479,7 +513,7 @@ class Plan(FoldedRun):
             now=now,
             stages=stages,
             find=lambda name: stages.of(self.stages[name]),
-            extent=self._extent,
+            extent=self._extent(),
             charged=self.site.charged,
             regime=self.site.regime,
             dependencies=DependencyKind.AFTER_OK in self.site.dependencies,

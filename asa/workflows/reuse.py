@@ -172,6 +172,7 @@ class Keys:
     ) -> None:
         self._graph, self._settings, self._columns, self._width, self._value = graph, settings, columns, width, value
         self._common: dict[str, _Common] = {}
+        self._codes: dict[str, tuple[Code, dict[str, State]]] = {}  # by the key of a stage, with its modules
         self._whole: dict[str, Stored] = {}
         self._listed: dict[str, Sequence[Sequence[Any]] | None] = {}
 
@@ -180,12 +181,15 @@ class Keys:
         if (known := self._common.get(name)) is not None:
             return known
         node, found = self._graph.nodes[name], Fingerprint()
-        code = code_of(node.stage, self._settings)
+        if (coded := self._codes.get(node.stage.key)) is None:
+            code = code_of(node.stage, self._settings)
+            self._codes[node.stage.key] = coded = code, self.states(name, code.modules)
+        code, modules = coded
         if node.mapped:
             found.add(replace_nodes(node.kwargs, self._stored))
         states = self.states(name, (*code.files, *found.files))
         found.add(states)
-        made = _Common(code, digest(code.number, found.digest()), states, self.states(name, code.modules))
+        made = _Common(code, digest(code.number, found.digest()), states, modules)
         self._common[name] = made
         return made
 
@@ -233,7 +237,7 @@ class Keys:
             return
         for place, column in enumerate(self._columns(name)):
             if isinstance(column, Node):
-                yield str(place + 1), stored(self._value(self._graph.names[column], index))
+                yield str(place + 1), self._result(self._graph.names[column], index)
             else:
                 yield str(place + 1), replace_nodes(column[index], self._stored)
 
@@ -242,13 +246,22 @@ class Keys:
         name = self._graph.names[node]
         if (known := self._whole.get(name)) is None:
             if node.mapped:
-                each = [stored(self._value(name, index)) for index in range(self._width(name))]
+                each = [self._result(name, index) for index in range(self._width(name))]
                 files = dict.fromkeys(file for item in each for file in item.files)
                 known = Stored(digest(b"many", *(item.number for item in each)), tuple(files))
             else:
-                known = stored(self._value(name, 0))
+                known = self._result(name, 0)
             self._whole[name] = known
         return known
+
+    def _result(self, name: str, index: int) -> Stored:
+        """What stands for the result of a task."""
+        name, index, value = self._graph.end_of(name, index)
+        if value is None:
+            return stored(self._value(name, index))
+        found = Fingerprint()
+        found.add(replace_nodes(value, self._stored))
+        return Stored(found.digest(), tuple(found.files))
 
     def states(self, name: str, files: Sequence[str]) -> dict[str, State]:
         """How those of these are that are files."""
@@ -484,12 +497,13 @@ class Reuse:
         """Write what has returned so far."""
         pending, self._pending, self._count, self._since = self._pending, {}, 0, self._now()
         try:
+            same: dict[int, bool] = {}  # whether modules are as they were, by their states
             for name, rows in pending.items():
                 common = self._keys.common(name)
-                if (
-                    self._keys.states(name, (*common.files, *common.code.files)) == common.files
-                    and self._keys.states(name, common.code.modules) == common.modules
-                ):
+                if id(common.modules) not in same:
+                    same[id(common.modules)] = self._keys.states(name, common.code.modules) == common.modules
+                files = (*common.files, *common.code.files)
+                if same[id(common.modules)] and self._keys.states(name, files) == common.files:
                     self._opened().add(self._directory.name, name, common.parts, rows, self._now())
                     self._written = True
         except Exception as error:  # whatever is wrong with the store

@@ -22,6 +22,7 @@ from asa.core.event import (
     RunEnded,
     RunStarted,
     RunState,
+    StagesAdded,
     SubmitRefused,
     Submitted,
     TaskFailed,
@@ -143,7 +144,7 @@ class Run:
         """
         if self._assembly is not None and not self._decided(timeout):
             raise TimeoutError(f"run {self.name} has no outcome after {timeout:g} s")
-        graph = self._graph or make_graph(load_settings(self.directory).result)
+        graph = self._whole_graph
         plan = restore_plan(self.name, self._log) if self._assembly is None else self._assembly.plan
         read = _as_refs if refs else load_all
         if stage is None:
@@ -216,9 +217,21 @@ class Run:
         self.check()
         return shown(self._value(lambda stored: Unread(map(load, stored))))
 
+    @property
+    def _whole_graph(self) -> Graph:
+        """The workflow, with what its tasks have added."""
+        if self._graph is None:
+            graph = make_graph(load_settings(self.directory).result)
+            if any(node.stage.needs.expands for node in graph.nodes.values()):
+                from asa.workflows.expand import regrow  # here: few runs need it
+
+                regrow(graph, self._log.each(StagesAdded), self._log.value)
+            return graph
+        return self._graph
+
     def _value(self, read: Callable[[Iterator[Value]], Any]) -> Any:
         """The workflow's value, with what is made of a parallel stage's results in their place."""
-        graph = self._graph or make_graph(load_settings(self.directory).result)
+        graph = self._whole_graph
         return replace_nodes(graph.result, lambda node: self._value_of(graph, node, read))
 
     def wait(self, timeout: float = math.inf) -> bool:
@@ -433,8 +446,11 @@ class Run:
         name = graph.names[node]
         try:
             if not node.mapped:
-                value = self._log.value(name, 0)
-                return Ref.to(value) if read is _as_refs else load(value)
+                return self._value_at(graph, name, 0, read)
+            if graph.has_added(name):
+                known = graph.width(name)
+                tasks = range((self._log.width(name) or 0) if known is None else known)
+                return [self._value_at(graph, name, index, read) for index in tasks]
             found = read(self._log.all_values(name))
             known = graph.width(name)
             width = self._log.width(name) if known is None else known
@@ -447,6 +463,14 @@ class Run:
                 f"run {self.name}: the result of stage {name!r} cannot be read: {why}. `asa resume {self.name}` runs "
                 "again what is damaged"
             ) from error
+
+    def _value_at(self, graph: Graph, name: str, index: int, read: Callable[[Iterator[Value]], Any]) -> Any:
+        """What a task returned, with the results of the stages that it added."""
+        name, index, value = graph.end_of(name, index)
+        if value is None:
+            stored = self._log.value(name, index)
+            return Ref.to(stored) if read is _as_refs else load(stored)
+        return replace_nodes(value, lambda node: self._value_of(graph, node, read))
 
     def _start(self) -> None:
         assert self._assembly is not None

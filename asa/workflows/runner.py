@@ -31,6 +31,7 @@ from asa.core.event import (
     Cancelled,
     DriverStarted,
     Event,
+    ExpectationMissed,
     HoldAsked,
     JobEnded,
     Learned,
@@ -46,6 +47,7 @@ from asa.core.event import (
     StageFailed,
     StageGrown,
     StageLookedUp,
+    StagesAdded,
     SubmitRefused,
     Submitted,
     Submitting,
@@ -56,11 +58,12 @@ from asa.core.event import (
 )
 from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, Resources
 from asa.core.ports import Clock, Executor, RunContext, Sharing
-from asa.core.run import Held, Pool, StageProgress
+from asa.core.run import FoldedRun, Held, Pool, StageProgress
 from asa.core.task import Task
 from asa.workflows.learned import Contexts
 from asa.workflows.plan import (
     Action,
+    Add,
     Expand,
     Finish,
     Grow,
@@ -200,6 +203,9 @@ class Runner:
         Directory for the jobs' output files.
     reuse
         Finds results of earlier runs, and tells later ones of this run's; None where neither is of use.
+    add
+        Says which stages a task, by stage and index, adds to the run, at a time [s since the epoch]; None where none
+        does.
     """
 
     plan: Decider
@@ -213,6 +219,7 @@ class Runner:
     outputs: str
     inbox: Inbox = field(default_factory=Inbox)
     reuse: Reuse | None = None
+    add: Callable[[str, int, float], StagesAdded] | None = None
     decided: threading.Event = field(default_factory=threading.Event)
     _deadline: float = math.inf
     _leaving: bool = False
@@ -416,6 +423,8 @@ class Runner:
         """Log what is about to be done, and do it."""
         steps = [self._perform(action) for action in actions]
         events = [event for event, _ in steps]
+        if isinstance(self.plan, FoldedRun):
+            events += [missed for event in events if (missed := self.plan.missed(event)) is not None]
         self._record(events)
         if requests := [event.request for event in events if isinstance(event, Submitting)]:
             self.watch.submit(requests)  # together: elements of a job array are submitted as one
@@ -445,6 +454,9 @@ class Runner:
                     return StageExpanded(now, action.stage, self.payloads.width(action.stage)), _nothing
                 except InvalidInput as error:
                     return StageFailed(now, action.stage, str(error)), _nothing
+            case Add():
+                assert self.add is not None, "only tasks of a workflow add stages to it"
+                return self.add(action.stage, action.index, now), _nothing
             case LookUp():
                 return self._look_up(action, now), _nothing
             case Retry():
@@ -588,6 +600,10 @@ def _note(event: Event) -> None:
             said = "stage %s asks for %s, %g s from now on%s"
             level = logging.WARNING if why else logging.INFO
             _log.log(level, said, event.stage, event.resources, event.walltime_s, why)
+        case StagesAdded(refused=str(reason)) if reason:
+            _log.warning("task %d of %s adds no stages: %s", event.index, event.stage, reason)
+        case ExpectationMissed():
+            _log.info("of stage %s %d were expected, and %d came", event.stage, event.expected, event.came)
         case StageFailed():
             _log.warning("stage %s failed: %s", event.stage, event.reason)
         case Submitting():

@@ -74,6 +74,8 @@ class Needs:
     retry_delay_s: float = 0.0
     growth: float = 1.5
     refs: bool = False
+    expands: bool = False
+    expect: int | None = None
 
 
 def check_options(kind: str, given: Iterable[str], known: type) -> None:
@@ -148,8 +150,8 @@ class Node:
     def __no_result__(self) -> str:
         """Why no task can return it: see `asa.log.values.keep`."""
         return (
-            f"it returned {self!r}, a call that has not happened: stages are called where the workflow is put "
-            f"together, not inside of one; return {self.stage.name}.function(...) to call it there"
+            f"it returned {self!r}, a call that has not happened: say @asa.stage(expands=True) of a stage that adds "
+            f"others to the run, or return {self.stage.name}.function(...) to call it there"
         )
 
     def __iter__(self) -> Any:
@@ -178,6 +180,23 @@ class Stage(Generic[P, R]):
             self._signature: inspect.Signature | None = inspect.signature(function)
         except ValueError:  # builtins without a signature
             self._signature = None
+
+    @cached_property
+    def key(self) -> str:
+        """The same in all copies of it that travel between the processes of a run."""
+        return os.urandom(8).hex()
+
+    def __getstate__(self) -> dict[str, Any]:
+        assert self.key, "a copy has it, too"
+        return {name: value for name, value in vars(self).items() if name != "packed"}
+
+    @cached_property
+    def packed(self) -> bytes:
+        """Itself, pickled by value: it is returned many times where rounds follow on one another."""
+        import cloudpickle  # here: whoever only calls stages does not need it
+
+        found: bytes = cloudpickle.dumps(self, 5)
+        return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Node:
         """One task: a lazy node whose value is what the function returns.
@@ -218,6 +237,35 @@ class Stage(Generic[P, R]):
         self._check_outputs(node, next(iter(lengths), None))
         return node
 
+    def starmap(self, items: Iterable[Iterable[Any]] | Node, **common: Any) -> Node:
+        """As `map` over the elements of `items`, each of which is a list or tuple of the task's arguments.
+
+        Raises
+        ------
+        InvalidInput
+            As `map`; when an element is no list or tuple, or one has more in it than another.
+
+        Examples
+        --------
+        >>> stage(pow).starmap([(2, 3), (3, 2)])
+        <node pow.map>
+        """
+        if isinstance(items, Node):
+            return self._starred.map(items, **common)
+        rows = list(self._iterator(items))
+        for row in rows:
+            if not isinstance(row, list | tuple):
+                raise InvalidInput(f"{self.name}.starmap() takes lists or tuples of arguments, not {row!r}")
+        if len(lengths := {len(row) for row in rows}) > 1:
+            raise InvalidInput(f"{self.name}.starmap() was given elements of different lengths: {sorted(lengths)}")
+        return self.map(*zip(*rows, strict=True), **common) if rows else self._starred.map([], **common)
+
+    @cached_property
+    def _starred(self) -> Stage[..., Any]:
+        if self.needs.launcher:
+            raise InvalidInput(f"{self.name}.starmap() over a node is not for stages with a launcher: use .map")
+        return Stage(_Starred(self.function), self.needs, self.name)
+
     def _check_outputs(self, node: Node, width: int | None) -> None:
         """Refuse tasks that would write one file, as far as that is known."""
         outputs = Outputs({self.name: ()})
@@ -248,6 +296,27 @@ class Stage(Generic[P, R]):
                 self._signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise InvalidInput(f"stage {self.name!r}{self._signature}: {error}") from None
+
+
+class _Starred:
+    """A function whose one argument is the list of what it is called with."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.__doc__, self.__module__ = function, function.__doc__, function.__module__
+
+    def __call__(self, arguments: Any, /, **common: Any) -> Any:
+        if not isinstance(arguments, list | tuple):
+            raise InvalidInput(f"starmap() takes lists or tuples of arguments, not {arguments!r}")
+        return self.function(*arguments, **common)
+
+    @property
+    def outputs(self) -> Any:
+        return getattr(self.function, "outputs", None)
+
+    def written(self, args: Sequence[Any], kwargs: Mapping[str, Any], value_of: Callable[[Any], Any]) -> list[str]:
+        """As that of the function."""
+        found: list[str] = self.function.written(value_of(args[0]), kwargs, value_of)  # type: ignore[attr-defined]
+        return found
 
 
 def unmappable(value: Any) -> str:
@@ -325,6 +394,7 @@ class ProgramNeeds(TypedDict, total=False):
     timeout: float | str | timedelta | None
     retry_delay: float | str | timedelta | None
     growth: float | None
+    expect: int | None
 
 
 class StageNeeds(ProgramNeeds, total=False):
@@ -332,6 +402,7 @@ class StageNeeds(ProgramNeeds, total=False):
 
     env: Mapping[str, str] | None
     refs: bool | None
+    expands: bool | None
 
 
 def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[StageNeeds]) -> Needs:
@@ -345,6 +416,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
     reuse, version = options.get("reuse"), options.get("version")
     on_error, accepts_failed, timeout = options.get("on_error"), options.get("accepts_failed"), options.get("timeout")
     retry_delay, growth, refs = options.get("retry_delay"), options.get("growth"), options.get("refs")
+    expands, expect = options.get("expands"), options.get("expect")
     with _naming(name):
         if cpus is not None and task_cores is not None:
             raise InvalidInput("cpus= and task_cores= are two words for the same: give one of them")
@@ -382,6 +454,10 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             raise InvalidInput(f"refs must be True or False, not {refs!r}")
         if growth is not None and not (type(growth) in (int, float) and 1 <= growth < math.inf):
             raise InvalidInput(f"growth must be a number of at least 1, such as 1.5, not {growth!r}")
+        if expands is not None and type(expands) is not bool:
+            raise InvalidInput(f"expands must be True or False, not {expands!r}")
+        if expect is not None and (type(expect) is not int or expect < 0):
+            raise InvalidInput(f"expect must be a whole number of at least 0, not {expect!r}")
         timeout_s = base.timeout_s if timeout is None else units.duration(timeout, what="timeout")
         delay_s = base.retry_delay_s
         if retry_delay is not None:
@@ -415,6 +491,8 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             retry_delay_s=delay_s,
             growth=base.growth if growth is None else float(growth),
             refs=base.refs if refs is None else refs,
+            expands=base.expands if expands is None else expands,
+            expect=base.expect if expect is None else expect,
         )
 
 
@@ -633,6 +711,12 @@ def stage(
     version
         What else has to be the same for that: a text or number of your own, a `Path` of a file whose contents count,
         such as an environment's lock, or a list of installed packages and such files.
+    expands
+        Whether it may return calls of stages: a node, or lists, tuples and dicts with nodes in them, at any depth. They
+        become part of the run, and its value is what it returned, with their results in their places.
+    expect
+        What is likely of it, where only the run will tell, for strategies to plan with: of a stage that is mapped over
+        a result, how many tasks it has; of one that expands, how many stages like it follow on it, one after another.
 
     Raises
     ------

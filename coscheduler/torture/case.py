@@ -630,7 +630,7 @@ def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None
         raise Stuck(f"{patience_s(case):g} s after the last fault not all runs have succeeded")
     simulation.run(lambda: not site.waiting, simulation.now + LATEST_S)
     # A full disk ends a driver: it may be one whose run has succeeded, and which the batch system kept waiting.
-    abandoned = "disk full" in found.struck
+    abandoned = "disk full" in found.struck or any(run.gave_up for run in site.runs)
     if not abandoned and (waiting := site.waiting):
         found.violations.append(f"jobs wait for runs that have ended: {waiting}")
     while damaged := [run for run in site.runs if _is_damaged(site, run)]:  # and says so: the user resumes it
@@ -691,10 +691,14 @@ def patience_s(case: Case) -> float:
     """How long after the last fault all runs must have ended, and after that all jobs and processes [s].
 
     Runs are resumed ten minutes late at worst, more than once; each stage may wait for a job of its own, each stage's
-    tasks for one another.
+    tasks for one another. Where a strategy keeps allocations that came too early to the end of their wall time, as the
+    paper's do, these take the nodes of what they wait for.
     """
+    keeps = any(name.startswith(("asa", "cascade")) and "grace_s" not in name for name in case.strategies)
+    longest_s = max(step.walltime_s for steps in case.workflows for step in steps)
     resumed_s = 1000.0 * sum(failing.times for failing in case.failing)
-    return 3000.0 + resumed_s + (2 * max(case.waits) + 200.0) * max(map(len, case.workflows)) * len(case.workflows)
+    jobs_s = (2 * max(case.waits) + 200.0) * max(map(len, case.workflows)) * len(case.workflows)
+    return 3000.0 + 5 * longest_s * keeps + resumed_s + jobs_s
 
 
 def _is_damaged(site: SimulatedSite, run: TorturedRun) -> bool:
@@ -749,8 +753,8 @@ def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
     submitted = Counter(request.token for request, _ in site.batch.jobs())
     if twice := [token for token, count in submitted.items() if count > 1 and token not in site.twice]:
         yield f"jobs were submitted twice: {twice}"
-    known = set[str]()  # to the logs of runs whose driver a full disk has ended: `asa clean` cancels them
-    for run in site.runs if "disk full" in kinds else ():
+    known = set[str]()  # to the logs of runs whose driver could not wait: `asa clean` cancels them
+    for run in [run for run in site.runs if "disk full" in kinds or run.gave_up]:
         with EventLog(run.directory.events) as log:
             known |= restore_plan(run.directory.name, log).pool.held.keys()
     left = [request.token for request, status in site.batch.jobs() if not status.state.final]

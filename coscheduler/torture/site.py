@@ -35,6 +35,8 @@ from asa.core.event import (
     Requeued,
     RunEnded,
     RunState,
+    Submitted,
+    Submitting,
 )
 from asa.core.job import (
     Capabilities,
@@ -540,12 +542,18 @@ class TorturedRun:
     """What it has returned, or why that cannot be read, once it has ended."""
     released: dict[str, float] = field(default_factory=dict)
     """Its allocations that were released, by the log, and when [s]."""
+    cancelled: set[str] = field(default_factory=set)
+    """Its allocations that were cancelled, by the log."""
+    unknown: set[str] = field(default_factory=set)
+    """Its allocations of which the log has no job id, so that no other job can wait for them."""
     since: float = math.inf
     """When its driver began [s]."""
     away_s: float = 0.0
     """The longest time that it had no driver [s]."""
     gone: float = math.inf
     """When its last driver ended [s]."""
+    gave_up: bool = False
+    """Whether its driver, the run being over, has ended before the batch system had taken all its cancellations."""
     doomed: tuple[str, Callable[[], None]] | None = None
     """At which moment of its driver something is to happen, and what."""
 
@@ -586,6 +594,12 @@ class TorturedRun:
             self.ended, self.message, self.decided = event.state, event.message, now
         elif isinstance(event, Released):
             self.released[event.allocation] = now
+        elif isinstance(event, Cancelled):
+            self.cancelled.add(event.allocation)
+        elif isinstance(event, Submitting):
+            self.unknown.add(event.allocation)
+        elif isinstance(event, Submitted):
+            self.unknown.discard(event.allocation)
 
 
 class SimulatedSite:
@@ -697,6 +711,8 @@ class SimulatedSite:
     def _driver_ended(self, run: TorturedRun, process: SimulatedProcess) -> None:
         if run.driver is process:
             run.gone = self.simulation.now
+            if run.ended is RunState.SUCCEEDED and run.assembly is not None:
+                run.gave_up = run.assembly.runner.watch.busy
             if run.begun:
                 run.lock.unlink(missing_ok=True)
             if run.name in self.on_end:
@@ -754,7 +770,8 @@ class SimulatedSite:
 
     def _on_job(self, request: JobRequest, status: JobStatus) -> None:
         """A job has started, or has ended or been requeued, or waits."""
-        known = any(request.token in run.released for run in self.runs) or request.token in self.twice
+        token = request.token
+        known = token in self.twice or any(token in run.released or token in run.unknown for run in self.runs)
         if status.state is JobState.COMPLETED and not known:
             self.note(f"job {request.token} ended well, as others wait for, and was not released")
         if status.state is JobState.RUNNING:
@@ -773,7 +790,7 @@ class SimulatedSite:
                 if (other.array, there.handle.submitted) == (request.array, status.handle.submitted):
                     if there.handle == status.handle:
                         return
-                    if there.state is JobState.PENDING:
+                    if there.state is JobState.PENDING and not any(other.token in run.cancelled for run in self.runs):
                         self.note(f"{request.token} has started before {other.token}, which stands before it")
 
     def _start_programs(self, request: JobRequest, status: JobStatus) -> None:

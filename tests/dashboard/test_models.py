@@ -627,7 +627,7 @@ def test_geometries_are_replayed_apart() -> None:
 
 
 def test_of_a_pooled_estimator_there_is_what_it_said() -> None:
-    held = Beliefs("leader")
+    held = Beliefs("context")
     held.learn("s/core/16/1h", lesson(1, 60.0, predicted_s=45.0), Context(0.0, 16))
     (row,) = held.replay().values()
     assert (row["predicted_s"], row["weights"], row["last_wait_s"]) == (45.0, [], 60.0)

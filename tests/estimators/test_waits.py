@@ -192,9 +192,8 @@ def test_fixed_share_through_the_store_learns_as_it_does_in_memory(store):
         assert waits.predict(SMALL) == [alone.predict()]
 
 
-@pytest.mark.parametrize("spec", ["context", "leader", "conformal"])
-def test_pooled_estimators_are_kept_for_the_queue_and_tell_jobs_by_their_contexts(store, spec):
-    waits = Waits(store, spec)
+def test_pooled_estimators_are_kept_for_the_queue_and_tell_jobs_by_their_contexts(store):
+    waits = Waits(store, "context")
     for job in range(30):
         geometry, wait_s = (SMALL, 5.0) if job % 2 else (LARGE, 9000.0)
         context = Context(at=20_000.0 * job, cores=geometry.cores)
@@ -205,7 +204,10 @@ def test_pooled_estimators_are_kept_for_the_queue_and_tell_jobs_by_their_context
     assert waits.predict(SMALL, small) == [5.0]
     assert waits.predict(SMALL, large) == [9000.0]
     assert waits.predict(LARGE, large, (0.9, None)) == [9000.0, 9000.0]
-    assert waits.table() == [WaitRow(SMALL, 15, 5.0, {spec: 5.0}), WaitRow(LARGE, 15, 9000.0, {spec: 9000.0})]
+    assert waits.table() == [
+        WaitRow(SMALL, 15, 5.0, {"context": 5.0}),
+        WaitRow(LARGE, 15, 9000.0, {"context": 9000.0}),
+    ]
 
 
 def test_pooled_estimators_share_the_count_of_jobs_with_others(store):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asa.core.decision import Cancel
+from asa.core.decision import Cancel, Predict
 from asa.core.errors import InvalidInput, RunFailed
 from asa.core.event import (
     AllocationStarted,
@@ -23,11 +23,13 @@ from asa.core.event import (
     JobEnded,
     Learned,
     NodeJoined,
+    Predicted,
     Released,
     RunEnded,
     RunStarted,
     RunState,
     StageExpanded,
+    StagesAdded,
     SubmitRefused,
     Submitted,
     Submitting,
@@ -41,7 +43,7 @@ from asa.core.run import CALLS, LOSSES_MOST, UNRESPONSIVE_S, Held
 from asa.core.stage import StageSpec
 from asa.integrations.book import CallBook
 from asa.integrations.call import call, raised
-from asa.integrations.elastic import Elastic, Limits, ranges
+from asa.integrations.elastic import Elastic, Expected, Limits, ranges
 from asa.integrations.elastic import slots as calls_at_once
 from asa.log.rundir import RunDirectory
 from asa.log.values import dump, load
@@ -158,6 +160,7 @@ class World:
     elastic: Elastic
     wait_s: float = 10.0
     call_s: float = 1.0
+    predicted_s: float = 0.0
     now: float = 0.0
     width: int = 0
     asked: int = 0
@@ -201,19 +204,22 @@ class World:
                 start = now + self.wait_s
                 self.due += [(start, AllocationStarted(start, token, start))]
                 self.due += [(start, NodeJoined(start, token, "n1", ask.resources.cores))]
-            case LaunchTasks(ranges=ranges, allocation=key):
-                self.tell(TasksLaunched(now, "calls", ranges, key))
+            case LaunchTasks(stage=stage, ranges=ranges, allocation=key):
+                self.tell(TasksLaunched(now, stage, ranges, key))
                 held = self.elastic.pool.held[key]
-                assert held.cores_busy <= held.request.resources.cores * (1 + self.elastic.calls.ahead)
+                ahead = max(each.ahead for each in self.elastic.stages.values())
+                assert held.cores_busy <= held.request.resources.cores * (1 + ahead)
                 for start, stop in ranges:
                     for index in range(start, stop):
                         end = now + self.call_s
-                        self.due.append((end, TaskDone(end, "calls", index, key, "n1", now)))
+                        self.due.append((end, TaskDone(end, stage, index, key, "n1", now)))
             case Release(allocation=key) | Cancel(allocation=key):
                 ending = Released if isinstance(action, Release) else Cancelled
                 self.tell(ending(now, key, action.reason))
                 self.due = [(at, event) for at, event in self.due if getattr(event, "allocation", "") != key]
                 self.due.append((now, JobEnded(now, key, JobState.COMPLETED)))
+            case Predict(stage=stage):
+                self.tell(Predicted(now, stage, self.predicted_s))
             case Teach(wait=wait):
                 self.tell(Learned(now, wait.request.token, "calls", action.wait_s))
             case Finish():
@@ -238,11 +244,12 @@ def world(
     wait_s: float = 10.0,
     call_s: float = 1.0,
     most_jobs: int | None = None,
+    predicted_s: float = 0.0,
 ) -> World:
     elastic = Elastic(limits or Limits(maximum=4))
     begun = RunStarted(0.0, "run", "calls", (spec(cores),), "fake", CALLS, "fake", "shared", "here", "")
     elastic.on(replace(begun, most_jobs=most_jobs))
-    return World(elastic, wait_s, call_s)
+    return World(elastic, wait_s, call_s, predicted_s)
 
 
 @pytest.mark.parametrize(
@@ -512,3 +519,149 @@ def test_cancelling_ends_the_calls() -> None:
 def test_the_scarcest_resource_bounds_the_calls_at_once(whole: Resources, one: Resources, slots: int) -> None:
     held = Held(JobRequest("job", whole, 60.0, ()), ("calls",), (), 0.0, None, nodes={"n1": whole.cores})
     assert calls_at_once(StageSpec("calls", whole, one, 60.0, 60.0, width=None)) == held.room(one, ahead=0.0) == slots
+
+
+# Calls of several sizes, and calls that are announced.
+
+
+def sized(there: World, name: str, cores: int, **more: object) -> None:
+    task = Resources(cores, memory=more.pop("memory", None))  # type: ignore[arg-type]
+    there.tell(StagesAdded(there.now, (replace(there.elastic.spec, name=name, task=task, **more),)))  # type: ignore[arg-type]
+
+
+def calls_of(there: World, name: str, count: int) -> None:
+    there.tell(StageExpanded(there.now, name, count))
+    there.settle()
+
+
+def test_calls_of_all_sizes_share_allocations() -> None:
+    there = world(Limits(maximum=4), cores=8)
+    sized(there, "wide", 6)
+    calls_of(there, "wide", 1)
+    there.call(2)
+    assert there.asked == 1
+    there.run(11.5)
+    assert there.elastic.stages["wide"].done == 1 and sorted(there.ended) == [0, 0, 1]
+
+
+def test_calls_of_another_size_are_worth_what_they_take() -> None:
+    there = world(Limits(maximum=8, worth_s=0.0), cores=8)
+    sized(there, "wide", 5)
+    calls_of(there, "wide", 3)
+    assert there.asked == 3, "two do not fit in one"
+    there.call(9)
+    assert there.asked == 3, "these fit beside them"
+    there.call(1)
+    assert there.asked == 4
+
+
+def test_small_calls_do_not_keep_a_large_one_waiting_for_ever() -> None:
+    there = world(Limits(maximum=1), cores=4, wait_s=0.0, call_s=10.0)
+    sized(there, "wide", 4)
+    there.call(1)
+    there.run(5.0)
+    calls_of(there, "wide", 1)
+    for _ in range(5):  # a small one every 5 s, each of 10 s: without care one always runs
+        there.call(1)
+        there.run(there.now + 5.0)
+    assert there.elastic.stages["wide"].done == 1
+
+
+def test_a_call_that_may_take_longer_than_is_left_waits_for_the_next_allocation() -> None:
+    there = world(Limits(minimum=1, maximum=1), wait_s=0.0)
+    sized(there, "long", 1, timeout_s=1800.0)
+    there.settle()
+    there.run(2500.0)
+    calls_of(there, "long", 1)
+    there.run(2510.0)
+    assert there.asked == 2 and there.elastic.stages["long"].done + there.elastic.stages["long"].running == 1
+
+
+def test_allocations_that_do_work_of_any_size_are_of_use() -> None:
+    there = world(wait_s=1e9, cores=4)
+    sized(there, "wide", 4)
+    calls_of(there, "wide", 5)
+    for number in range(5):
+        (key, *_) = there.elastic.pool.held
+        if number % 2:
+            there.tell(TasksLaunched(float(number), "wide", ((number, number + 1),), key))
+            there.tell(TaskDone(float(number), "wide", number, key, "n1", float(number)))
+        there.tell(JobEnded(float(number), key, JobState.FAILED, 0.0, 1, "NonZeroExitCode"))
+        there.settle()
+    assert not there.elastic.broken
+
+
+def announced(there: World, *moments: tuple[float, int]) -> None:
+    there.elastic.expected = tuple(Expected(there.now + in_s, {"calls": count}) for in_s, count in moments)
+    there.settle()
+
+
+def test_an_allocation_is_asked_for_as_long_ahead_as_the_queue_makes_wait() -> None:
+    there = world(wait_s=100.0, predicted_s=100.0)
+    announced(there, (300.0, 4))
+    there.run(190.0)
+    assert there.asked == 0
+    there.run(201.0)
+    assert there.asked == 2
+    there.run(299.0)
+    there.call(4)
+    there.run(302.0)
+    assert sorted(there.ended) == [0, 1, 2, 3], "they did not wait"
+
+
+def test_where_nothing_waits_nothing_is_asked_for_ahead() -> None:
+    there = world(wait_s=0.0)
+    announced(there, (300.0, 4))
+    there.run(299.0)
+    assert there.asked == 0
+
+
+def test_an_idle_allocation_is_kept_for_calls_that_are_expected_before_another_would_be_there() -> None:
+    there = world(Limits(maximum=1, idle_s=1.0), wait_s=50.0, predicted_s=50.0)
+    there.call(1)
+    there.run(51.0)
+    announced(there, (30.0, 1))
+    there.run(81.0)
+    assert not [event for event in there.log if isinstance(event, Released)]
+    there.run(200.0)
+    assert [event for event in there.log if isinstance(event, Released)], "they did not come"
+    assert there.asked == 1
+
+
+def test_what_is_announced_beside_what_there_is_counts_by_what_is_more() -> None:
+    there = world(Limits(maximum=8), wait_s=100.0, predicted_s=100.0)
+    there.call(4)
+    announced(there, (50.0, 4), (90.0, 6))
+    assert there.asked == 3
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["calls", "two", "four"]), st.integers(0, 8), st.floats(0.1, 60.0)),
+        min_size=1,
+        max_size=8,
+    ),
+    wait_s=st.floats(0.0, 50.0),
+    call_s=st.floats(0.01, 30.0),
+    maximum=st.integers(1, 4),
+    moments=st.lists(st.tuples(st.floats(0.0, 100.0), st.integers(0, 9)), max_size=3),
+)
+def test_calls_of_every_size_end_once(
+    steps: list[tuple[str, int, float]], wait_s: float, call_s: float, maximum: int, moments: list[tuple[float, int]]
+) -> None:
+    there = world(Limits(maximum=maximum), cores=4, wait_s=wait_s, call_s=call_s, predicted_s=20.0)
+    sized(there, "two", 2)
+    sized(there, "four", 4)
+    widths = dict.fromkeys(there.elastic.stages, 0)
+    for name, count, pause in steps:
+        widths[name] += count
+        if count:
+            calls_of(there, name, widths[name])
+        announced(there, *sorted(moments))
+        there.run(there.now + pause)
+    there.elastic.closing = True
+    there.settle()
+    there.run(there.now + 3000.0)
+    assert {name: stage.done for name, stage in there.elastic.stages.items()} == widths
+    assert there.elastic.closed and not there.elastic.broken and not there.elastic.illegal
+    assert there.most <= maximum

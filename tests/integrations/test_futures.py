@@ -16,7 +16,9 @@ import pytest
 
 from asa.core.errors import GraphError, InvalidInput, RunFailed, Unpicklable
 from asa.core.event import (
+    Event,
     JobEnded,
+    NodeJoined,
     RunEnded,
     RunStarted,
     RunState,
@@ -302,3 +304,42 @@ PoolExecutor("local:cores=1", state={str(tmp_path)!r}).submit(write, {str(tmp_pa
 """
     subprocess.run([sys.executable, "-c", text], check=True, timeout=100)
     assert (tmp_path / "done").exists()
+
+
+def events_of(executor: PoolExecutor) -> list[Event]:
+    with EventLog(executor.directory.events) as log:
+        return [event for _, event in log.read()]
+
+
+def test_calls_of_another_size_share_the_allocation(state: Path) -> None:
+    with PoolExecutor("local:cores=4", state=state, memory="2G") as executor:
+        wide = executor.sized("wide", cores=3, memory="512M")
+        assert executor.sized("wide", cores=3, memory="512M").submit(divide, 8, 2).result() == 4
+        assert list(wide.map(divide, range(5))) == list(range(5))
+        assert executor.submit(divide, 6, 3).result() == 2
+        with pytest.raises(InvalidInput, match="'wide' is the name of calls of 3 cores"):
+            executor.sized("wide", cores=2)
+        with pytest.raises(InvalidInput, match="one task needs 5 cores"):
+            executor.sized("wider", cores=5)
+        late = executor.sized("late", timeout=0.5).submit(time.sleep, 60)
+        assert "timed out" in str(late.exception())
+        wide.shutdown()
+        assert wide.submit(divide, 1).result() == 1
+    events = events_of(executor)
+    assert len([event for event in events if isinstance(event, Submitting)]) == 1
+    assert {event.stage for event in events if isinstance(event, TasksLaunched)} == {"calls", "wide", "late"}
+
+
+def test_memory_can_follow_the_cores(state: Path) -> None:
+    with PoolExecutor("local:cores=4", state=state, memory_per_core="100M") as executor:
+        assert executor.spec.resources.memory == 400 * 2**20
+    with PoolExecutor("local:cores=4", state=state, memory="1G", memory_per_core="100M") as executor:
+        assert executor.spec.resources.memory == 2**30
+
+
+def test_an_allocation_is_there_when_calls_that_were_announced_come(state: Path) -> None:
+    with PoolExecutor("local:cores=2", state=state) as executor:
+        executor.expect((0.0, 1), (60.0, {"calls": 4}))
+        until(lambda: any(isinstance(event, NodeJoined) for event in events_of(executor)), 30.0)
+        assert executor.submit(divide, 4, 2).result() == 2
+    assert len([event for event in events_of(executor) if isinstance(event, Submitting)]) == 1

@@ -223,7 +223,7 @@ def test_posting_draws_no_random_numbers(tmp_path: Path) -> None:
 
 
 def test_pooled_estimators_post_their_prediction(tmp_path: Path) -> None:
-    run = Reported(tmp_path, "leader")
+    run = Reported(tmp_path, "context")
     (said,) = run.predict()
     run.learn("job", 600.0)
     met, taught = run.posted

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from asa.core.errors import GraphError, InvalidInput, Unpicklable
-from asa.core.job import Resources
+from asa.core.event import StageExpanded
+from asa.core.job import Capabilities, Resources
+from asa.core.run import FoldedRun
 from asa.core.task import Input, Task, Value
 from asa.log.events import EventLog
 from asa.log.values import INLINE_MOST, dump, load
@@ -59,6 +61,17 @@ class Made:
         task = self.made(stage, index)
         args, kwargs = load(task.arguments)
         return args, kwargs, tuple(load(value) for value in task.inputs)
+
+
+def test_a_width_that_is_known_is_not_looked_for_in_results_that_may_be_lost(tmp_path: Path) -> None:
+    """An earlier driver knew it; a damaged result that it was found from is computed again meanwhile."""
+    many = single.options(name="many").map(single.options(name="list")(), label=single.options(name="label")())
+    graph, run = make_graph(several.map(many)), FoldedRun()
+    for event in [*run_begins(*graph.specs(Capabilities(site=""))), StageExpanded(1.0, "many", 2)]:
+        run.on(event)
+    payloads = Payloads(graph, tmp_path, tmp_path, lambda *task: {("many", 1): dump("b")}[task], run=run)
+    assert payloads.width("many") == 2
+    assert [load(value) for value in payloads.task("several", 1, Resources(2)).inputs] == ["b"]
 
 
 def test_a_chain_of_any_length_travels_and_what_its_nodes_share_does_once() -> None:

@@ -25,10 +25,10 @@ from asa.core.event import (
     LeaseEnded,
     NodeLost,
     Recalled,
-    ResultsLost,
     RunEnded,
     RunStarted,
     RunState,
+    StagesAdded,
     SubmitRefused,
     Submitting,
     TaskDone,
@@ -50,13 +50,15 @@ from asa.core.job import (
 )
 from asa.core.ports import Post, Report, RunContext, Strategy
 from asa.core.registry import STRATEGIES
+from asa.core.stage import StageSpec
 from asa.core.task import Task, Value
 from asa.log.events import EventLog
 from asa.log.values import load
 from asa.security.files import private_directory
 from asa.testing.backend_fake import FakeBatch
 from asa.testing.executor_fake import FakeExecutor, FakeNodes
-from asa.workflows.graph import make_graph
+from asa.workflows.expand import Growth
+from asa.workflows.graph import Graph, make_graph
 from asa.workflows.payload import Payloads
 from asa.workflows.plan import Action, Plan
 from asa.workflows.runner import Inbox, Runner
@@ -244,9 +246,8 @@ class MemoryLog:
         for event in events:
             kind, fields = encode(event)
             self._rows.append((kind, json.dumps(fields)))
-            if isinstance(event, ResultsLost):
-                for task in event.tasks:
-                    self._results.pop(task, None)
+            for task in event.void:
+                self._results.pop(task, None)
             if isinstance(event, TaskDone):
                 value = event.path if event.value is None else event.value
                 assert value is not None, "fake nodes report values"
@@ -450,9 +451,11 @@ class World:
         """One driver, from the start or from what the log says, to the end or to its death."""
         plan = self.replay()
         plan.most = self.decisions
+        self.graph = make_graph(self.workflow)
         payloads = Payloads(
             self.graph, self.directory / "functions", self.directory / "values", self.log.value, run=plan
         )
+        payloads.regrow(self.events(StagesAdded))
         if self.log.last == 0:
             payloads.save()
             site = self.batch.capabilities()
@@ -491,6 +494,7 @@ class World:
         self._runner = Runner(
             plan, payloads, executor, watch, log, self.waits, self.clock, context, str(self.directory), inbox
         )
+        self._runner.add = Growth(self.graph, plan, self.log.value, partial(self._admit, payloads)).add
         executor.start(context, inbox.post)
         try:
             self._runner.run()
@@ -499,6 +503,14 @@ class World:
             executor.close()
             self.logged = log.count
         return plan.outcome
+
+    def _admit(self, payloads: Payloads, part: Graph) -> tuple[StageSpec, ...]:
+        """As when a run is put together."""
+        site = self.batch.capabilities()
+        part.check(site)
+        part.outputs()
+        payloads.extend(part, {})
+        return part.specs(site, keep_going=self.keep_going)
 
     def succeed(self) -> Any:
         """Drive it to its end, with nothing left behind; the workflow's value."""
@@ -534,8 +546,13 @@ class World:
     def result(self) -> Any:
         """The workflow's value, from the log."""
 
+        def value_at(name: str, index: int) -> Any:
+            name, index, made = self.graph.end_of(name, index)
+            return load(self.log.value(name, index)) if made is None else replace_nodes(made, value)
+
         def value(node: Any) -> Any:
-            values = [load(item) for item in self.log.all_values(self.graph.names[node])]
+            name = self.graph.names[node]
+            values = [value_at(name, index) for index, _ in enumerate(self.log.all_values(name))]
             return values if node.mapped else values[0]
 
         return replace_nodes(self.graph.result, value)

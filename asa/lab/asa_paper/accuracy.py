@@ -65,6 +65,10 @@ class Accuracy:
         Share of predictions at most `NEAR_S` above the wait.
     mae_h
         Mean distance of prediction and wait [h].
+    within_2x, within_3x
+        Share of predictions that are at most 2 or 3 times too long or too short; times below a minute count as one.
+    within_10min
+        Share of predictions at most ten minutes too long or too short.
     regret, regret_switching
         Loss a job beyond that of the best alternative in hindsight, and of the best sequence of alternatives that
         changes once every `SPAN` jobs (scaled pinball loss on the logarithmic axis).
@@ -86,6 +90,9 @@ class Accuracy:
     within_one: float
     not_over: float
     mae_h: float
+    within_2x: float
+    within_3x: float
+    within_10min: float
     regret: float
     regret_switching: float
 
@@ -188,6 +195,7 @@ def accuracy(predicted: Floats, waits: Floats, cores: int, blind: int = 0) -> Ac
     steps = np.array([abs(nearest(_GRID, a) - nearest(_GRID, w)) for a, w in zip(predicted, waits, strict=True)])
     lost = np.array([pinball(np.array([a]), w)[0] for a, w in zip(predicted, waits, strict=True)])
     losses = loss_table(_GRID, waits, pinball)
+    shorter, longer = np.sort(np.maximum([predicted, waits], NEAR_S), axis=0)
     jobs = len(waits)
     return Accuracy(
         jobs=jobs,
@@ -206,6 +214,9 @@ def accuracy(predicted: Floats, waits: Floats, cores: int, blind: int = 0) -> Ac
         within_one=float((steps <= 1).mean()),
         not_over=float((predicted <= waits + NEAR_S).mean()),
         mae_h=float((early + late).mean()) / HOUR,
+        within_2x=float((longer <= 2 * shorter).mean()),
+        within_3x=float((longer <= 3 * shorter).mean()),
+        within_10min=float((early + late <= 600.0).mean()),
         regret=(float(lost.sum()) - best_fixed(losses)) / jobs,
         regret_switching=(float(lost.sum()) - best_switching(losses, (jobs - 1) // SPAN)) / jobs,
     )

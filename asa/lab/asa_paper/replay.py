@@ -152,7 +152,7 @@ class Score:
         How much of the wait the predicted lead leaves, and by how much it is too long [h].
     log10_error
         Mean distance of the decimal logarithms, after adding `OFFSET_S` to both.
-    hit_exact, within_one, not_over, regret, regret_switching
+    hit_exact, within_one, not_over, within_2x, within_3x, within_10min, regret, regret_switching
         As `asa.lab.asa_paper.accuracy.Accuracy` has them.
     pinball_h
         Mean pinball loss at each quantile that was asked for [h]; of the median, half the MAE.
@@ -170,6 +170,9 @@ class Score:
     hit_exact: float
     within_one: float
     not_over: float
+    within_2x: float
+    within_3x: float
+    within_10min: float
     regret: float
     regret_switching: float
     pinball_h: tuple[float, ...]
@@ -179,6 +182,12 @@ class Score:
         return asdict(self)
 
 
+_SHARED = (
+    "mae_h", "hit_exact", "within_one", "not_over", "within_2x", "within_3x", "within_10min", "regret",
+    "regret_switching",
+)  # fmt: skip
+
+
 def score(replayed: Replayed, warmup: int = WARMUP) -> Score:
     """What predictions were worth."""
     parts = replayed.later(warmup).by_size()
@@ -186,8 +195,7 @@ def score(replayed: Replayed, warmup: int = WARMUP) -> Score:
         raise InvalidInput(f"no size has more than the {warmup} jobs that are left out at its beginning: lower warmup")
     means: dict[str, float] = {}
     each = [accuracy(part.predicted, part.waits, int(part.sizes[0])) for part in parts]
-    names = ("mae_h", "hit_exact", "within_one", "not_over", "regret", "regret_switching")
-    for name in names:
+    for name in _SHARED:
         means[name] = float(np.mean([getattr(found, name) for found in each]))
     means["late_h"] = float(np.mean([found.perceived_h for found in each]))
     means["early_h"] = float(np.mean([np.maximum(0.0, part.predicted - part.waits).mean() for part in parts])) / HOUR
@@ -428,16 +436,16 @@ def _geometric(rows: Sequence[EstimatorRow], everything: Sequence[EstimatorRow])
 
 
 _COLUMNS = {
-    "mae_h": "MAE [h]", "log10_error": "log10", "within_one": "within one", "not_over": "not over",
-    "late_h": "late [h]", "early_h": "early [h]", "regret": "regret",
+    "mae_h": "MAE [h]", "within_2x": "x2", "within_3x": "x3", "within_10min": "10 min", "not_over": "not over",
+    "late_h": "late [h]", "early_h": "early [h]",
 }  # fmt: skip
 
 _LEGEND = f"""\
 MAE: mean distance of prediction and wait, which is late and early together; /last: over that of the last wait,
-[{100 * LEVEL:.0f} % interval, bootstrap over stretches of the log]; log10: mean distance of the logarithms; within one:
-at most one alternative of the grid off; not over: at most a minute above the wait; regret: loss beyond the best
-alternative in hindsight; under: share of the waits not above what was predicted for each quantile, - for estimators
-that do not heed quantiles; us: time of a prediction and of learning"""
+[{100 * LEVEL:.0f} % interval, bootstrap over stretches of the log]; x2, x3: share of waits predicted within a factor
+of 2 and of 3, times below a minute counted as one; 10 min: within ten minutes; not over: at most a minute above the
+wait; under: share of the waits not above what was predicted for each quantile, - for estimators without quantiles;
+us: time of a prediction and of learning"""
 
 
 def replay_words(found: ReplayTable) -> str:

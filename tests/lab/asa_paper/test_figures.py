@@ -280,6 +280,13 @@ def test_every_column_by_hand() -> None:
     assert found.mae_h == pytest.approx((3600 + 100 + 3600) / 4 / 3600)
 
 
+def test_how_many_are_within_a_factor_or_ten_minutes() -> None:
+    waits = np.array([1000.0, 1000.0, 1000.0, 1000.0, 0.0, 0.0, 1e5])
+    predicted = np.array([500.0, 499.0, 3000.0, 3001.0, 59.0, 121.0, 1e5 - 601])
+    found = accuracy(predicted, waits, cores=4)
+    assert [7 * found.within_2x, 7 * found.within_3x, 7 * found.within_10min] == pytest.approx([3, 6, 4])
+
+
 def test_zero_always_hits_and_is_late_by_the_whole_wait() -> None:
     waits = np.array([40000.0, 50000.0])
     found = accuracy(np.zeros(2), waits, cores=160)
@@ -301,6 +308,7 @@ def test_shares_and_bounds(waits: list[float], seed: int) -> None:
     found = accuracy(predicted, np.array(waits), cores=4)
     assert found.hit + found.miss == pytest.approx(1)
     assert found.hit_exact <= found.within_one
+    assert found.within_2x <= found.within_3x
     assert found.not_over <= found.hit
     assert found.overhead_core_hours <= found.idle_core_hours + 1e-9
     assert found.mae_h == pytest.approx(found.perceived_h + found.idle_core_hours / 4)
