@@ -87,7 +87,8 @@ class Draft:
             When it cannot be; then what had that name has it still.
         """
         try:
-            _sync_tree(self._folder)
+            for entry in _entries(self._folder):
+                _sync_tree(self._folder / entry)
             for entry in sorted(_entries(self._folder), key=lambda each: each == self.name):
                 if entry == self.name:
                     self._swap()
@@ -163,12 +164,13 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def _sync_tree(path: Path) -> None:
-    for folder, _, files in os.walk(path, topdown=False):
-        for name in files:
-            if stat.S_ISREG(os.lstat(os.path.join(folder, name)).st_mode):
-                _sync(os.path.join(folder, name))
-        _sync(folder)
+def _sync_tree(path: str | Path) -> None:
+    mode = os.lstat(path).st_mode
+    if stat.S_ISDIR(mode):
+        for entry in os.scandir(path):
+            _sync_tree(entry.path)
+    if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
+        _sync(path)
 
 
 def _sync(path: str | Path) -> None:

@@ -10,13 +10,13 @@ from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from asa.testing.simulation import (
-    File,
     Killed,
     SimulatedBell,
     SimulatedProcess,
     SimulatedSelector,
     SimulatedStream,
     Simulation,
+    Watched,
 )
 
 Result = TypeVar("Result")
@@ -62,7 +62,7 @@ class SimulatedPorts:
         return ours
 
 
-class ListeningSocket(File):
+class ListeningSocket(Watched):
     """What a simulated server accepts connections on."""
 
     family, type, proto = socket.AF_UNIX, socket.SOCK_STREAM, 0

@@ -304,7 +304,7 @@ class Simulation:
         self._buried.clear()
 
 
-class File:
+class Watched:
     """What a `SimulatedSelector` waits for."""
 
     def __init__(self) -> None:
@@ -347,13 +347,13 @@ class SimulatedNetwork:
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
-        self.files: dict[int, File] = {}
+        self.files: dict[int, Watched] = {}
         self._numbers = itertools.count(1000)
         self._streams: dict[SimulatedProcess, list[SimulatedStream]] = {}
         self._cuts: dict[frozenset[str], float] = {}
         self._lost: set[str] = set()
 
-    def number(self, file: File) -> int:
+    def number(self, file: Watched) -> int:
         """A descriptor for this."""
         number = next(self._numbers)
         self.files[number] = file
@@ -422,7 +422,7 @@ class SimulatedNetwork:
             own.remove(stream)
 
 
-class SimulatedStream(File):
+class SimulatedStream(Watched):
     """One end of a connection, as a socket that never blocks."""
 
     peer: SimulatedStream
@@ -562,7 +562,7 @@ class SimulatedStream(File):
         self.peer.changed()
 
 
-class SimulatedBell(File):
+class SimulatedBell(Watched):
     """As `executors.host.Bell`."""
 
     def __init__(self, network: SimulatedNetwork) -> None:

@@ -26,7 +26,6 @@ from asa.core.event import StagesAdded
 from asa.core.job import Resources
 from asa.core.run import FoldedRun
 from asa.core.task import Checkpoints, Input, Secrets, Task, Value, substitute
-from asa.log.files import File
 from asa.log.values import INLINE_MOST, dump, fill, load, note_refs, sealed, write_value
 from asa.security.files import write_once
 from asa.workflows.graph import Graph
@@ -36,6 +35,7 @@ CHECKPOINTS = "checkpoints"
 """Directory of what tasks with checkpoints save, in the run's; in it one for each that is not done."""
 
 _COMMON_INLINE_MOST = 1024
+_FILES = "asa.log.files"
 
 
 def _refuse(node: Node) -> NoReturn:
@@ -166,14 +166,17 @@ class Payloads:
     def _look_at_files(self, name: str, arguments: Any) -> None:
         """Refuse files that are not as they should be, where no task before could make them so."""
 
-        def look(file: File) -> File:
+        if (module := sys.modules.get(_FILES)) is None:  # who has a `File` has loaded it
+            return
+
+        def look(file: Any) -> Any:
             try:
                 file.check(self._workdir or "")
             except InvalidInput as error:
                 raise InvalidInput(f"stage {name!r}: {error}") from None
             return file
 
-        substitute(arguments, File, look)
+        substitute(arguments, module.File, look)
 
     @property
     def graph(self) -> Graph:
