@@ -7,7 +7,7 @@ SNAKEMAKE_INSTALL := pip install --quiet --disable-pip-version-check --constrain
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo docs test test-slow test-torture torture-real test-fresh-clock types compiled test-slurm test-slurm-24 test-slurm-26 suite-slurm \
+.PHONY: help demo docs test test-slow test-torture torture-real test-fresh-clock types compiled nightly test-slurm test-slurm-24 test-slurm-26 suite-slurm \
     test-apptainer suite-apptainer snakemake test-browser test-cgroup2 coverage \
     bench-cosched bench-cosched-full venv packages clean
 
@@ -18,6 +18,7 @@ help:
 	@echo "make test-slow   run the tests with real agents, programs and everything that takes long"
 	@echo "make test-torture  thousands of runs of the whole system under seeded faults, in virtual time: six minutes"
 	@echo "make torture-real  the same faults on real processes and a real Slurm, as root: TORTURE_REAL_TIME=1h"
+	@echo "make nightly     a hundred thousand damaged files to all readers of the laboratory: ten minutes"
 	@echo "make test-fresh-clock  run the tests of make test as root on a monotonic clock that starts at 0: some five minutes"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
 	@echo "make test-slurm-24 test-slurm-26  the same on Slurm 24.11 and 26.05, in trees of Debian's trixie and testing (root)"
@@ -74,6 +75,10 @@ TORTURE_REAL_TIME ?= 1h
 TORTURE_REAL ?= --time $(TORTURE_REAL_TIME)
 torture-real: .venv/.test packages
 	$(BIN)/python -m tests.torture.real $(TORTURE_REAL)
+
+# The same as in `make test`, ten times as many, so that each night others are among them.
+nightly: .venv/.test
+	ASA_FUZZ=100000 $(BIN)/pytest tests/lab/traces/test_fuzz.py --timeout=3000
 
 # The tests of `make test` on a monotonic clock that starts at 0, as on a machine that has just booted.
 test-fresh-clock: .venv/.test packages
