@@ -65,10 +65,11 @@ test-slow: .venv/.test .venv/.snakemake packages
 
 # Drivers, hubs, supervisors and logs on simulated machines, then master, agents and frameworks of a pool, while everything
 # goes wrong: the same schedules each time, as many as there is time for, so that what fails is the change's fault.
-# Others: asa torture --seed N --time 8h, asa torture --site mesos --seed N --time 8h
+# Others: asa torture --seed N --time 8h, the same with --site mesos or --site named
 test-torture: .venv/.test
 	$(BIN)/asa torture --schedules 3000 --time 5m --shrink
-	$(BIN)/asa torture --site mesos --schedules 200 --time 1m --shrink
+	$(BIN)/asa torture --site mesos --schedules 200 --time 40s --shrink
+	$(BIN)/asa torture --site named --schedules 100 --time 25s --shrink
 
 # The same faults in real time: no part of CI, and no run is like another. One trial again: TORTURE_REAL="--seed 7 --trials 1"
 TORTURE_REAL_TIME ?= 1h

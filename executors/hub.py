@@ -349,7 +349,7 @@ class Hub:
     def _dismiss(self, since: float) -> None:
         for node, peer in list(self._nodes.items()):
             assignment = self._assignments[peer.allocation]
-            if peer.worked <= since and assignment.is_idle(node):
+            if peer.settled and peer.worked <= since and assignment.is_idle(node):
                 assignment.leave(node)
                 del self._nodes[node]
                 log.info("node %s of allocation %s is dismissed: idle", node.name, peer.allocation)

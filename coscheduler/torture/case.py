@@ -124,16 +124,17 @@ class Case:
     failing: tuple[FailingStage, ...] = ()
 
 
-def draw(seed: int) -> Case:
+def draw(seed: int, world: World | None = None) -> Case:
     """The schedule of this seed: 2 to 200 stages in all, half of the time 8 or fewer, and 1 to 20 faults."""
+    world = world or RUNS
     rng = random.Random(seed)
-    runs = rng.choice([1, 1, 1, 2, 3])
-    stages = log_uniform(rng, *rng.choices([(2, 8), (8, 30), (30, 200)], [0.5, 0.45, 0.05])[0])
+    runs = rng.choice(world.runs)
+    stages = log_uniform(rng, *rng.choices(world.stages, [0.5, 0.45, 0.05])[0])
     workflows = tuple(_workflow(rng, max(2, stages // runs)) for _ in range(runs))
     cores = rng.choice([4, 8, 16])
     waits = tuple(rng.choice([0.0, rng.uniform(0.0, 60.0), rng.uniform(0.0, 600.0)]) for _ in range(rng.randint(1, 4)))
     length = 60.0 + sum(waits) / len(waits) + 30.0 * max(map(len, workflows))
-    among = HARMLESS if rng.random() < 0.3 else sorted(FAULTS)
+    among = world.harmless if rng.random() < 0.3 else sorted(world.faults)
     kinds = rng.sample(among, rng.randint(1, 3) if rng.random() < 0.5 else rng.randint(1, len(among)))
     faults = tuple(
         Fault(rng.choice(kinds), round(rng.uniform(0.0, length), 3), rng.randrange(1000), round(rng.random(), 4))
@@ -142,7 +143,7 @@ def draw(seed: int) -> Case:
     return Case(
         seed=seed,
         workflows=workflows,
-        strategies=tuple(rng.choice(STRATEGIES) for _ in workflows),
+        strategies=tuple(rng.choice(world.strategies) for _ in workflows),
         cores=cores,
         regime=rng.choice([regime.value for regime in QueueRegime if regime is not QueueRegime.IMMEDIATE]),
         waits=waits,
@@ -474,6 +475,26 @@ def _running(site: SimulatedSite, fault: Fault) -> Any:
     return _pick([req.token for req, status in site.batch.jobs() if status.state is JobState.RUNNING], fault)
 
 
+@dataclass(frozen=True)
+class World:
+    """What schedules of one kind have in common: what is drawn, on which site they run, and what goes wrong there."""
+
+    site: type[SimulatedSite]
+    faults: Mapping[str, Callable[[Any, Fault], None]]
+    harmless: Sequence[str]
+    strategies: Sequence[str]
+    runs: Sequence[int]
+    stages: Sequence[tuple[int, int]]
+    """Numbers of stages of half of the schedules, most others, and the rest."""
+    longest_s: float = 60.0
+    """How long tasks take at most [s]."""
+    lends: bool = False
+    """Whether tasks may run on borrowed nodes, which are taken from them when their allocation is released."""
+
+
+RUNS = World(SimulatedSite, FAULTS, HARMLESS, STRATEGIES, (1, 1, 1, 2, 3), ((2, 8), (8, 30), (30, 200)))
+
+
 # ---------------------------------------------------------------- a schedule, and what must hold
 
 
@@ -501,7 +522,7 @@ class ScheduleOutcome:
     steps: int = 0
 
 
-def run(case: Case, keep: Path | None = None, *, fingerprint: bool = False) -> ScheduleOutcome:
+def run(case: Case, keep: Path | None = None, *, fingerprint: bool = False, world: World = RUNS) -> ScheduleOutcome:
     """Go through a schedule.
 
     Parameters
@@ -510,9 +531,11 @@ def run(case: Case, keep: Path | None = None, *, fingerprint: bool = False) -> S
         A directory for what the runs leave; else it is removed.
     fingerprint
         Whether to compute that, too, which takes a while.
+    world
+        What it runs on.
     """
     with _environment():
-        return in_directory(partial(_run, case, fingerprint=fingerprint), keep)
+        return in_directory(partial(_run, case, world, fingerprint=fingerprint), keep)
 
 
 def in_directory(schedule: Callable[[Path], ScheduleOutcome], keep: Path | None) -> ScheduleOutcome:
@@ -545,7 +568,7 @@ def _environment() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
+def _run(case: Case, world: World, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
     simulation, found = Simulation(case.seed), ScheduleOutcome()
     wide = {
         f"each{number}"
@@ -558,12 +581,12 @@ def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
         if stage in wide and random.Random(f"{case.seed} {stage}").random() < 0.7:
             return 0.001  # several of these travel together
         rng = random.Random(f"{case.seed} {stage} {number}")
-        return rng.choice([0.01, rng.uniform(0.1, 5.0), rng.uniform(1.0, 60.0)])
+        return rng.choice([0.01, rng.uniform(0.1, 5.0), rng.uniform(1.0, world.longest_s)])
 
     def wait(request: JobRequest) -> float:
         return random.Random(f"{case.seed} {request.array or request.token}").choice(case.waits)
 
-    site = SimulatedSite(
+    site = world.site(
         simulation,
         directory,
         cores=case.cores,
@@ -574,14 +597,14 @@ def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
     )
     learned.open_store = partial(SimulatedStore, site)
     try:
-        _go_through(case, site, found)
+        _go_through(case, world, site, found)
     except Stuck as stuck:
         found.violations.append(f"stuck: {stuck}; {_standing(site)}")
     except Exception as error:
         logging.getLogger(__name__).debug("a program failed", exc_info=True)
         found.violations.append(f"a program ended with {type(error).__name__}: {error}")
     else:
-        found.violations += _problems(case, site)
+        found.violations += _problems(case, world, site)
     finally:
         if fingerprint:
             found.fingerprint = _fingerprint(site)
@@ -592,7 +615,7 @@ def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
     return found
 
 
-def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None:
+def _go_through(case: Case, world: World, site: SimulatedSite, found: ScheduleOutcome) -> None:
     simulation = site.simulation
     for number, (steps, strategy) in enumerate(zip(case.workflows, case.strategies, strict=True)):
         failing = [each for each in case.failing if each.workflow == number and each.stage < len(steps)]
@@ -604,7 +627,7 @@ def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None
     for run in site.runs:
         if {"power fails", "power fails acting"} & {fault.kind for fault in case.faults}:
             run.durable = b"", b""
-        site.harmless = {fault.kind for fault in case.faults} <= set(HARMLESS) - {"clock jumps"}
+        site.harmless = {fault.kind for fault in case.faults} <= set(world.harmless) - {"clock jumps"}
         site.on_end[run.name] = partial(_resume, site, run)
         site.submit(run)
 
@@ -613,7 +636,7 @@ def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None
             found.struck[fault.kind] += 1
             site.struck = simulation.now
             with suppress(InvalidInput):  # a job that it was to happen to is gone
-                FAULTS[fault.kind](site, fault)
+                world.faults[fault.kind](site, fault)
 
     def look() -> None:
         if not site.over:
@@ -724,7 +747,7 @@ def _standing(site: SimulatedSite) -> str:
     return f"{runs}; jobs {Counter(status.state.value for _, status in site.batch.jobs())}"
 
 
-def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
+def _problems(case: Case, world: World, site: SimulatedSite) -> Iterator[str]:
     """What must hold of runs that have ended, and does not."""
     for run, steps in zip(site.runs, case.workflows, strict=True):
         if isinstance(run.result, AsaError):  # one that is damaged is named in time: see `_go_through`
@@ -736,11 +759,13 @@ def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
     kinds = {fault.kind for fault in case.faults}
     away_s = max(run.away_s for run in site.runs)
     late = any(status.state is JobState.TIMEOUT for _, status in site.batch.jobs())
-    if kinds <= set(HARMLESS) - {"disk full", "disk slow", "files late"} and away_s < case.grace_s / 2 and not late:
+    unhindered = kinds <= set(world.harmless) - {"disk full", "disk slow", "files late"} and not late
+    unhindered &= not world.lends
+    if unhindered and away_s < case.grace_s / 2:
         again = [f"{stage}-{number}" for (_, stage, number), times in site.began.items() if times > 1]
         if again and not case.failing:
             yield f"began more than once, though drivers were away for {away_s:g} s at most: {again}"
-    if kinds <= set(HARMLESS):
+    if kinds <= set(world.harmless):
         again = [f"{stage}-{number}" for (_, stage, number), times in site.completed.items() if times > 1]
         if again and not case.failing:
             yield f"ran to their end more than once: {again}"
