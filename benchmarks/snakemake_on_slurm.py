@@ -98,7 +98,8 @@ def contend(cluster: Cluster, name: str, jobs: int, seconds: float, timeout_s: f
         makespan_s = time.monotonic() - began
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if ended.returncode or (flow / "all.txt").read_text().strip() != str(samples):
-            raise RuntimeError(f"{name}: {ended.stdout[-4000:]}")
+            logs = "".join(log.read_text()[-2000:] for log in sorted(flow.glob(".snakemake/slurm_logs/**/*.log"))[:1])
+            raise RuntimeError(f"{name}: {ended.stdout}{logs}")
         calls = [float(line.split()[0]) for line in notes.read_text().splitlines()]
         later = [at for at in calls if at > since + BEGINNING_S]
         held = charged(cluster, since)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +13,8 @@ import pytest
 
 from asa.core.event import JobEnded, StagesAdded, Submitting, TaskDone
 from asa.log.events import EventLog
-from tests.integrations.snakemakes import command, environment, needs_snakemake, snakemake
+from tests.docs.blocks import follow, read
+from tests.integrations.snakemakes import PYTHON, command, environment, needs_snakemake, snakemake
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, needs_snakemake]
@@ -183,3 +186,9 @@ def test_an_interrupt_ends_what_runs_and_all_jobs(tmp_path: Path) -> None:
         running.kill()
         running.wait()
     assert len([event for event in log_of(tmp_path / "state") if isinstance(event, JobEnded)]) == 1
+
+
+def test_the_page_does_what_it_says(tmp_path: Path) -> None:
+    """docs/howto/snakemake.md."""
+    path = f"{PYTHON.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    assert follow(read("howto/snakemake.md"), tmp_path, environment(tmp_path / "state", {"PATH": path})) == 3
