@@ -19,7 +19,7 @@ from asa.core.event import StagesAdded
 from asa.core.task import Value
 from asa.log.values import load
 from asa.workflows.graph import Graph, topological
-from asa.workflows.stage import DEFAULT_NEEDS, Node, Stage, StageNeeds, Step, make_needs, nodes_in
+from asa.workflows.stage import DEFAULT_NEEDS, ROUND, Node, Stage, StageNeeds, Step, make_needs, nodes_in
 
 if TYPE_CHECKING:  # workers load this module
     from asa.core.run import FoldedRun
@@ -286,14 +286,15 @@ class _Rounds:
         """The first round, where the body is no stage."""
         return self.stage(self._called(value, 1, common), **common)
 
-    def __call__(self, value: Any, /, *, asa_round: int = 1, **common: Any) -> Any:
+    def __call__(self, value: Any, /, **common: Any) -> Any:
+        number = common.pop(ROUND, 1)
         if self.whole:
-            value = self._called(value, asa_round, common)
-        if asa_round == self.most or (self.until is not None and self.until(value)):
+            value = self._called(value, number, common)
+        if number == self.most or (self.until is not None and self.until(value)):
             return value
         if not self.whole:
-            value = self._called(value, asa_round + 1, common)
-        return self.stage(value, asa_round=asa_round + 1, **common)
+            value = self._called(value, number + 1, common)
+        return self.stage(value, **common, **{ROUND: number + 1})
 
     def _called(self, value: Any, number: int, common: dict[str, Any]) -> Any:
         return self.call(value, **common, **({"round": number} if self.numbered else {}))
@@ -304,9 +305,9 @@ class _Rounds:
 
     def written(self, args: Sequence[Any], kwargs: Mapping[str, Any], value_of: Callable[[Any], Any]) -> list[str]:
         """As that of the body, which knows the number of the round."""
-        given = {key: value for key, value in kwargs.items() if key != "asa_round"}
+        given = {key: value for key, value in kwargs.items() if key != ROUND}
         if self.numbered:
-            given["round"] = kwargs.get("asa_round", 1)
+            given["round"] = kwargs.get(ROUND, 1)
         found: list[str] = self.call.written(args, given, value_of)  # type: ignore[attr-defined]
         return found
 

@@ -44,6 +44,9 @@ PACK, ANY = SPREADS = ("pack", "any")
 STOP, CONTINUE = ON_ERROR = ("stop", "continue")
 """What becomes of a stage when a task of it has failed for good."""
 
+ROUND = "_round"
+"""Keyword argument with which a round of a loop is told its number."""
+
 HASH = "hash"
 """What `reuse` is where files are compared by their contents."""
 
