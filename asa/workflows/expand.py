@@ -212,7 +212,6 @@ def loop(
     *,
     until: Callable[[Any], bool] | None = None,
     most: int | None = None,
-    expect: int | None = None,
     **needs: Unpack[StageNeeds],
 ) -> Step:
     """A step that calls `body` on its own result again and again.
@@ -230,10 +229,9 @@ def loop(
         Says of a round's result whether it is the last.
     most
         How many rounds there are at most. The value is the last round's, whatever `until` says of it.
-    expect
-        How many rounds are likely, for strategies to plan with.
     needs
-        What the tasks need in which the end is decided, as for `stage`.
+        What the tasks need in which the end is decided, as for `stage`; but `expect` is how many rounds are likely, for
+        strategies to plan with.
 
     Raises
     ------
@@ -255,8 +253,8 @@ def loop(
         raise InvalidInput(f"most must be a whole number of at least 1, not {most!r}")
     if not callable(body):
         raise InvalidInput(f"loop() is made of a stage or a template, not of {body!r}: call it afterwards")
-    more: StageNeeds = {"expands": True, **needs}
-    if expect is not None:
+    more: StageNeeds = {**needs, "expands": True}
+    if (expect := needs.get("expect")) is not None:
         more["expect"] = max(0, expect - 1)
     whole = isinstance(body, Stage) and not body.needs.expands and not body.needs.launcher
     rounds = _Rounds(body, until, most, whole)
@@ -341,11 +339,9 @@ def branch(
         if not callable(step):
             raise InvalidInput(f"branch() is made of functions, stages and templates, not of {step!r}")
     base = condition.needs if isinstance(condition, Stage) else DEFAULT_NEEDS
-    return Stage(
-        _Branch(_function(condition), then, otherwise),
-        make_needs("branch", base=base, **{"expands": True, **needs}),
-        "branch",
-    )
+    more: StageNeeds = {**needs, "expands": True}
+    made = _Branch(_function(condition), then, otherwise)
+    return Stage(made, make_needs("branch", base=base, **more), "branch")
 
 
 class _Branch:
