@@ -422,9 +422,9 @@ class StageProgress:
         Allocations in a row that ended without a task done; allocations that others than the run have cancelled.
     error, details
         Why it failed, in a line or so; what its task printed.
-    added, orphaned, chain
-        Task -> what it has added to the run, of those that are done; whether the result of what added it is lost; the
-        first of those, of which something is expected, that it follows on, or "".
+    added, origin, orphaned, chain
+        Task -> what it has added to the run, of those that are done; the stage that added it, or ""; whether what that
+        had returned is lost; the first of those, of which something is expected, that it follows on, or "".
     number, followers
         What its place in topological order is told by; the stages that wait for it.
     before, followed
@@ -446,6 +446,7 @@ class StageProgress:
     followed: bool = False
     held_back: frozenset[str] = frozenset()
     added: dict[int, StagesAdded] = field(default_factory=dict)
+    origin: str = ""
     orphaned: bool = False
     chain: str = ""
     state: StageState = StageState.WAITING
@@ -1626,6 +1627,11 @@ class FoldedRun:
         return "" if self.start is None else self.start.run
 
     @property
+    def in_order(self) -> Sequence[StageProgress]:
+        """Its stages, each after those that it waits for."""
+        return self._order
+
+    @property
     def closed(self) -> bool:
         """The outcome is known and no job is left; leases end by themselves."""
         return self.outcome is not RunState.RUNNING and all(held.lender for held in self.pool.held.values())
@@ -1783,6 +1789,7 @@ class FoldedRun:
         for spec in event.specs:
             self._insert(spec, before=before)
             self._stirred[spec.name] = None
+            self.stages[spec.name].origin = event.stage
             if stage.spec.is_followed_by(spec):
                 self.stages[spec.name].chain = stage.chain or event.stage
         for follower in followers:

@@ -562,8 +562,8 @@ def _revoke_lost(plan: Plan, log: EventLog, results: Collection[str], now: float
         damaged.setdefault(name, {})[index] = why
     lost: dict[tuple[str, int], str] = {}
     unfinished: set[str] = set()
-    for stage in reversed(plan.view(now).stages):
-        name, stage = stage.spec.name, plan.stages[stage.spec.name]
+    for stage in reversed(plan.in_order):
+        name = stage.spec.name
         if stage.orphaned:
             continue
         more = [spec.name for event in stage.added.values() for spec in event.specs]

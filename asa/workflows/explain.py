@@ -101,7 +101,9 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
         return f"{begun}; {jobs}" if held else begun
     match stage.state:
         case StageState.DONE:
-            return f"done, {counted(stage.done, 'task')}{_reused(stage)}{_paused(stage)}"
+            added = sum(len(event.specs) for event in stage.added.values())
+            more = f", added {counted(added, 'stage')}" if added else ""
+            return f"done, {counted(stage.done, 'task')}{_reused(stage)}{_paused(stage)}{more}"
         case StageState.PARTIAL:
             counts = [f"{counted(stage.done, 'task')} done"]
             counts += [f"{len(stage.failed):,} failed"] if stage.failed else []
@@ -110,7 +112,7 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
         case StageState.FAILED:
             return f"failed: {stage.story}{_grown(stage)}"
         case StageState.SKIPPED:
-            return "skipped: a stage before it failed"
+            return "left out: what added it runs again" if stage.orphaned else "skipped: a stage before it failed"
         case StageState.RUNNING:
             others = (
                 f", waits for more cores of {has}"

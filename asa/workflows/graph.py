@@ -272,9 +272,12 @@ class Graph:
         rows = []
         for name, node in self.nodes.items():
             needs, width = node.stage.needs, self.width(name)
-            tasks = "tasks known at run time" if width is None else f"{width} task{'s' * (width != 1)}"
+            about = "" if needs.expect is None else f", about {needs.expect}"
+            tasks = f"tasks known at run time{about}" if width is None else f"{width} task{'s' * (width != 1)}"
             if node.mapped and width != 1 and not needs.launcher:
                 tasks += f", {needs.resources.cores // needs.task.cores} at a time"
+            if needs.expands:
+                tasks += f", may add stages{f', about {needs.expect} like it' * (needs.expect is not None)}"
             after = f"  after {', '.join(self.predecessors[name])}" if self.predecessors[name] else ""
             asked, ranks = _asked(needs, site.for_jobs(needs.options)), _ranks(node.stage)
             where = "".join(f", {option} {value}".rstrip() for option, value in needs.options if option != SETUP)

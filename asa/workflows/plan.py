@@ -444,7 +444,7 @@ class Plan(FoldedRun):
         """That of all stages; of those that were added since it was last asked for, one of them added to it."""
         count, known = self._measured
         if count < len(self.stages):
-            new = (stage.spec for stage in islice(self.stages.values(), count, None))
+            new = (stage.spec for stage in islice(reversed(self.stages.values()), len(self.stages) - count))
             known = known.plus(Extent.of(new, self.site.charged))
             self._measured = len(self.stages), known
         return known

@@ -156,6 +156,9 @@ class Run:
     def _results_of(self, graph: Graph, plan: Plan, node: Node, read: Callable[[Iterator[Value]], Any]) -> Any:
         name = graph.names[node]
         stage, found, start = plan.stages[name], list[Any](), 0
+        if graph.has_added(name):
+            each = [self._result_at(graph, plan, name, index) for index in range(stage.width or 0)]
+            return each if node.mapped else each[0]
         if stage.state is StageState.DONE:
             return self._value_of(graph, node, read)
         for index in (*stage.not_done, len(stage.tasks)):
@@ -168,6 +171,14 @@ class Run:
         if not node.mapped or stage.is_widthless:
             return found[0] if found else plan.failure(name, 0) or Failed(name, 0, "it was not run")
         return found
+
+    def _result_at(self, graph: Graph, plan: Plan, name: str, index: int) -> Any:
+        name, index, value = graph.end_of(name, index)
+        if value is not None:
+            return replace_nodes(value, lambda node: self._results_of(graph, plan, node))
+        if plan.stages[name].is_done(index):
+            return load(self._log.value(name, index))
+        return plan.failure(name, index) or Failed(name, index, "it was not run")
 
     def check(self, timeout: float = math.inf) -> None:
         """Raise what `result` would raise, without reading the value."""
@@ -364,6 +375,7 @@ class Run:
 
         started = self._log.latest(RunStarted)
         names = [each.name for each in started.stages] if isinstance(started, RunStarted) else []
+        names += [each.name for event in self._log.each(StagesAdded) for each in event.specs]
         if stage is not None and stage not in names:
             raise UnknownName("stage", stage, names)
         try:

@@ -59,6 +59,9 @@ NOTICE_SHARE, NOTICE_MOST_S = 0.1, 120.0
 """How long before the end of an allocation tasks with checkpoints are told, unless that is said: a tenth of the wall
 time, two minutes at most [s]."""
 
+ROUND = "_round"
+"""Keyword argument with which a round of a loop is told its number."""
+
 HASH = "hash"
 """What `reuse` is where files are compared by their contents."""
 

@@ -58,6 +58,7 @@ HERE = {
 FRAGMENTS = {
     "howto/agents.md": (WORKFLOW, 1),
     "howto/dask.md": (WORKFLOW + "step = abs\n", 2),
+    "howto/dynamic.md": ("", 5),
     "howto/failures.md": (
         "import asa\nworkflow = asa.stage(abs, name='align').map([1, -2])\n",
         3,
