@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,11 @@ from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, with_options
 from asa.core.serial import to_json
 from asa.core.units import brief
 from asa.log.messages import notify
+from asa.log.rundir import RunDirectory, state_directory
 from asa.report.words import counted
+from asa.workflows.driver import detach, pipe_to_starter, say_started
 from asa.workflows.run import Run as WorkflowRun
-from asa.workflows.run import finish, resume, show_progress, submit
+from asa.workflows.run import finish, open_run, prepare, prepare_resume, resume, show_progress, submit
 
 
 class RunCommand:
@@ -59,12 +63,11 @@ class RunCommand:
         parser.add_argument(
             "--output-limit", default="10M", metavar="SIZE", help="how much is kept of what each task prints (10M)"
         )
-        parser.add_argument(
-            "--notify", metavar="COMMAND", help="run this, or mail this address, when it has ended"
-        )
+        add_notify_option(parser)
         parser.add_argument(
             "--dry-run", action="store_true", help="print what would be submitted, and charged at most; start nothing"
         )
+        add_driver_options(parser)
         add_display_options(parser)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
@@ -86,6 +89,8 @@ class RunCommand:
         if options.dry_run:
             return _previewed(workflow_of(options), **wanted)
         remove_by_policy()
+        if options.detach:
+            return detached(prepare(workflow_of(options), **wanted), options)
         return show_to_end(submit(workflow_of(options), **wanted), options)
 
 
@@ -138,6 +143,67 @@ def check_display_options(options: argparse.Namespace) -> None:
         check_report(options.report)
 
 
+def add_notify_option(parser: argparse.ArgumentParser) -> None:
+    """The option of commands that drive a run, or have it driven, to its end."""
+    parser.add_argument("--notify", metavar="COMMAND", help="run this, or mail this address, when it has ended")
+
+
+def add_driver_options(parser: argparse.ArgumentParser) -> None:
+    """Options of commands that start a driver: where it is to be."""
+    parser.add_argument(
+        "--detach",
+        action="store_true",
+        help="start the driver apart from this terminal, and return; asa attach shows it, asa cancel ends it",
+    )
+
+
+def detached(run: RunDirectory, options: argparse.Namespace) -> CommandResult:
+    """Have a process of its own drive a run, and say how to look at it."""
+    words = [f"--report={options.report}"] if options.report else []
+    words += ["--quiet"] * options.quiet
+    pid = detach(run, words + ([f"--log-level={options.log_level}"] if options.log_level else []))
+    if not options.quiet:
+        notify(
+            f"process {pid} drives it: asa attach {run.name} shows how it gets on, asa cancel {run.name} ends it"
+        )
+    return CommandResult({"run": run.name, "driver": f"process {pid} on {os.uname().nodename}"}, run.name)
+
+
+class AttachCommand:
+    """Show a run's progress as if it had been started here; Ctrl-C detaches, and the run goes on."""
+
+    help = "show a run's progress as if it had been started here; Ctrl-C detaches, the run goes on"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "run", metavar="RUN", nargs="?", default="@last", help="name of the run, or a beginning of it (@last)"
+        )
+        add_display_options(parser)
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        check_display_options(options)
+        run = open_run(options.run)
+        quiet = options.quiet or options.json == "-"
+        try:
+            run.attach()
+            if not quiet:
+                print(f"run {run.name}", file=sys.stderr)
+                show_progress(run)
+            run.decided.wait()
+            if options.report:
+                run.report(options.report)
+            return outcome_of(run, options)
+        except KeyboardInterrupt as interrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not cut the words off
+            if interrupt.args:  # another signal, which the command line names
+                raise
+            words = f"detached; run {run.name} goes on: asa attach {run.name}, asa cancel {run.name}"
+            return CommandResult({"run": run.name, "state": run.status.value}, f"asa: {words}", INTERRUPTED)
+
+
+INTERRUPTED = 130
+"""Exit code of a command that was detached from a run."""
+
 FAILED, EXITS = 1, {RunState.SUCCEEDED: 0, RunState.PARTIAL: 3}
 """Exit codes of commands that wait for a run, by its outcome."""
 
@@ -161,6 +227,11 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
     finally:
         if options.report:
             run.report(options.report)
+    return outcome_of(run, options)
+
+
+def outcome_of(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
+    """What came of a run whose outcome is known, or whose driver is gone."""
     message, patience = "", math.inf if options.json or options.report else _PATIENCE_S
     try:
         run.check()
@@ -211,12 +282,19 @@ class ResumeCommand:
             help="with this workflow instead: what has changed in it runs, and what follows from that, in a new run",
         )
         add_set_option(parser)
+        add_notify_option(parser)
+        add_driver_options(parser)
         add_display_options(parser)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         check_display_options(options)
+        waited_for = pipe_to_starter()
         code = workflow_of(options) if options.workflow else None
-        return show_to_end(resume(options.run, code=code), options)
+        if options.detach:
+            return detached(prepare_resume(options.run, code=code, notify=options.notify), options)
+        run = resume(options.run, code=code, notify=options.notify)
+        say_started(run, waited_for)
+        return show_to_end(run, options)
 
 
 class WhyCommand:
@@ -229,7 +307,6 @@ class WhyCommand:
         parser.add_argument("stage", metavar="STAGE[INDEX]", help="stage, and which of its tasks, counted from 0 (0)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        from asa.log.rundir import RunDirectory, state_directory
         from asa.workflows.reuse import why
 
         found = re.fullmatch(r"(.+?)(?:\[(\d+)\])?", options.stage)

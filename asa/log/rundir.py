@@ -192,6 +192,11 @@ class RunDirectory:
         return self.path / "jobs"
 
     @property
+    def driver_output(self) -> Path:
+        """File with what drivers that have no terminal print."""
+        return self.path / "driver.out"
+
+    @property
     def output(self) -> Path:
         """Directory of what tasks print: `asa.log.output`; not there until the first worker starts."""
         return self.path / "output"

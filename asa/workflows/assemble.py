@@ -23,7 +23,7 @@ from asa.allocations.watch import SPARE, Budget, JobWatch, WatchCalls, WatchThre
 from asa.core.clock import SystemClock
 from asa.core.decision import Predict
 from asa.core.errors import AsaError, BackendError, InvalidInput, RunNotFound
-from asa.core.event import VERSION, Predicted, ResultsLost, RunStarted, RunState, Submitted, Submitting
+from asa.core.event import VERSION, DriverStarted, Predicted, ResultsLost, RunStarted, RunState, Submitted, Submitting
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobStatus, QueueRegime
 from asa.core.ports import (
     Backend,
@@ -220,6 +220,7 @@ def assemble_parts(
         # What happened so far.
         log = held.enter_context(EventLog(directory.events, results=parts.results))
         payloads = parts.payloads(log)
+        first_driver = log.latest(DriverStarted) is None
         if log.last:
             _replay(parts.plan, log, virtual=isinstance(backend, VirtualBackend))
             if isinstance(parts.plan, Plan) and not isinstance(backend, VirtualBackend):
@@ -246,9 +247,9 @@ def assemble_parts(
             )
             log.append([start])
             parts.plan.on(start)
-            if isinstance(parts.plan, Plan):  # not of a resumed run, whose stages seem to have run without a driver
-                look = partial(_last_look, backend, budget, timing.clock)
-                held.callback(learned.learn_run_times, parts.plan, settings.name, look)
+        if first_driver and isinstance(parts.plan, Plan):  # stages of a resumed run seem to have run without a driver
+            look = partial(_last_look, backend, budget, timing.clock)
+            held.callback(learned.learn_run_times, parts.plan, settings.name, look)
         # What drives it.
         runner = make_runner(
             held,

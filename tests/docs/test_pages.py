@@ -20,6 +20,7 @@ pytestmark = pytest.mark.timeout(600)
 FOLLOWED = {
     "comparison.md": 1,
     "howto/calibrate-your-queue.md": 5,
+    "howto/detach.md": 2,
     "howto/migrate.md": 4,
     "howto/notebook.md": 1,
     "howto/set-up-a-site.md": 1,
