@@ -80,7 +80,10 @@ _READ_MOST = 200
 _log = logging.getLogger(__name__)
 
 
-def _as_refs(stored: Iterator[Value]) -> list[Ref]:
+Read = Callable[[Iterator[Value]], list[Any] | Unread]
+
+
+def _as_refs(stored: Iterator[Value]) -> list[Any]:
     return [Ref.to(each) for each in stored]
 
 
@@ -194,11 +197,11 @@ class Run:
             raise UnknownName("stage", stage, graph.nodes)
         return self._results_of(graph, plan, graph.nodes[stage], read)
 
-    def _results_of(self, graph: Graph, plan: Plan, node: Node, read: Callable[[Iterator[Value]], Any]) -> Any:
+    def _results_of(self, graph: Graph, plan: Plan, node: Node, read: Read) -> Any:
         name = graph.names[node]
         stage, found, start = plan.stages[name], list[Any](), 0
         if graph.has_added(name):
-            each = [self._result_at(graph, plan, name, index) for index in range(stage.width or 0)]
+            each = [self._result_at(graph, plan, name, index, read) for index in range(stage.width or 0)]
             return each if node.mapped else each[0]
         if stage.state is StageState.DONE:
             return self._value_of(graph, node, read)
@@ -213,12 +216,12 @@ class Run:
             return found[0] if found else plan.failure(name, 0) or Failed(name, 0, "it was not run")
         return found
 
-    def _result_at(self, graph: Graph, plan: Plan, name: str, index: int) -> Any:
+    def _result_at(self, graph: Graph, plan: Plan, name: str, index: int, read: Read) -> Any:
         name, index, value = graph.end_of(name, index)
         if value is not None:
-            return replace_nodes(value, lambda node: self._results_of(graph, plan, node))
+            return replace_nodes(value, lambda node: self._results_of(graph, plan, node, read))
         if plan.stages[name].is_done(index):
-            return load(self._log.value(name, index))
+            return next(iter(read(iter([self._log.value(name, index)]))))
         return plan.failure(name, index) or Failed(name, index, "it was not run")
 
     def check(self, timeout: float = math.inf) -> None:
@@ -281,7 +284,7 @@ class Run:
             return graph
         return self._graph
 
-    def _value(self, read: Callable[[Iterator[Value]], Any]) -> Any:
+    def _value(self, read: Read) -> Any:
         """The workflow's value, with what is made of a parallel stage's results in their place."""
         graph = self._whole_graph
         return replace_nodes(graph.result, lambda node: self._value_of(graph, node, read))
@@ -512,7 +515,7 @@ class Run:
             return "the same job would be refused again: change what it asks for, and run the workflow again"
         return f"`asa resume {self.name}` runs only what is not done"
 
-    def _value_of(self, graph: Graph, node: Node, read: Callable[[Iterator[Value]], Any]) -> Any:
+    def _value_of(self, graph: Graph, node: Node, read: Read) -> Any:
         name = graph.names[node]
         try:
             if not node.mapped:
@@ -534,12 +537,11 @@ class Run:
                 "again what is damaged"
             ) from error
 
-    def _value_at(self, graph: Graph, name: str, index: int, read: Callable[[Iterator[Value]], Any]) -> Any:
+    def _value_at(self, graph: Graph, name: str, index: int, read: Read) -> Any:
         """What a task returned, with the results of the stages that it added."""
         name, index, value = graph.end_of(name, index)
         if value is None:
-            stored = self._log.value(name, index)
-            return Ref.to(stored) if read is _as_refs else load(stored)
+            return next(iter(read(iter([self._log.value(name, index)]))))
         return replace_nodes(value, lambda node: self._value_of(graph, node, read))
 
     def _start(self) -> None:

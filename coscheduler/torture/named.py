@@ -307,7 +307,7 @@ WORLD = World(
 
 
 def draw(seed: int) -> Case:
-    """The schedule of this seed: one to three runs in one pool, many of whose stages are wide and keep nodes for long."""
+    """The schedule of this seed: one to three runs in one pool, many with wide stages that keep nodes for long."""
     case, rng = cases.draw(seed, WORLD), random.Random(f"named {seed}")
 
     def changed(step: StageShape) -> StageShape:

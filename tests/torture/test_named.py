@@ -13,7 +13,6 @@ import pytest
 from asa.cli.main import main
 from asa.core.event import Event, Leased, Recalled
 from asa.log.events import EventLog
-from coscheduler.torture import named
 from coscheduler.torture.case import Case, Fault, StageShape
 from coscheduler.torture.named import FAULTS, draw, run
 
