@@ -2,13 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+OTHERS_INSTALL := pip install --quiet --disable-pip-version-check --constraint tests/integrations/constraints.txt
 SNAKEMAKE_INSTALL := pip install --quiet --disable-pip-version-check --constraint plugins/snakemake/constraints.txt
 
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo docs test test-slow test-torture torture-real test-fresh-clock types compiled nightly test-slurm test-slurm-24 test-slurm-26 suite-slurm \
-    test-apptainer suite-apptainer snakemake test-browser test-cgroup2 coverage \
+    test-apptainer suite-apptainer snakemake others test-browser test-cgroup2 coverage \
     bench-cosched bench-cosched-full venv packages clean
 
 help:
@@ -26,6 +27,7 @@ help:
 	@echo "make test-browser  install Chromium, open the dashboard in it: a minute; pictures are in build/screenshots"
 	@echo "make test-cgroup2  boot a kernel with cgroups of version 2 in a virtual machine, run the quota suite in there"
 	@echo "make snakemake   Snakemake with ASA's plugin in an environment of its own, .venv/snakemake"
+	@echo "make others      Parsl and executorlib in an environment of their own, .venv/others"
 	@echo "make coverage    which branches the tests of the first two lines take: a quarter of an hour; build/coverage/html"
 	@echo "make bench-cosched  a queue of real jobs under each sharing rule, on an idle machine: at most 30 minutes"
 	@echo "make bench-cosched-full  several lengths of queues, for the figures in the docs: at most 4 hours"
@@ -60,7 +62,7 @@ test: .venv/.test packages
 	$(call pytest,not slurm and not slow,3,loadfile)
 
 # Agents, masters and supervisors that really run, real programs, and whatever else takes more than a few seconds.
-test-slow: .venv/.test .venv/.snakemake packages
+test-slow: .venv/.test .venv/.snakemake .venv/.others packages
 	$(call pytest,slow and not slurm and not browser,4,loadfile,$(call marked,slow))
 
 # Drivers, hubs, supervisors and logs on simulated machines, then master, agents and frameworks of a pool, while everything
@@ -201,6 +203,15 @@ snakemake: .venv/.snakemake
 	.venv/snakemake/bin/$(SNAKEMAKE_INSTALL) -e . ./plugins/snakemake
 	.venv/snakemake/bin/$(SNAKEMAKE_INSTALL) --no-deps --upgrade --target .venv/snakemake/beside \
 	    snakemake-executor-plugin-slurm snakemake-executor-plugin-slurm-jobstep
+	@touch $@
+
+# Parsl, executorlib and mpi4py, with versions of their own of some that ASA's other extras have.
+others: .venv/.others
+
+.venv/.others: setup.cfg tests/integrations/constraints.txt
+	@mkdir -p .venv
+	$(PYTHON) -m venv .venv/others
+	.venv/others/bin/$(OTHERS_INSTALL) -e .[executorlib,parsl] executorlib
 	@touch $@
 
 clean:
