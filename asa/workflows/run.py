@@ -518,7 +518,7 @@ def submit(workflow: Any, **options: Unpack[RunOptions]) -> Run:
 
 
 def _submit(workflow: Any, *, name: str | None = None, state: str | Path | None = None, **options: Any) -> Run:
-    graph = make_graph(workflow)
+    graph = make_graph(workflow).copy()
     settings = make_settings(graph, name or next(reversed(graph.nodes)), **options)
     graph.outputs(settings.workdir)
     with new_directory(settings.name, state) as directory:
@@ -630,7 +630,7 @@ def resume(name: str, *, state: str | Path | None = None, code: Any = None) -> R
         return _go(directory, make_graph(settings.result), settings)
     if directory.is_driven():
         raise StateError(f"run {directory.name} has a driver: wait for it, or stop it, and go on with other code then")
-    graph = make_graph(code)
+    graph = make_graph(code).copy()
     settings = replace(settings, result=graph, line=settings.line or directory.name, sys_path=tuple(sys.path))
     with new_directory(settings.name, state) as anew:
         return _go(anew, graph, settings)
