@@ -1982,6 +1982,14 @@ class FoldedRun:
                 if gone or whole:
                     needing = parts.get(other, gone if other in stage.spec.alike else range(len(stage.tasks)))
                     tasks |= {index: None for index in needing if stage.is_done(index)}
+            if stage.origin in found:
+                added = self.stages[stage.origin].added.items()
+                if any(
+                    name in (spec.name for spec in event.specs)
+                    for index, event in added
+                    if index in found[stage.origin]
+                ):
+                    tasks = {index: None for index in range(len(stage.tasks)) if stage.is_done(index)}
             if tasks:
                 found[name] = tasks
         return tuple((name, index) for name, tasks in found.items() for index in tasks)

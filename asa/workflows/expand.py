@@ -149,6 +149,7 @@ class Growth:
         except (KeyError, OSError, StateError) as error:
             return StagesAdded(now, name, index, refused=f"what it returned cannot be read: {error}")
         if structure is None:
+            self._graph.added.pop((name, index), None)  # of an earlier attempt, whose result was lost
             return StagesAdded(now, name, index)
         try:
             try:

@@ -77,6 +77,11 @@ class Graph:
             for name, node in self.nodes.items()
         )
 
+    def copy(self) -> Graph:
+        """The same graph, to be added to without a change of this one."""
+        own = (dict(self.nodes), dict(self.names), dict(self.predecessors), dict(self.widths))
+        return Graph(self.result, *own)
+
     @property
     def added(self) -> dict[tuple[str, int], Any]:
         """Task, as (stage, index), that has added stages -> what it returned, with their nodes in it."""

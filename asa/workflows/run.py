@@ -594,7 +594,7 @@ def _submit(workflow: Any, *, state: str | Path | None = None, **options: Any) -
 
 
 def _checked(workflow: Any, *, name: str | None = None, **options: Any) -> tuple[Graph, Settings]:
-    graph = make_graph(workflow)
+    graph = make_graph(workflow).copy()
     settings = make_settings(graph, name or next(reversed(graph.nodes)), **options)
     graph.outputs(settings.workdir)
     return graph, settings

@@ -12,7 +12,7 @@ import sqlite3
 import tempfile
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -65,6 +65,22 @@ def each(x: int, *, extra: Sequence[int] = ()) -> int:
     return (3 * x + 1 + sum(extra)) % 1_000_003
 
 
+def same(x: int) -> int:
+    """What a task of a stage returns that another one has added."""
+    return x
+
+
+class Grown:
+    """As `gather`, but of calls of a stage, which are added to the run: half of them by a task that it adds."""
+
+    def __init__(self, stage: Any) -> None:
+        self.stage = stage
+        self.again = asa.stage(name="again", walltime=stage.needs.walltime_s, expands=True)(stage)
+
+    def __call__(self, count: int, *sources: Sequence[int]) -> list[Any]:
+        return [(self.again if number % 2 else self.stage)(x) for number, x in enumerate(gather(count, *sources))]
+
+
 @dataclass(frozen=True)
 class StageShape:
     """A stage: whether it is mapped, its width, the stages whose values it takes, and what it needs."""
@@ -110,7 +126,10 @@ class FailingStage:
 
 @dataclass(frozen=True)
 class Case:
-    """One schedule: `run` gives the same each time. Its `repr` makes it again."""
+    """One schedule: `run` gives the same each time. Its `repr` makes it again.
+
+    Stages that are `growing`, by the numbers of their workflows and their own, return calls of others.
+    """
 
     seed: int
     workflows: tuple[tuple[StageShape, ...], ...]
@@ -122,6 +141,7 @@ class Case:
     grace_s: float
     faults: tuple[Fault, ...]
     failing: tuple[FailingStage, ...] = ()
+    growing: tuple[tuple[int, int], ...] = ()
 
 
 def draw(seed: int, world: World | None = None) -> Case:
@@ -151,7 +171,15 @@ def draw(seed: int, world: World | None = None) -> Case:
         grace_s=rng.choice([30.0, 60.0, 300.0]),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
         failing=tuple(_failing(random.Random(f"failing {seed}"), workflows)),
+        growing=tuple(_growing(random.Random(f"growing {seed}"), workflows)),
     )
+
+
+def _growing(rng: random.Random, workflows: Sequence[Sequence[StageShape]]) -> Iterator[tuple[int, int]]:
+    """Stages that add others: none in three schedules of four."""
+    if rng.random() < 0.25:
+        for number, steps in enumerate(workflows):
+            yield from ((number, each) for each, step in enumerate(steps) if not step.mapped and rng.random() < 0.3)
 
 
 def _failing(rng: random.Random, workflows: Sequence[Sequence[StageShape]]) -> Iterator[FailingStage]:
@@ -185,8 +213,8 @@ def _workflow(rng: random.Random, stages: int) -> tuple[StageShape, ...]:
     return tuple(found)
 
 
-def build(steps: Sequence[StageShape]) -> list[Any]:
-    """The workflow, as nodes."""
+def build(steps: Sequence[StageShape], growing: Collection[int] = ()) -> list[Any]:
+    """The workflow, as nodes; those of these numbers add others."""
     nodes: list[Any] = []
     for number, step in enumerate(steps):
         secrets = [VARIABLE] if number % 3 == 0 else []
@@ -197,6 +225,9 @@ def build(steps: Sequence[StageShape]) -> list[Any]:
             first = sources[0] if sources else range(step.count)
             nodes.append(mapped.map(first, extra=sources[1]) if sources[1:] else mapped.map(first))
             nodes[-1].after(*sources[2:])
+        elif number in growing:
+            grown = Grown(asa.stage(walltime=step.walltime_s)(same))
+            nodes.append(stage(grown).options(name=f"gather{number}", expands=True)(step.count, *sources))
         else:
             nodes.append(stage(gather).options(name=f"gather{number}")(step.count, *sources))
     return nodes
@@ -636,7 +667,8 @@ def _go_through(case: Case, world: World, site: SimulatedSite, found: ScheduleOu
     for number, (steps, strategy) in enumerate(zip(case.workflows, case.strategies, strict=True)):
         failing = [each for each in case.failing if each.workflow == number and each.stage < len(steps)]
         keep_going = any(each.keep_going for each in failing)
-        site.runs.append(TorturedRun(f"run{number}", build(steps), strategy, case.grace_s, keep_going))
+        growing = {each for workflow, each in case.growing if workflow == number}
+        site.runs.append(TorturedRun(f"run{number}", build(steps, growing), strategy, case.grace_s, keep_going))
         for part in failing:
             name = f"{'each' if steps[part.stage].mapped else 'gather'}{part.stage}"
             site.failing[f"run{number}", name] = part.times
@@ -736,7 +768,10 @@ def patience_s(case: Case) -> float:
     keeps = any(name.startswith(("asa", "cascade")) and "grace_s" not in name for name in case.strategies)
     longest_s = max(step.walltime_s for steps in case.workflows for step in steps)
     resumed_s = 1000.0 * sum(failing.times for failing in case.failing)
-    jobs_s = (2 * max(case.waits) + 200.0) * max(map(len, case.workflows)) * len(case.workflows)
+    grown = (each.count for one, steps in enumerate(case.workflows) for place, each in enumerate(steps)
+             if (one, place) in case.growing)  # fmt: skip
+    stages = max(map(len, case.workflows)) + 2 * sum(grown)
+    jobs_s = (2 * max(case.waits) + 200.0) * stages * len(case.workflows)
     return 3000.0 + 5 * longest_s * keeps + resumed_s + jobs_s
 
 
@@ -860,13 +895,16 @@ def _fingerprint(site: SimulatedSite) -> str:
 
 def smaller(case: Case) -> Iterator[Case]:
     """Cases with less in them, the smallest first."""
+    if case.growing:
+        yield replace(case, growing=())
     for number in range(len(case.failing)):
         yield replace(case, failing=(*case.failing[:number], *case.failing[number + 1 :]))
     if len(case.workflows) > 1:
         for number in range(len(case.workflows)):
             failing = tuple(replace(each, workflow=0) for each in case.failing if each.workflow == number)
+            growing = tuple((0, each) for workflow, each in case.growing if workflow == number)
             one, strategies = (case.workflows[number],), (case.strategies[number],)
-            yield replace(case, workflows=one, strategies=strategies, failing=failing)
+            yield replace(case, workflows=one, strategies=strategies, failing=failing, growing=growing)
     for parts in (2, 4, 8, len(case.faults)):
         size = max(1, len(case.faults) // max(1, parts))
         for first in range(0, len(case.faults), size):
