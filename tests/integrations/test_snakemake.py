@@ -199,10 +199,12 @@ CONDA = """#!/bin/sh
 here=$(dirname "$(dirname "$(readlink -f "$0")")")
 echo "$*" >> "$here/calls"
 case "$*" in
-    *info*--json*) echo "{\\"conda_version\\": \\"25.1.0\\", \\"conda_prefix\\": \\"$here\\", \\"platform\\": \\"linux-64\\"}" ;;
+    *info*--json*)
+        echo "{\\"conda_version\\": \\"25.1.0\\", \\"conda_prefix\\": \\"$here\\", \\"platform\\": \\"linux-64\\"}" ;;
     *channel_priority*) echo '{"get": {"channel_priority": "strict"}}' ;;
     *--version*) echo "conda 25.1.0" ;;
-    *create*) for word; do [ "$last" != --prefix ] || mkdir -p "$word/bin"; last=$word; done ;;
+    *create*)
+        for word; do [ "$last" != --prefix ] || mkdir -p "$word/bin"; last=$word; done ;;
 esac
 """
 
