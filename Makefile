@@ -130,7 +130,7 @@ suite-slurm:
 
 # Of Debian's releases only sid has Apptainer.
 test-apptainer: packages
-	@$(call in_moving,sid,APPTAINER,.venv/.apptainer suite-apptainer)
+	@$(call in_moving,sid,APPTAINER,.venv/.apptainer .venv/.snakemake suite-apptainer)
 
 suite-apptainer:
 	@apptainer --version
