@@ -130,8 +130,8 @@ class Hello(NamedTuple):
 class Welcome(NamedTuple):
     """Hub to supervisor: the worker pool to start, as ``module:Class``, with its options, and where its tasks run.
 
-    A supervisor that has said nothing for `alive_s` [s] says that it is alive. It takes no orders from a driver of an
-    earlier `generation` than one that it knows.
+    A supervisor that has said nothing for `alive_s` [s] says that it is alive. It takes no orders of a driver of an
+    earlier `generation` than one that it knows of.
     """
 
     worker_pool: str
