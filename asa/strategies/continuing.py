@@ -13,12 +13,14 @@ from dataclasses import replace
 from asa.core.allocation import drain_margin
 from asa.core.decision import Ask, Predict, StrategyDecision
 from asa.core.stage import StageState
+from asa.core.units import DAY
 from asa.core.view import AllocationView, StageView, WorkflowView
 
-AHEAD = 4
-"""Allocations that are looked ahead where it is not said how long the tasks run in all."""
-AHEAD_MOST = 12
-"""Allocations that are looked ahead at most: one that stands in the queue for nothing costs the user a place in it."""
+AHEAD_S = DAY
+"""How far it is looked ahead where it is not said how long the tasks run in all [s]: a queue may make wait for longer
+than a wall time, and a place has to be older than that when its turn comes."""
+AHEAD_LEAST, AHEAD_MOST = 3, 12
+"""Allocations that are looked ahead at least and at most: each counts among the jobs that the user may have."""
 
 
 def continued(view: WorkflowView) -> tuple[WorkflowView, Mapping[str, str]]:
@@ -40,11 +42,20 @@ def continued(view: WorkflowView) -> tuple[WorkflowView, Mapping[str, str]]:
             stages.append(stage)
             continue
         count = _links(stage)
-        chain = [*_chain(stage, min(count + 1, AHEAD_MOST) if count else AHEAD, view.now)]
+        chain = [*_chain(stage, min(count + 1, AHEAD_MOST) if count else ahead(spec.walltime_s), view.now)]
         stages += chain
         links |= {link.spec.name: spec.name for link in chain}
         last[spec.name] = chain[count - 1].spec.name if 0 < count < len(chain) else None
     return replace(view, stages=tuple(stages), find=None, extent=None), links
+
+
+def ahead(walltime_s: float) -> int:
+    """How many allocations of a wall time [s] are asked for, the present one included, where no end is predicted.
+
+    >>> ahead(48 * 3600), ahead(6 * 3600), ahead(60)
+    (3, 5, 12)
+    """
+    return max(AHEAD_LEAST, min(AHEAD_MOST, math.ceil(AHEAD_S / walltime_s) + 1))
 
 
 def _links(stage: StageView) -> int:
