@@ -6,7 +6,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo docs test test-slow test-torture torture-real test-fresh-clock types compiled nightly test-slurm test-slurm-24 test-slurm-26 suite-slurm \
+.PHONY: help demo docs test test-slow test-torture torture-real test-fresh-clock types compiled wheel nightly test-slurm test-slurm-24 test-slurm-26 suite-slurm \
     test-apptainer suite-apptainer test-browser test-cgroup2 coverage \
     bench-cosched bench-cosched-full venv packages clean
 
@@ -17,6 +17,7 @@ help:
 	@echo "make test-slow   run the tests with real agents, programs and everything that takes long"
 	@echo "make test-torture  thousands of runs of the whole system under seeded faults, in virtual time: six minutes"
 	@echo "make torture-real  the same faults on real processes and a real Slurm, as root: TORTURE_REAL_TIME=1h"
+	@echo "make wheel       dist/*.whl, with the laboratory's loops compiled: its commands need no half minute at their first use"
 	@echo "make nightly     a hundred thousand damaged files to all readers of the laboratory: ten minutes"
 	@echo "make test-fresh-clock  run the tests of make test as root on a monotonic clock that starts at 0: some five minutes"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
@@ -60,6 +61,13 @@ test: .venv/.test packages
 # Agents, masters and supervisors that really run, real programs, and whatever else takes more than a few seconds.
 test-slow: .venv/.test packages
 	$(call pytest,slow and not slurm and not browser,4,loadfile,$(call marked,slow))
+
+# With the laboratory's loops compiled for any processor of this architecture, this Python and this numba: two minutes.
+# Elsewhere that part of it is passed over, and numba compiles at the first use. `pip wheel .` makes one without it.
+wheel: .venv/.test
+	$(BIN)/python -m tests.lab.simulator.compiled asa/lab/ahead
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+	rm -rf asa/lab/ahead
 
 # Drivers, hubs, supervisors and logs on simulated machines, then master, agents and frameworks of a pool, while everything
 # goes wrong: the same schedules each time, as many as there is time for, so that what fails is the change's fault.
