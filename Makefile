@@ -19,6 +19,7 @@ help:
 	@echo "make test-slow   run the tests with real agents, programs and everything that takes long"
 	@echo "make test-torture  thousands of runs of the whole system under seeded faults, in virtual time: six minutes"
 	@echo "make torture-real  the same faults on real processes and a real Slurm, as root: TORTURE_REAL_TIME=1h"
+	@echo "make wheel       dist/*.whl, with the laboratory's loops compiled: its commands need no half minute at their first use"
 	@echo "make nightly     a hundred thousand damaged files to all readers of the laboratory: ten minutes"
 	@echo "make test-fresh-clock  run the tests of make test as root on a monotonic clock that starts at 0: some five minutes"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
@@ -64,6 +65,13 @@ test: .venv/.test packages
 # Agents, masters and supervisors that really run, real programs, and whatever else takes more than a few seconds.
 test-slow: .venv/.test .venv/.snakemake .venv/.others packages
 	$(call pytest,slow and not slurm and not browser,4,loadfile,$(call marked,slow))
+
+# With the laboratory's loops compiled for any processor of this architecture, this Python and this numba: two minutes.
+# Elsewhere that part of it is passed over, and numba compiles at the first use. `pip wheel .` makes one without it.
+wheel: .venv/.test
+	$(BIN)/python -m tests.lab.simulator.compiled asa/lab/ahead
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+	rm -rf asa/lab/ahead
 
 # Drivers, hubs, supervisors and logs on simulated machines, then master, agents and frameworks of a pool, while everything
 # goes wrong: the same schedules each time, as many as there is time for, so that what fails is the change's fault.

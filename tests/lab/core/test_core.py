@@ -22,7 +22,7 @@ from asa.core.errors import InvalidInput
 from asa.core.job import JobState, Resources
 from asa.core.view import Counters, QueuedJob, QueueView, RunningJob
 from asa.lab.core.cluster import Cluster
-from asa.lab.core.compiled import fingerprint
+from asa.lab.core.compiled import PORTABLE, fingerprint
 from asa.lab.core.files import UNREADABLE, read_json, read_tensors, write_tensors
 from asa.lab.core.objective import OBJECTIVES, Capability, Capacity, Waiting
 from asa.lab.core.workload import UNKNOWN, Workload
@@ -402,8 +402,33 @@ def test_each_version_has_a_directory_and_old_ones_go(tmp_path: Path) -> None:
     assert run.stdout.strip() == "[False, True, True]"
     assert not old.exists()
     assert recent.exists()
-    (compiled,) = tmp_path.glob("asa-numba-*/**/*.nbi")
-    assert "solve" in compiled.name
+    (compiled,) = tmp_path.glob("asa-numba-*/*.solve.*")
+    assert compiled.is_file()
+
+
+AHEAD = f"import asa.lab.core.compiled as c, pathlib, sys; c._SHIPPED = pathlib.Path(sys.argv[1]); {KNAPSACK}"
+
+
+def test_what_a_wheel_brings_is_used_where_it_is_whole(tmp_path: Path) -> None:
+    ahead = tmp_path / "ahead"
+
+    def files_after_a_run(own: str, **more: str) -> list[Path]:
+        """What is kept in this machine's own folder after a run in a process of its own."""
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / own)} | more
+        words = [sys.executable, "-c", AHEAD, str(ahead)]
+        run = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+        assert run.stdout.strip() == "[False, True, True]"
+        return list((tmp_path / own).glob("asa-numba-*/*"))
+
+    (made,) = files_after_a_run("portable", NUMBA_CPU_NAME=PORTABLE)
+    brought = ahead / made.parent.name.removeprefix("asa-numba-") / made.name
+    brought.parent.mkdir(parents=True)
+    data = brought.write_bytes(made.read_bytes()) and made.read_bytes()
+    assert files_after_a_run("first") == [], "nothing was compiled"
+    brought.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert len(files_after_a_run("damaged")) == 1, "compiled anew"
+    brought.write_bytes(b"")
+    assert len(files_after_a_run("empty")) == 1
 
 
 # -- Signals ----------------------------------------------------------------------------------------------------------
