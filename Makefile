@@ -8,7 +8,7 @@ SNAKEMAKE_INSTALL := pip install --quiet --disable-pip-version-check --constrain
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo docs test test-slow test-torture torture-real test-fresh-clock types compiled nightly test-slurm test-slurm-24 test-slurm-26 suite-slurm \
+.PHONY: help demo docs test test-slow test-torture torture-real test-fresh-clock types compiled wheel nightly test-slurm test-slurm-24 test-slurm-26 suite-slurm \
     test-apptainer suite-apptainer snakemake others test-browser test-cgroup2 coverage \
     bench-cosched bench-cosched-full venv packages clean
 
