@@ -27,6 +27,7 @@ from asa.security.files import cannot, private_directory, write_private
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LAST = re.compile(r"@last(?:~(\d{1,9}))?")
 _NAMED_MOST = 3
+_GENERATION = "driver.generation"
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
 
 
@@ -91,6 +92,18 @@ class DriverLock:
     def __exit__(self, *error: object) -> None:
         self._note.unlink(missing_ok=True)
         os.close(self._descriptor)
+
+    def begin(self) -> int:
+        """The holder begins to drive the run: its generation, which is above those of all drivers before it.
+
+        Raises
+        ------
+        StateError
+            When that cannot be written.
+        """
+        number = RunDirectory(self._path.parent).generation + 1
+        write_private(self._path.with_name(_GENERATION), b"%d\n" % number, durable=True)
+        return number
 
     def holder(self) -> Holder | None:
         """Who drives the run, or None for no process. Asking changes nothing.
@@ -231,6 +244,22 @@ class RunDirectory:
     def cancel_request(self) -> Path:
         """File that asks the run's driver to cancel it, and says why."""
         return self.path / "cancel"
+
+    @property
+    def handover_request(self) -> Path:
+        """File that asks the run's driver to let go of it for another one, whose generation it says."""
+        return self.path / "handover"
+
+    @property
+    def generation(self) -> int:
+        """Number of its present driver, or the last: each later one has a larger number; 0 before the first.
+
+        A driver that finds a larger number than its own is one no longer, whatever it may believe of its lock.
+        """
+        try:
+            return int((self.path / _GENERATION).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return 0
 
     @property
     def hold_request(self) -> Path:

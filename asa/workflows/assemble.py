@@ -198,7 +198,7 @@ def assemble_parts(
     """
     with contextlib.ExitStack() as held:
         # Whose it is, and where its jobs go. Until `held` is closed the run is this process's.
-        held.enter_context(directory.lock())
+        generation = held.enter_context(directory.lock()).begin()
         held.enter_context(log_to_file(directory.log))
         backend: Backend = BACKENDS.create(settings.backend, directory=directory.backend, clock=SystemClock())
         if not isinstance(backend, VirtualBackend):  # one in virtual time may be another run's until it is entered
@@ -272,6 +272,8 @@ def assemble_parts(
                 secrets=parts.graph.withheld,
                 now=timing.clock.now,
                 output_limit=settings.output_limit,
+                generation=generation,
+                newest=lambda: directory.generation,
             ),
             outputs=str(directory.jobs),
             budget=budget,
@@ -298,6 +300,7 @@ def _heed(directory: RunDirectory, runner: Runner, held: contextlib.ExitStack) -
     requests: dict[Path, Callable[[str], None]] = {
         directory.cancel_request: runner.cancel,
         directory.hold_request: lambda words: runner.hold(words == HOLD),
+        directory.handover_request: runner.hand_over,
     }
 
     def look() -> None:

@@ -93,19 +93,30 @@ class Run:
         self._over = threading.Event()
         self._attached: threading.Event | None = None
 
-    def attach(self) -> None:
+    def attach(self, awaits: Callable[[], bool] = lambda: False) -> None:
         """Have `decided` and `now` follow the process that drives the run, until its outcome is known or that process
-        is gone; cancelling stays with that process. Of a run that is driven here it changes nothing."""
+        is gone; cancelling stays with that process. Of a run that is driven here it changes nothing.
+
+        Parameters
+        ----------
+        awaits
+            Asked while the run has no driver: whether there will be another one.
+        """
         if self._assembly is not None or self._attached is not None:
             return
         attached = self._attached = threading.Event()
 
         def look() -> None:
-            while self.status is RunState.RUNNING:
+            while (state := self.status) is RunState.RUNNING or (state is RunState.INTERRUPTED and awaits()):
                 time.sleep(_FOLLOW_S)
             attached.set()
 
         threading.Thread(target=copy_context().run, args=(look,), name=f"asa-attached-{self.name}", daemon=True).start()
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether the driver here has let go of the run, which goes on, for another one that was waiting."""
+        return self._assembly is not None and self._assembly.runner.handed_over
 
     def await_driver(self) -> None:
         """Return once this process has taken the run over, so that the log says so, or its outcome is known."""
@@ -504,7 +515,7 @@ class Run:
                     _log.warning("the driver has not cleaned up: %s", error)
                 finally:
                     try:
-                        if self._notify:
+                        if self._notify and not self.handed_over:
                             self._give_notice(assembly.runner.context.secrets)
                     finally:
                         self._over.set()
@@ -679,14 +690,25 @@ def resume(name: str, *, state: str | Path | None = None, code: Any = None, noti
 
 
 def prepare_resume(
-    name: str, *, state: str | Path | None = None, code: Any = None, notify: str | None = None
+    name: str,
+    *,
+    state: str | Path | None = None,
+    code: Any = None,
+    notify: str | None = None,
+    driven: bool = False,
 ) -> RunDirectory:
-    """As `resume`, but the run, whose directory is returned, goes on only when some process resumes that."""
+    """As `resume`, but the run, whose directory is returned, goes on only when some process resumes that.
+
+    Parameters
+    ----------
+    driven
+        Whether it may have a driver, which hands it over then.
+    """
     directory = RunDirectory.open(state_path(state), name)
     settings = _settings(directory, notify)
     if code is not None:
         return _prepared(*_continued(directory, settings, code), state)
-    if holder := directory.lock().holder():
+    if not driven and (holder := directory.lock().holder()):
         who = f"process {holder.pid} on {holder.host}"
         raise StateError(
             f"run {directory.name} has a driver, {who}: asa attach {directory.name} shows how it gets on"

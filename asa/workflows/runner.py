@@ -112,6 +112,9 @@ LATEST_S = 600.0
 
 _LOOK_S = 0.05
 
+_ANSWER_S = 10.0
+"""How long a driver that is to hand over waits for the batch system's answers [s]."""
+
 _ABANDON_S = 10.0
 """How long a run whose directory is gone waits for the cancellation of its jobs [s]."""
 
@@ -200,6 +203,13 @@ class Runner:
         Directory for the jobs' output files.
     reuse
         Finds results of earlier runs, and tells later ones of this run's; None where neither is of use.
+
+    Attributes
+    ----------
+    decided
+        Set once the outcome is known, or this driver has let go of the run.
+    handed_over
+        Whether it has let go for another driver, which waits.
     """
 
     plan: Decider
@@ -214,6 +224,7 @@ class Runner:
     inbox: Inbox = field(default_factory=Inbox)
     reuse: Reuse | None = None
     decided: threading.Event = field(default_factory=threading.Event)
+    handed_over: bool = False
     _deadline: float = math.inf
     _leaving: bool = False
     _joined: set[str] = field(default_factory=set)
@@ -274,10 +285,12 @@ class Runner:
             if self.reuse is not None:
                 until = min(until, now + self.reuse.tend())
             self.clock.wait(self.inbox.signal, until)
-            if self._leaving:
+            if self._leaving and not self.handed_over:
                 return
             events, logged = self.inbox.take()
             self._record(self._with_kept(events))
+            if self._leaving:
+                return
             for call in logged:
                 call()
 
@@ -310,6 +323,20 @@ class Runner:
         """Stop driving it, whatever its state, as if this process had died; may be called from any thread."""
         self._leaving = True
         self.inbox.signal.set()
+
+    def hand_over(self, to: str) -> None:
+        """As `leave`, for a driver that waits, of the generation in these words; from any thread but the run's own.
+
+        What the batch system has been asked for is known first, if it answers soon.
+        """
+        if not to.isdecimal() or int(to) <= self.context.generation or self.decided.is_set():
+            return
+        _log.info("the run is handed over to driver %s", to)
+        until = self.clock.now() + _ANSWER_S
+        while self.watch.busy and self.clock.now() < until:
+            time.sleep(_LOOK_S)
+        self.handed_over = True
+        self.leave()
 
     def _adopt(self) -> None:
         """Take over whatever an earlier driver of this run left."""
