@@ -97,9 +97,13 @@ class Host:
         """Where a run's supervisors connect; raises as `executors.wire.listen` does."""
         return wire.listen(context)
 
-    def connect(self, directory: str) -> Channel:
+    def connect(self, directory: str, newest: int = 0) -> Channel:
         """A channel to a run's driver; raises as `executors.wire.connect` does."""
-        return wire.connect(directory)
+        return wire.connect(directory, newest)
+
+    def newest_driver(self, directory: str) -> int:
+        """The generation of a run's newest driver; 0 where that cannot be seen."""
+        return wire.newest_driver(directory)
 
     # ------------------------------------------------------- processes
 

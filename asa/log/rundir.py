@@ -52,6 +52,14 @@ class Holder:
         assert found, "this process exists"
         return cls(os.getpid(), socket.gethostname(), found.birth)
 
+    @property
+    def may_live(self) -> bool:
+        """Whether it is not known to have ended: it may be on another host."""
+        if self.host != socket.gethostname():
+            return True
+        found = proc.stat(self.pid)
+        return found is not None and found.birth == self.born and not found.ended
+
 
 class DriverLock:
     """Held by the process that drives a run; a context manager.
@@ -65,6 +73,11 @@ class DriverLock:
     path
         The file to lock; the holder is named in a second file, with ``.holder`` after its name.
 
+    Attributes
+    ----------
+    is_doubtful
+        Once it is held: whether the last holder has not let go of it and may live, where a file system forgets locks.
+
     Raises
     ------
     StateError
@@ -75,10 +88,12 @@ class DriverLock:
         self._path = path
         self._note = path.with_name(path.name + ".holder")
         self._descriptor = -1
+        self.is_doubtful = False
 
     def __enter__(self) -> Self:
-        this = Holder.this()
-        if self._noted() == this or not self._take():
+        this, last = Holder.this(), self._noted()
+        self.is_doubtful = last is not None and last.may_live
+        if last == this or not self._take():
             run, holder = self._path.parent.name, self._noted()
             who = f"process {holder.pid} on {holder.host}" if holder else "a process that has just started"
             raise StateError(f"run {run} is being driven already, by {who}: wait for it, or stop it first")
@@ -90,7 +105,8 @@ class DriverLock:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._note.unlink(missing_ok=True)
+        if self._noted() == Holder.this():  # else the file system has forgotten the lock, and another process has it
+            self._note.unlink(missing_ok=True)
         os.close(self._descriptor)
 
     def begin(self) -> int:

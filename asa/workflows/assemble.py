@@ -198,7 +198,7 @@ def assemble_parts(
     """
     with contextlib.ExitStack() as held:
         # Whose it is, and where its jobs go. Until `held` is closed the run is this process's.
-        generation = held.enter_context(directory.lock()).begin()
+        lock = held.enter_context(directory.lock())
         held.enter_context(log_to_file(directory.log))
         backend: Backend = BACKENDS.create(settings.backend, directory=directory.backend, clock=SystemClock())
         if not isinstance(backend, VirtualBackend):  # one in virtual time may be another run's until it is entered
@@ -272,11 +272,12 @@ def assemble_parts(
                 secrets=parts.graph.withheld,
                 now=timing.clock.now,
                 output_limit=settings.output_limit,
-                generation=generation,
+                generation=lock.begin(),
                 newest=lambda: directory.generation,
             ),
             outputs=str(directory.jobs),
             budget=budget,
+            may_be_late=lock.is_doubtful,
         )
         if isinstance(payloads, Payloads) and not isinstance(backend, VirtualBackend):
             runner.reuse = Reuse(directory, parts.graph, settings, payloads, log, timing.clock.now)
@@ -342,11 +343,21 @@ def make_runner(
     context: RunContext,
     outputs: str,
     budget: Budget | None = None,
+    may_be_late: bool = False,
 ) -> Runner:
     """The runner of these parts, and a watch over its jobs, which ends with `held`, as the executor does."""
     looks = backend.capabilities().regime is not QueueRegime.IMMEDIATE and is_pooled(estimator)
     inbox = Inbox()
-    watch = JobWatch(backend, timing.clock, inbox.post, timing.watcher.wake, looks=looks, budget=budget)
+    watch = JobWatch(
+        backend,
+        timing.clock,
+        inbox.post,
+        timing.watcher.wake,
+        looks=looks,
+        budget=budget,
+        is_replaced=context.is_replaced,
+        may_be_late=may_be_late,
+    )
     timing.listen(watch.hurry)
     held.callback(timing.watcher.close)
     timing.watcher.start(watch)

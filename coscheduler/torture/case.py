@@ -234,6 +234,21 @@ def _driver_dies_acting(site: SimulatedSite, fault: Fault) -> None:
         run.doomed = MOMENTS[int(fault.share * len(MOMENTS))], strike
 
 
+def _handover(site: SimulatedSite, fault: Fault) -> None:
+    """A driver lets go of its run for the next one, which has been waiting, perhaps in the middle of something."""
+    run = site.runs[fault.which % len(site.runs)]
+
+    def strike() -> None:
+        if run.assembly is not None and run.driver is not None and not run.driver.dead and run.ended is None:
+            run.handed_over = run.assembly.runner.handed_over = True
+            run.assembly.runner.leave()
+
+    if fault.share < 0.5:
+        strike()
+    else:
+        run.doomed = MOMENTS[int((2.0 * fault.share - 1.0) * len(MOMENTS))], strike
+
+
 def _supervisor_hangs(site: SimulatedSite, fault: Fault) -> None:
     """It does nothing for a long time, although it is there: its connections are, too."""
     working = [host for host in _hosts(site) if host.process.machine in site.worked]
@@ -421,6 +436,7 @@ MOMENTS = (
 FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
     "driver dies": _driver_dies,
     "driver dies acting": _driver_dies_acting,
+    "handover": _handover,
     "supervisor dies": _supervisor_dies,
     "supervisor hangs": _supervisor_hangs,
     "worker dies": _worker_dies,
@@ -457,7 +473,7 @@ FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
 
 HARMLESS = (
     "answers lost", "clock jumps", "controller away", "controller fails acting", "controller slow", "disk full",
-    "disk slow", "driver dies", "driver dies acting", "files late", "lesson damaged", "store locked",
+    "disk slow", "driver dies", "driver dies acting", "files late", "handover", "lesson damaged", "store locked",
 )  # fmt: skip
 """Faults that cost no work: what a task has returned, a node keeps until a driver has it in its log."""
 
@@ -712,7 +728,9 @@ def _resume(site: SimulatedSite, run: TorturedRun) -> None:
         return
     if run.drivers > RESUMES_MOST:
         raise Stuck(f"{run.name} was resumed {RESUMES_MOST} times: {run.message}")
-    site.simulation.soon(site.simulation.random.choice([0.0, 5.0, 60.0, 600.0]), partial(site.submit, run))
+    late = [0.0] if run.handed_over else [0.0, 5.0, 60.0, 600.0]
+    run.handed_over = False
+    site.simulation.soon(site.simulation.random.choice(late), partial(site.submit, run))
 
 
 def _standing(site: SimulatedSite) -> str:

@@ -133,11 +133,15 @@ class SimulatedHost(Host):
     def listen(self, context: RunContext) -> Any:
         return SimulatedListener(self._site, self.process)
 
-    def connect(self, directory: str) -> Channel:
+    def newest_driver(self, directory: str) -> int:
+        return 0 if self._site.hidden > self._simulation.now else super().newest_driver(directory)
+
+    def connect(self, directory: str, newest: int = 0) -> Channel:
         """As `executors.wire.connect`: it takes a while, and fails for the same reasons."""
         if self._site.hidden > self._simulation.now:
             raise FileNotFoundError("a network file system does not show it yet")
         address = json.loads(Path(directory, wire.RENDEZVOUS).read_bytes())
+        wire.check_current(address, newest)
         listener = self._site.listeners.get(address["number"])
         here, there = self.process.machine, LOGIN
         if not self._simulation.network.reaches(here, there):
@@ -527,6 +531,8 @@ class TorturedRun:
     keep_going: bool = False
     directory: RunDirectory = field(init=False)
     driver: SimulatedProcess | None = None
+    handed_over: bool = False
+    """Whether the next driver waits already."""
     drivers: int = 0
     begun: bool = False
     assembly: Assembly[Plan] | None = None
@@ -745,7 +751,7 @@ class SimulatedSite:
         except AsaError as error:
             _log.warning("the run ends: %s", error)
         else:
-            if self.simulation.now < run.decided + LATEST_S / 2:
+            if self.simulation.now < run.decided + LATEST_S / 2 and not run.handed_over:
                 for held in assembly.plan.pool.held.values():
                     if held.handle is not None and self.status(held.handle).state is JobState.PENDING:
                         self.note(f"the driver of {run.name} ends, and its job {held.key} waits")

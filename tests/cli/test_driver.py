@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from asa.core.errors import StateError
-from asa.core.event import DriverStarted, RunState
+from asa.core.event import DriverStarted, Event, NodeJoined, RunState, TaskDone, TaskFailed
+from asa.log import proc
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
 from asa.workflows.driver import detach
@@ -29,6 +31,8 @@ import asa
 
 @asa.stage
 def nap(x):
+    with open(f"began-{x}", "a") as file:
+        file.write("x")
     while x and not Path("gate").exists():
         time.sleep(0.05)
     return x
@@ -199,3 +203,35 @@ def test_a_resumed_run_may_give_another_notice(state: Path) -> None:
     assert command("resume", run.name).returncode == 0
     assert not Path("first").exists()
     assert Path("second").exists() and Path(run.name).exists() and Path("succeeded").exists()
+
+
+def events(run: RunDirectory, kind: type[Event]) -> list[Event]:
+    with EventLog(run.events) as log:
+        return [event for _, event in log.read() if isinstance(event, kind)]
+
+
+def test_of_two_drivers_that_believe_to_be_alone_the_earlier_one_does_nothing_more() -> None:
+    """It is stopped, the file system forgets its lock, another one takes the run over; then it goes on."""
+    run = detached("flow.py", "--orphan-grace", "10m")
+    until(lambda: bool(events(run, TaskDone)), "the first task")
+    stopped = driver_of(run)
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        (run.path / "driver.lock").unlink()
+        resumed = command("resume", run.name, "--detach")
+        assert resumed.returncode == 0, resumed.stderr
+        second = driver_of(run)
+        assert second != stopped
+        until(lambda: len(events(run, NodeJoined)) == 2, "the node, which the stopped driver does not let go")
+        assert not events(run, TaskFailed)
+        Path("gate").touch()
+        os.kill(stopped, signal.SIGCONT)
+        until(lambda: (found := proc.stat(stopped)) is None or found.state == "Z", "the end of the earlier one")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(stopped, signal.SIGCONT)
+    assert command("attach", run.name).stdout == "[0, 1]\n"
+    assert "another driver has gone on with this run" in run.driver_output.read_text()
+    assert [Path(f"began-{x}").read_text() for x in (0, 1)] == ["x", "x"], "no task was started again"
+    assert len(events(run, DriverStarted)) == len(events(run, TaskDone)) == 2
+    assert not events(run, TaskFailed)

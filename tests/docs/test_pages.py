@@ -20,7 +20,6 @@ pytestmark = pytest.mark.timeout(600)
 FOLLOWED = {
     "comparison.md": 1,
     "howto/calibrate-your-queue.md": 5,
-    "howto/detach.md": 2,
     "howto/migrate.md": 4,
     "howto/notebook.md": 1,
     "howto/set-up-a-site.md": 1,
@@ -69,6 +68,7 @@ FRAGMENTS = {
 """Pages, what a reader has before them, and how many blocks of Python they have."""
 
 ELSEWHERE = {
+    "howto/detach.md": "tests/docs/test_cluster_pages.py",
     "howto/integrations.md": "tests/integrations/test_page.py",
     "howto/mpi.md": "tests/docs/test_cluster_pages.py",
     "howto/simulate-a-trace.md": "tests/docs/test_pages.py",
@@ -91,6 +91,12 @@ def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     for name, text in BESIDE.get(page, {}).items():
         (tmp_path / "mypackage" / name).write_text(text)
     assert follow(read(page), tmp_path) == FOLLOWED[page]
+
+
+@pytest.mark.slow
+def test_a_run_outlives_the_terminal(tmp_path: Path) -> None:
+    """The rest of the page needs a batch system: tests/docs/test_cluster_pages.py."""
+    assert follow(read("howto/detach.md").partition("## In a batch job")[0], tmp_path) == 2
 
 
 @pytest.mark.slow

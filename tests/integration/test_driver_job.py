@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from asa.core.event import DriverStarted, RunEnded, TaskDone, TaskFailed
+from asa.core.event import DriverStarted, RunEnded, Submitted, TaskDone, TaskFailed
 from asa.log.rundir import RunDirectory, list_runs
 from tests.cluster.processes import wait_until
 from tests.integration.flows import traces
@@ -107,7 +110,7 @@ def test_cancelled_before_its_driver_has_started_it_has_none(shell: Shell) -> No
 
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_at_any_moment_it_is_followed_by_the_next_one(shell: Shell, seed: int) -> None:
-    """Three times, at moments of chance, handovers among them: of its process, or of the job by Slurm."""
+    """With SIGKILL, up to three times, at moments of chance, handovers among them."""
     chance = random.Random(seed)
     run = started(shell, f"{FLOWS}:tasks", "--set", "count=8", "--set", "seconds=8", "--driver=job:walltime=1m")
     killed = 0
@@ -120,8 +123,9 @@ def test_killed_at_any_moment_it_is_followed_by_the_next_one(shell: Shell, seed:
             wait_until(lambda: run.handover_request.exists() or run.generation > generation, 45)  # noqa: B023
         time.sleep(chance.choice([0.0, 0.3, chance.uniform(0.0, 10.0)]))
         if (pid := process_of(run)) is not None:
-            os.kill(pid, signal.SIGKILL)
-            killed += 1
+            with suppress(ProcessLookupError):  # it has handed over meanwhile
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
             assert wait_until(lambda: process_of(run) != pid, PATIENCE_S)
             _see_next(shell, run)
     assert killed, "there was a driver"
@@ -140,3 +144,65 @@ def _see_next(shell: Shell, run: RunDirectory) -> None:
     """Where the driver was killed before the next one's job was there, somebody resumes the run, in a job again."""
     if not wait_until(lambda: process_of(run) is not None or bool(driver_jobs(shell, run)), 15):
         assert shell.beside("resume", run.name, "--driver=job:walltime=1m").code == 0
+
+
+LATE = """#!/bin/sh
+# The first job of a run is submitted late, when somebody says so; held, so that it does not end by itself.
+case "$*" in
+*--job-name=*.0\\ *)
+    touch "{folder}/asked"
+    while [ ! -e "{folder}/go" ]; do sleep 0.1; done
+    exec "{sbatch}" --hold "$@";;
+esac
+exec "{sbatch}" "$@"
+"""
+
+
+def test_two_drivers_that_believe_to_be_alone(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is stopped while it submits a job; the file system forgets its lock, and the run is resumed.
+
+    Then that job comes after all: the second driver cancels it. The first one, when it goes on, ends.
+    """
+    commands = shell.folder / "commands"
+    commands.mkdir()
+    real = shutil.which("sbatch")
+    assert real is not None
+    (commands / "sbatch").write_text(LATE.format(folder=shell.folder, sbatch=real))
+    (commands / "sbatch").chmod(0o755)
+    words = ("--quiet", "--backend", "slurm:poll_s=1", "--strategy", "per-stage")
+    with monkeypatch.context() as slower:
+        slower.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+        first = shell.started("run", f"{FLOWS}:tasks", "--set", "seconds=5", *words)
+        stopped = first.__enter__()
+    try:
+        assert wait_until((shell.folder / "asked").exists, PATIENCE_S)
+        stopped.send_signal(signal.SIGSTOP)
+        (run,) = list_runs(shell.state)
+        (run.path / "driver.lock").unlink()
+        other = replace(shell, suffix=".beside")
+        with other.started("resume", run.name, *words[:1]) as second:
+            assert wait_until(lambda: len(shell.events(Submitted)) == 1, PATIENCE_S)
+            (submitted,) = shell.events(Submitted)
+            assert submitted.allocation == f"{run.name}.1", "what was not found within 30 s is taken for lost"
+            (shell.folder / "go").touch()
+
+            def late() -> list[str]:
+                return shell.cluster.run("squeue", "--noheader", f"--name={run.name}.0", "--format=%A").split()
+
+            assert wait_until(lambda: bool(late()), 30)
+            (job,) = late()
+            came = time.monotonic()
+            assert wait_until(lambda: not late(), 30), "it is found by its name and cancelled"
+            print(f"cancelled {time.monotonic() - came:.1f} s after it came")
+            assert shell.cluster.job(job)["JobState"] == "CANCELLED"
+            stopped.send_signal(signal.SIGCONT)
+            ended = shell.ended(stopped)
+            assert ended.code == 1 and "another driver has gone on with this run" in ended.err
+            outcome = other.ended(second)
+    finally:
+        stopped.send_signal(signal.SIGCONT)
+        first.__exit__(None, None, None)
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.splitlines()[-1] == str(sum(range(6)))
+    assert set(traces(shell.folder).values()) == {1}
+    assert shell.queue() == [] or wait_until(lambda: not shell.queue(), 60)
