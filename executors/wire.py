@@ -127,8 +127,8 @@ class Hello(NamedTuple):
 class Welcome(NamedTuple):
     """Hub to supervisor: the worker pool to start, as ``module:Class``, with its options, and where its tasks run.
 
-    A supervisor that has said nothing for `alive_s` [s] says that it is alive. Of a driver of an earlier `generation` than
-    one that it knows of it takes no orders.
+    A supervisor that has said nothing for `alive_s` [s] says that it is alive. It takes no orders of a driver of an
+    earlier `generation` than one that it knows of.
     """
 
     worker_pool: str

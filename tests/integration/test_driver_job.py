@@ -176,9 +176,12 @@ def test_two_drivers_that_believe_to_be_alone(shell: Shell, monkeypatch: pytest.
         stopped = first.__enter__()
     try:
         assert wait_until((shell.folder / "asked").exists, PATIENCE_S)
-        stopped.send_signal(signal.SIGSTOP)
         (run,) = list_runs(shell.state)
-        (run.path / "driver.lock").unlink()
+        assert wait_until((run.path / "rendezvous.json").exists, PATIENCE_S), "it listens"
+        time.sleep(2.0)
+        stopped.send_signal(signal.SIGSTOP)
+        for lock in ("driver.lock", "pool/master.lock"):
+            (run.path / lock).unlink()
         other = replace(shell, suffix=".beside")
         with other.started("resume", run.name, *words[:1]) as second:
             assert wait_until(lambda: len(shell.events(Submitted)) == 1, PATIENCE_S)
