@@ -442,11 +442,11 @@ class Hub:
 
     def _join(self, peer: _Peer, hello: Hello) -> None:
         peer.channel.largest, peer.allocation, peer.patience = LARGEST, hello.allocation, self._heartbeat
-        if hello.newest > self._welcome.generation or self._is_replaced():
-            log.warning("node %s is not taken: it knows of driver %d", hello.node, hello.newest)
-            self._replaced = True
+        if hello.newest > self._welcome.generation:
+            self._asked = -math.inf  # a node's word is not enough: the run's directory says
+        if self._is_replaced() or hello.newest > self._welcome.generation:
             self._busy.add(hello.allocation)
-            return
+            raise ConnectionAbortedError(f"it knows of driver {hello.newest}, and this is {self._welcome.generation}")
         if hello.allocation in self._released:
             log.info("node %s (process %d) came to released allocation %s", hello.node, hello.pid, hello.allocation)
             self._send(peer, ReleaseNode())

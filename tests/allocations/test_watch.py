@@ -510,3 +510,33 @@ def test_the_thread_steps_when_it_is_woken_and_ends_when_it_is_closed() -> None:
 
 def test_a_thread_that_was_never_started_can_be_closed() -> None:
     WatchThread(SystemClock()).close()
+
+
+def test_a_driver_that_was_replaced_calls_the_batch_system_for_nothing(desk: Desk) -> None:
+    replaced = False
+    watch = JobWatch(desk.batch, desk.clock, desk.events.extend, is_replaced=lambda: replaced)
+    watch.submit([request("a")])
+    watch.step()
+    (submitted,) = desk.of(Submitted)
+    assert isinstance(submitted, Submitted)
+    replaced = True
+    watch.submit([request("b")])
+    watch.cancel(submitted.handle)
+    watch.step()
+    assert desk.batch.find(["b"]) == {} and not watch.busy
+    assert not desk.batch.query([submitted.handle])[0].state.final
+
+
+@pytest.mark.parametrize("may_be_late", [False, True])
+def test_what_an_earlier_driver_submits_late_is_cancelled_within_half_a_minute(desk: Desk, may_be_late: bool) -> None:
+    desk.watch = JobWatch(desk.batch, desk.clock, desk.events.extend, may_be_late=may_be_late)
+    desk.watch.adopt({}, {"late": 0.0})
+    desk.until(100.0)
+    assert [event.state for event in desk.of(JobEnded) if isinstance(event, JobEnded)] == [JobState.LOST]
+    desk.batch.wait = lambda _request: 1e6
+    (handle,) = desk.batch.submit([request("late")])
+    assert isinstance(handle, JobHandle)
+    desk.until(130.0)
+    assert (desk.batch.query([handle])[0].state is JobState.CANCELLED) is may_be_late
+    desk.until(3 * 3600.0)
+    assert desk.watch.step() == math.inf, "it is not looked for for ever"

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,11 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path / "state"
     (tmp_path / "gate").touch()
     for run in list_runs(tmp_path / "state"):
-        until(lambda run=run: not run.is_driven(), "the drivers' ends")
+        until(partial(_is_left, run), "the drivers' ends")
+
+
+def _is_left(run: RunDirectory) -> bool:
+    return not run.is_driven()
 
 
 def argv(*words: str) -> list[str]:

@@ -1,6 +1,7 @@
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -580,3 +581,25 @@ def test_a_task_of_all_an_allocation_has_fits_its_nodes(nodes: int, cores: int, 
     assert (asked.cores, asked.memory, asked.gpus) == (node["cores"], node.get("memory", 0), node.get("gpus", 0))
     alone = task_order(Task("s", 0, "", b"", (), all_of_it), 0, spanning=False)
     assert (alone.cores, alone.memory, alone.gpus) == (nodes * cores, memory or 0, gpus)
+
+
+def test_a_hub_whose_driver_was_replaced_gives_no_orders(tmp_path: Path, post: Post) -> None:
+    """A node's word for that is not enough: only the node is not taken."""
+    newest = 3
+    listener = UnixListener(tmp_path, "door")
+    write_private(tmp_path / RENDEZVOUS, json.dumps(listener.address()).encode())
+    hub = Hub(listener, WELCOME._replace(generation=3), post, newest=lambda: newest)
+    try:
+        liar = Guest(tmp_path, Hello("a", "n2", 2, 1, 0, 0, newest=4))
+        with pytest.raises((ConnectionError, EOFError)):
+            liar.hear(Welcome)
+        node = Node(tmp_path)
+        assert node.hear(Welcome).generation == 3
+        time.sleep(1.1)  # what was asked a moment ago is taken to hold
+        newest = 4
+        hub.launch([task()], "a")
+        with pytest.raises((ConnectionError, EOFError)):
+            node.hear(RunOrders)
+        assert "another driver" in post.wait(NodeLost)[0].reason, "the runner finds that its log takes nothing"
+    finally:
+        hub.close()
