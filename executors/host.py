@@ -70,10 +70,12 @@ class ScratchDisk:
         self.path = tempfile.mkdtemp(prefix=prefix, dir=base)
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self._count = 0
+        self._count, self._free = 0, list[str]()
 
     def new(self) -> str:
         """The path of a directory for the tasks of a worker; it is not there yet."""
+        if self._free:
+            return self._free.pop()
         self._count += 1
         return os.path.join(self.path, str(self._count))
 
@@ -81,6 +83,7 @@ class ScratchDisk:
         """A worker is gone: what it has left goes, too."""
         if os.path.isdir(path):
             self._remove(path)
+        self._free.append(path)
 
     def close(self) -> None:
         self._remove(self.path)

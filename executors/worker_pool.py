@@ -475,7 +475,7 @@ class ProcessPool:
             self._free(slot)
         self._idle = [slot for slot in self._idle if slot.process is not process]
         process.close()
-        if self._scratch:
+        if self._scratch and process.scratch:
             self._scratch.remove(process.scratch)
         if process.output.whole:
             self._outputs.append(process.output)

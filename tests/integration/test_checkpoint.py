@@ -47,7 +47,7 @@ def test_a_task_goes_on_in_held_places(home: Shell, tmp_path: Path) -> None:
         waiting = len(shell.queue())
     assert done.code == 0, done.err
     pauses, (end,) = shell.events(TaskPaused), shell.events(TaskDone)
-    assert len(pauses) == int(SECONDS // 57), "in as many allocations as it takes"
+    assert len(pauses) >= int(SECONDS // 57), "in as many allocations as it takes"
     begun = [*(pause.started for pause in pauses[1:]), end.started]
     gaps = [start - pause.at for pause, start in zip(pauses, begun, strict=True)]
     jobs = len(shell.events(Submitting))

@@ -15,6 +15,7 @@ import pytest
 import asa
 from asa.core.errors import InvalidInput, RunFailed
 from executors.host import ScratchDisk
+from tests.cluster.processes import wait_until
 
 RUN = {"backend": "local:cores=2", "executor": "local"}
 
@@ -42,7 +43,7 @@ def test_each_task_has_its_own_and_nothing_is_left(tmp_path: Path) -> None:
     for folder, mode, user, before in found:
         assert folder.startswith(str(tmp_path / "disk")) and mode == 0o700 and user == os.geteuid()
         assert before == [], "of the task before nothing is there"
-    assert _left(tmp_path) == []
+    assert wait_until(lambda: _left(tmp_path) == [], 60), "the supervisor has ended by then"
 
 
 def test_what_a_killed_task_or_supervisor_left_goes_too(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_what_a_killed_task_or_supervisor_left_goes_too(tmp_path: Path) -> None:
     stage = asa.stage(die, on_error="continue")
     with pytest.raises(RunFailed):
         asa.run(stage.map([0, 1]), state=tmp_path / "state", **RUN).result()
-    assert _left(tmp_path) == []
+    assert wait_until(lambda: _left(tmp_path) == [], 60), "the supervisor has ended by then"
     held = ScratchDisk(str(tmp_path / "disk"))
     dead = tmp_path / "disk" / f"asa-scratch-{os.geteuid()}-dead"
     dead.mkdir()

@@ -683,7 +683,7 @@ def test_a_task_longer_than_its_wall_time_goes_on_under_each_strategy(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)  # of which a tenth is work: the rest waits for the disk
 @pytest.mark.parametrize("strategy", ["per-stage", "hold:technique=array", "auto"])
 def test_a_crash_around_every_event_of_a_long_task_changes_nothing(tmp_path: Path, strategy: str) -> None:
     whole = long_world(tmp_path / "whole", strategy)
