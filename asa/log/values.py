@@ -113,7 +113,8 @@ class Ref:
     __slots__ = ("_stored", "_value")
 
     def __init__(self, value: Any) -> None:
-        self._value, self._stored = value, None
+        self._value = value
+        self._stored: Value | None = None
 
     @classmethod
     def to(cls, stored: Value) -> Ref:

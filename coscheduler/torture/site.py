@@ -58,13 +58,13 @@ from asa.log.rundir import RunDirectory
 from asa.security.files import write_private
 from asa.testing.backend_fake import FakeBatch
 from asa.testing.simulation import (
-    File,
     Killed,
     SimulatedBell,
     SimulatedProcess,
     SimulatedSelector,
     SimulatedStream,
     Simulation,
+    Watched,
 )
 from asa.workflows.assemble import Assembly, Timing, assemble
 from asa.workflows.graph import make_graph
@@ -237,7 +237,7 @@ class NoGuard:
     def close(self) -> None: ...
 
 
-class SimulatedListener(File):
+class SimulatedListener(Watched):
     """As `executors.wire.ChannelListener`, of a simulated driver."""
 
     def __init__(self, site: SimulatedSite, process: SimulatedProcess) -> None:
