@@ -8,7 +8,7 @@ SNAKEMAKE_INSTALL := pip install --quiet --disable-pip-version-check --constrain
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo docs test test-slow test-torture torture-real test-fresh-clock types compiled test-slurm test-slurm-24 test-slurm-26 suite-slurm \
+.PHONY: help demo docs test test-slow test-torture torture-real test-fresh-clock types compiled nightly test-slurm test-slurm-24 test-slurm-26 suite-slurm \
     test-apptainer suite-apptainer snakemake others test-browser test-cgroup2 coverage \
     bench-cosched bench-cosched-full venv packages clean
 
@@ -19,6 +19,7 @@ help:
 	@echo "make test-slow   run the tests with real agents, programs and everything that takes long"
 	@echo "make test-torture  thousands of runs of the whole system under seeded faults, in virtual time: six minutes"
 	@echo "make torture-real  the same faults on real processes and a real Slurm, as root: TORTURE_REAL_TIME=1h"
+	@echo "make nightly     a hundred thousand damaged files to all readers of the laboratory: ten minutes"
 	@echo "make test-fresh-clock  run the tests of make test as root on a monotonic clock that starts at 0: some five minutes"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
 	@echo "make test-slurm-24 test-slurm-26  the same on Slurm 24.11 and 26.05, in trees of Debian's trixie and testing (root)"
@@ -66,16 +67,21 @@ test-slow: .venv/.test .venv/.snakemake .venv/.others packages
 
 # Drivers, hubs, supervisors and logs on simulated machines, then master, agents and frameworks of a pool, while everything
 # goes wrong: the same schedules each time, as many as there is time for, so that what fails is the change's fault.
-# Others: asa torture --seed N --time 8h, asa torture --site mesos --seed N --time 8h
+# Others: asa torture --seed N --time 8h, the same with --site mesos or --site named
 test-torture: .venv/.test
 	$(BIN)/asa torture --schedules 3000 --time 5m --shrink
-	$(BIN)/asa torture --site mesos --schedules 200 --time 1m --shrink
+	$(BIN)/asa torture --site mesos --schedules 200 --time 40s --shrink
+	$(BIN)/asa torture --site named --schedules 100 --time 25s --shrink
 
 # The same faults in real time: no part of CI, and no run is like another. One trial again: TORTURE_REAL="--seed 7 --trials 1"
 TORTURE_REAL_TIME ?= 1h
 TORTURE_REAL ?= --time $(TORTURE_REAL_TIME)
 torture-real: .venv/.test packages
 	$(BIN)/python -m tests.torture.real $(TORTURE_REAL)
+
+# The same as in `make test`, ten times as many, so that each night others are among them.
+nightly: .venv/.test
+	ASA_FUZZ=100000 $(BIN)/pytest tests/lab/traces/test_fuzz.py --timeout=3000
 
 # The tests of `make test` on a monotonic clock that starts at 0, as on a machine that has just booted.
 test-fresh-clock: .venv/.test packages
@@ -124,7 +130,7 @@ suite-slurm:
 
 # Of Debian's releases only sid has Apptainer.
 test-apptainer: packages
-	@$(call in_moving,sid,APPTAINER,.venv/.apptainer suite-apptainer)
+	@$(call in_moving,sid,APPTAINER,.venv/.apptainer .venv/.snakemake suite-apptainer)
 
 suite-apptainer:
 	@apptainer --version

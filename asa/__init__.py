@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from asa.core.task import Failed
     from asa.log.files import File
+    from asa.log.running import checkpoint, pause, scratch, time_left
     from asa.log.values import Ref
     from asa.workflows.expand import branch, collect, loop
     from asa.workflows.graph import make_graph
@@ -59,6 +60,7 @@ _HOMES = {
     "asa.log.files": ("File",),
     "asa.log.values": ("Ref",),
     "asa.workflows.expand": ("branch", "collect", "loop"),
+    "asa.log.running": ("checkpoint", "pause", "scratch", "time_left"),
     "asa.workflows.graph": ("make_graph",),
     "asa.workflows.run": ("Run", "open_run", "resume", "run", "submit"),
     "asa.workflows.stage": ("Node", "Stage", "command", "merge", "parallel", "sequence", "split", "stage"),
@@ -83,6 +85,7 @@ __all__ = [
     "UnknownName",
     "Unpicklable",
     "branch",
+    "checkpoint",
     "collect",
     "command",
     "loop",
@@ -90,12 +93,15 @@ __all__ = [
     "merge",
     "open_run",
     "parallel",
+    "pause",
     "resume",
     "run",
+    "scratch",
     "sequence",
     "split",
     "stage",
     "submit",
+    "time_left",
 ]
 
 

@@ -7,11 +7,11 @@ A sample is two rules, one after the other, each of which sleeps; a last rule ne
 cluster of its own (see docs/howto/test-cluster.md): four nodes of eight cores, which are this machine. Both are at
 their defaults, but for the partition, and `--jobs` so large that Snakemake itself holds nothing back.
 
-Makespan: from the start of Snakemake to its end. Calls: of Slurm's commands, counted by programs of the same names that
-come before them on PATH; in all, and the most in 15 s once the first half minute is over, in which ASA looks at the
-site and asks for its jobs. Core-hours: what sacct says that all jobs held. CPU: what the driver and what it started
-have used; jobs are Slurm's, and not in it. Snakemake's executor for Slurm is out of ASA's sight: where it is installed,
-each process of Snakemake asks Slurm how it is configured.
+Makespan: from the start of Snakemake to its end. Calls: of Slurm's commands but srun, counted by programs of the same
+names that come before them on PATH; in all, and the most in 15 s once the first half minute is over, in which ASA looks
+at the site and asks for its jobs. Core-hours: what sacct says that all jobs held. CPU: what the driver and what it
+started have used; jobs are Slurm's, and not in it. Snakemake's executor for Slurm is out of ASA's sight: where it is
+installed, each process of Snakemake asks Slurm how it is configured.
 """
 
 from __future__ import annotations
@@ -58,14 +58,17 @@ rule gather:
 """
 
 
-def counted(folder: Path, path: str) -> tuple[str, Path]:
-    """A PATH on which Slurm's commands note the time of each call, and where they note it."""
+def counted(folder: Path, path: str, slurm_conf: str) -> tuple[str, Path]:
+    """A PATH on which Slurm's commands note the time of each call, and where they note it.
+
+    They find the cluster, too: Snakemake's executor takes variables such as SLURM_CONF away from its jobs.
+    """
     notes, shims = folder / "calls", folder / "shims"
     shims.mkdir()
-    for name in COMMANDS:
+    for name in (*COMMANDS, "srun"):
         if (real := shutil.which(name, path=path)) is not None:
-            shim = shims / name
-            shim.write_text(f'#!/bin/sh\necho "$(date +%s.%N) {name}" >> {notes}\nexec {real} "$@"\n')
+            shim, note = shims / name, f'echo "$(date +%s.%N) {name}" >> {notes}\n' * (name != "srun")
+            shim.write_text(f'#!/bin/sh\n{note}SLURM_CONF={slurm_conf} exec {real} "$@"\n')
             shim.chmod(0o755)
     notes.touch()
     return f"{shims}{os.pathsep}{path}", notes
@@ -89,7 +92,7 @@ def contend(cluster: Cluster, name: str, jobs: int, seconds: float, timeout_s: f
         flow = folder / "flow"
         flow.mkdir()
         (flow / "Snakefile").write_text(_FLOW.replace("SECONDS", str(seconds)).replace("SAMPLES", str(samples)))
-        path, notes = counted(folder, cluster.env["PATH"])
+        path, notes = counted(folder, cluster.env["PATH"], cluster.env["SLURM_CONF"])
         more = {**cluster.env, "PATH": path, "PYTHONPATH": str(PLUGIN if name == "asa" else BESIDE)}
         since, began = time.time(), time.monotonic()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -98,7 +101,8 @@ def contend(cluster: Cluster, name: str, jobs: int, seconds: float, timeout_s: f
         makespan_s = time.monotonic() - began
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if ended.returncode or (flow / "all.txt").read_text().strip() != str(samples):
-            raise RuntimeError(f"{name}: {ended.stdout[-4000:]}")
+            logs = "".join(log.read_text()[-2000:] for log in sorted(flow.glob(".snakemake/slurm_logs/**/*.log"))[:1])
+            raise RuntimeError(f"{name}: {ended.stdout}{logs}")
         calls = [float(line.split()[0]) for line in notes.read_text().splitlines()]
         later = [at for at in calls if at > since + BEGINNING_S]
         held = charged(cluster, since)

@@ -47,6 +47,55 @@ class Bell:
         os.close(self._descriptor)
 
 
+class ScratchDisk:
+    """A directory on the node's own disk, in which each task has one; what killed supervisors have left is removed.
+
+    Whose supervisor lives holds a lock on it.
+    """
+
+    def __init__(self, base: str) -> None:
+        import fcntl  # here: a node joins sooner without these
+        import tempfile
+
+        prefix = f"asa-scratch-{os.geteuid()}-"
+        for entry in os.scandir(base):
+            if entry.name.startswith(prefix) and entry.stat(follow_symlinks=False).st_mtime < time.time() - _SETTLED_S:
+                with suppress(OSError):  # it is held, or another has just removed it
+                    descriptor = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                    try:
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        self._remove(entry.path)
+                    finally:
+                        os.close(descriptor)
+        self.path = tempfile.mkdtemp(prefix=prefix, dir=base)
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._count = 0
+
+    def new(self) -> str:
+        """The path of a directory for the tasks of a worker; it is not there yet."""
+        self._count += 1
+        return os.path.join(self.path, str(self._count))
+
+    def remove(self, path: str) -> None:
+        """A worker is gone: what it has left goes, too."""
+        if os.path.isdir(path):
+            self._remove(path)
+
+    def close(self) -> None:
+        self._remove(self.path)
+        os.close(self._lock)
+
+    @staticmethod
+    def _remove(path: str) -> None:
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)
+
+
+_SETTLED_S = 60.0
+
+
 class Host:
     """The machine that this process runs on."""
 
@@ -97,9 +146,13 @@ class Host:
         """Where a run's supervisors connect; raises as `executors.wire.listen` does."""
         return wire.listen(context)
 
-    def connect(self, directory: str) -> Channel:
+    def connect(self, directory: str, newest: int = 0) -> Channel:
         """A channel to a run's driver; raises as `executors.wire.connect` does."""
-        return wire.connect(directory)
+        return wire.connect(directory, newest)
+
+    def newest_driver(self, directory: str) -> int:
+        """The generation of a run's newest driver; 0 where that cannot be seen."""
+        return wire.newest_driver(directory)
 
     # ------------------------------------------------------- processes
 
@@ -120,6 +173,15 @@ class Host:
         directory = welcome.options.get("output_directory", os.path.dirname(welcome.values))
         limit = welcome.options.get("output_limit", OUTPUT_LIMIT)
         return OutputFile.create(directory, hello.allocation, hello.node, limit)
+
+    def scratch(self) -> ScratchDisk | None:
+        """A place for what tasks write on the node's own disk; None where there is none."""
+        from executors.node import scratch
+
+        try:
+            return ScratchDisk(scratch(self.environ))
+        except OSError:  # the disk is full: it is said to tasks that ask
+            return None
 
     def start_worker(
         self, link: socket.socket, output: OutputFile, board: SlotBoard, welcome: Welcome, variables: dict[str, str]

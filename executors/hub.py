@@ -80,6 +80,9 @@ def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
         identity=task.identity,
         secrets=task.secrets,
         timeout_s=task.timeout_s or 0.0,
+        checkpoints=task.checkpoints,
+        ends=task.ends or 0.0,
+        staging=task.staging,
     )
 
 
@@ -109,6 +112,7 @@ _UNSENT_MOST = 1 << 20
 _CLOSING_S = 2.0
 _LOGGED_S = 1.0  # how long what a node need not keep any longer may wait for other messages to travel with
 _LONG_S = 0.05
+_ASK_S = 1.0  # how long nobody else has taken the run over since that was last asked
 _GATHER_S, _CROWD, _COUNTED_S = 0.005, 1000, 0.1
 """Time between two looks at the nodes [s] while so many report in a second, which is counted so often [s]."""
 
@@ -155,6 +159,9 @@ class Hub:
         The machine.
     now
         The time of what it reports [s since the epoch]; the machine's by default.
+    newest
+        Asks for the generation of the run's newest driver: if that is above the one in `welcome`, this hub gives no
+        orders any more, and ends its connections, so that supervisors look for the other one.
     """
 
     def __init__(
@@ -166,8 +173,10 @@ class Hub:
         spanning: bool = True,
         host: Host = HOST,
         now: Callable[[], float] | None = None,
+        newest: Callable[[], int] = lambda: 0,
     ) -> None:
         self._listener, self._welcome, self._post = listener, welcome, post
+        self._newest, self._replaced, self._asked = newest, False, -math.inf
         self._heartbeat, self._spanning, self._host = heartbeat_s, spanning, host
         self._now = now or host.time
         self._tickets = itertools.count(int(host.time() * 1e9))  # those of earlier drivers are others
@@ -246,6 +255,8 @@ class Hub:
             while self._inbox:
                 self._inbox.popleft()()
             self._expire(self._host.monotonic())
+            if self._busy and self._is_replaced():
+                break
             for allocation in self._busy:
                 self._deal(allocation)
             self._busy.clear()
@@ -255,10 +266,26 @@ class Hub:
                 events, self._events = self._events, []
                 reported, self._reported = self._reported, {}
                 self._post(events, partial(self._tell, partial(self._logged, reported)) if reported else None)
-        self._say_logged()
+        if self._replaced:
+            self._listener.close()
+        else:
+            self._say_logged()
         for peer in list(self._peers):
+            peer.reason = "the run has another driver" if self._replaced else peer.reason
             self._drop(peer)
+        if self._replaced:
+            self._post(self._events)  # the runner finds that it cannot log them, and ends
         self._selector.close()
+
+    def _is_replaced(self) -> bool:
+        """Whether the run has a later driver. A process that was stopped asks before it gives orders again."""
+        now = self._host.monotonic()
+        if not self._replaced and now >= self._asked + _ASK_S:
+            self._asked = now
+            if (newest := self._newest()) > self._welcome.generation:
+                log.warning("driver %d has taken the run over: no more orders from here", newest)
+                self._replaced = True
+        return self._replaced
 
     def _gather(self) -> None:
         """While many nodes report, wait a little for more of them: what is done for each batch is done less often."""
@@ -346,7 +373,7 @@ class Hub:
     def _dismiss(self, since: float) -> None:
         for node, peer in list(self._nodes.items()):
             assignment = self._assignments[peer.allocation]
-            if peer.worked <= since and assignment.is_idle(node):
+            if peer.settled and peer.worked <= since and assignment.is_idle(node):
                 assignment.leave(node)
                 del self._nodes[node]
                 log.info("node %s of allocation %s is dismissed: idle", node.name, peer.allocation)
@@ -415,6 +442,11 @@ class Hub:
 
     def _join(self, peer: _Peer, hello: Hello) -> None:
         peer.channel.largest, peer.allocation, peer.patience = LARGEST, hello.allocation, self._heartbeat
+        if hello.newest > self._welcome.generation or self._is_replaced():
+            log.warning("node %s is not taken: it knows of driver %d", hello.node, hello.newest)
+            self._replaced = True
+            self._busy.add(hello.allocation)
+            return
         if hello.allocation in self._released:
             log.info("node %s (process %d) came to released allocation %s", hello.node, hello.pid, hello.allocation)
             self._send(peer, ReleaseNode())
@@ -653,14 +685,16 @@ class HubExecutor:
         alive_s = self._heartbeat / 4
         limit = {} if context.output_limit is None else {"output_limit": context.output_limit}
         options = self._options | limit
-        welcome = Welcome(self._pool, options, str(values), context.workdir, context.sys_path, alive_s)
+        where = str(values), context.workdir, context.sys_path
+        welcome = Welcome(self._pool, options, *where, alive_s, context.generation)
         listener = self._host.listen(context)
         try:
             proxy = self._proxy(context, listener) if self._proxy else None
             if proxy:
                 self._opened.callback(proxy.close)
             front = proxy.front(listener) if proxy else listener
-            self._hub = Hub(front, welcome, post, self._heartbeat, not context.local, self._host, context.now)
+            spans = not context.local
+            self._hub = Hub(front, welcome, post, self._heartbeat, spans, self._host, context.now, context.newest)
             self._opened.callback(self._close_hub, context.directory)
             self._opened.enter_context(rendezvous(context, listener))
             if proxy:
@@ -712,7 +746,8 @@ class HubExecutor:
 @contextmanager
 def rendezvous(context: RunContext, listener: ChannelListener) -> Iterator[None]:
     """While it lasts, a file in the run's directory says where `listener` is, unless a new driver takes over."""
-    path, address = context.directory / RENDEZVOUS, json.dumps(listener.address()).encode()
+    found = listener.address() | {"generation": context.generation}
+    path, address = context.directory / RENDEZVOUS, json.dumps(found).encode()
     write_private(path, address)
     log.info("the hub listens at %s", address.decode())
     try:

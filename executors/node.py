@@ -159,7 +159,7 @@ _OF_ANOTHER = re.compile(
     r"OVERLAP|EXACT)"
     r"|FLUX_TASK_.*|PMI_.*|PMIX_.*|OMPI_COMM_.*|OMPI_UNIVERSE_SIZE"
 )
-_OF_NODE = re.compile(r"SLURM.*|MESOS_.*|HOSTNAME|TMPDIR|XDG_RUNTIME_DIR|" + "|".join(_GPUS))
+_OF_NODE = re.compile(r"SLURM.*|MESOS_.*|HOSTNAME|TMPDIR|XDG_RUNTIME_DIR|ASA_SCRATCH|" + "|".join(_GPUS))
 
 
 def outside_ranks(environ: Mapping[str, str]) -> dict[str, str]:

@@ -126,6 +126,7 @@ class Supervisor:
         self._channel: Channel | None = None
         self._welcome: Welcome | None = None  # of the present driver
         self._alive_s, self._spoke = _RELAY_S, self._served
+        self._newest, self._looked = 0, self._served  # generation of the newest driver known of; when that was asked
         self.code: int | None = None
         """The program's exit code, once the job is to end."""
 
@@ -165,7 +166,8 @@ class Supervisor:
                 if self._unwelcome:
                     self._unwelcome = False
                     raise ConnectionError("the driver hung up before its welcome: is it of another version of ASA?")
-                return self._host.connect(self._directory)
+                self._newest = max(self._newest, self._host.newest_driver(self._directory))
+                return self._host.connect(self._directory, self._newest)
             except (OSError, ValueError) as error:  # not there yet, dead, or half written
                 if str(error) != str(last):
                     log.info("no driver yet, connecting again: %s", error)
@@ -201,8 +203,22 @@ class Supervisor:
             left = None if self._welcome else until - self._host.monotonic()
             if left is not None and left <= 0:
                 self._hang_up()
+            elif left is not None and self._is_replaced():
+                self._hang_up()  # it may never say a word
+                self._unwelcome = False
             else:
-                self._turn(left)
+                self._turn(None if left is None else min(left, self._alive_s))
+
+    def _is_replaced(self) -> bool:
+        """Whether the run has a later driver than the one that is served, which is asked as often as we say something:
+        one that was stopped looks from here as if it had nothing to do."""
+        now = self._host.monotonic()
+        if now - self._looked < self._alive_s:
+            return False
+        self._looked = now
+        newest, known = self._host.newest_driver(self._directory), self._newest
+        self._newest = max(known, newest)
+        return newest > known
 
     def greet(self, channel: Channel) -> None:
         """Begin to serve the driver at the other end."""
@@ -211,7 +227,7 @@ class Supervisor:
         self._channel = channel
         self._selector.register(channel, selectors.EVENT_READ, self._serve)
         self._kept = len(self._owed)
-        self._send(self.hello._replace(kept=self._kept))
+        self._send(self.hello._replace(kept=self._kept, newest=self._newest))
 
     @property
     def is_served(self) -> bool:
@@ -222,6 +238,11 @@ class Supervisor:
         """Do what is due; in how many seconds [s] to call again at the latest, or None."""
         if self._pool is None:
             return None
+        if self._welcome and self._is_replaced():
+            log.warning("the run has a newer driver: this one is left")
+            self._hang_up()
+            if self._pool is None:
+                return 0.0
         now, soon = self._host.monotonic(), self._pool.advance()
         if now - self._spoke >= self._alive_s:
             self._spoke = now
@@ -278,6 +299,8 @@ class Supervisor:
                 channel.flush()
                 channel.watch(self._selector)
             for message in channel.receive() if mask & selectors.EVENT_READ else ():
+                if self._channel is not channel:
+                    break  # a driver that is out of date
                 self._receive(message)
         except OSError as error:
             log.info("the connection to %s broke: %s", channel.peer, error)
@@ -302,6 +325,12 @@ class Supervisor:
             self.code = 0
 
     def _begin(self, welcome: Welcome) -> None:
+        if welcome.generation < self._newest:
+            log.warning("driver %d is out of date, number %d is not", welcome.generation, self._newest)
+            self._hang_up()
+            self._unwelcome = False
+            return
+        self._newest = welcome.generation
         log.info("welcome: %s in %s", welcome.worker_pool, welcome.workdir)
         self._alive_s, self._welcome = welcome.alive_s, welcome
         if isinstance(self._pool, KeepingPool):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from asa.core.launch import Launch
     from asa.core.ports import RunContext
-    from asa.core.task import Secrets, Value
+    from asa.core.task import Checkpoints, Secrets, Staging, Value
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ LARGEST = 1 << 31
 LARGEST_FIRST = 1 << 20
 """Longest first message [bytes]."""
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 """Of the messages between driver, supervisors and workers: it changes with them. 1 was not sent."""
 MARK = b"AS"
 HEAD = struct.Struct("!2sHQ")
@@ -76,6 +76,9 @@ class TaskOrder(NamedTuple):
     ranks: tuple[int, ...] = ()
     secrets: Secrets | None = None
     timeout_s: float = 0.0
+    checkpoints: Checkpoints | None = None
+    ends: float = 0.0
+    staging: Staging | None = None
 
     @property
     def threads(self) -> int:
@@ -110,7 +113,8 @@ class OrderOutcome(NamedTuple):
 class Hello(NamedTuple):
     """Supervisor to hub, first of all: who it is and what its node holds (memory 0: not limited).
 
-    With `kept` orders of an earlier driver it sends `KeptOrders` once it is welcome.
+    With `kept` orders of an earlier driver it sends `KeptOrders` once it is welcome. `newest` is the generation of the
+    newest driver that it knows of: a hub of an earlier one is out of date.
     """
 
     allocation: str
@@ -120,12 +124,14 @@ class Hello(NamedTuple):
     memory: int
     gpus: int
     kept: int = 0
+    newest: int = 0
 
 
 class Welcome(NamedTuple):
     """Hub to supervisor: the worker pool to start, as ``module:Class``, with its options, and where its tasks run.
 
-    A supervisor that has said nothing for `alive_s` [s] says that it is alive.
+    A supervisor that has said nothing for `alive_s` [s] says that it is alive. It takes no orders of a driver of an
+    earlier `generation` than one that it knows of.
     """
 
     worker_pool: str
@@ -134,6 +140,7 @@ class Welcome(NamedTuple):
     workdir: str
     sys_path: tuple[str, ...]
     alive_s: float
+    generation: int = 0
 
 
 class RunOrders(NamedTuple):
@@ -238,7 +245,7 @@ class CommandEnded(NamedTuple):
 
 
 _KINDS: dict[type, tuple[type | tuple[type, ...], ...]] = {
-    Hello: (str, str, int, int, int, int, int),
+    Hello: (str, str, int, int, int, int, int, int),
     TaskReport: (list, list),
     OrderOutcome: (int, float, float, (bytes, str, type(None)), str, str, str, bool, str, (int, type(None)), int),
     KeptOrders: (list,),
@@ -436,7 +443,7 @@ class Channel:
         self._stream.close()
 
 
-RENDEZVOUS = "rendezvous.json"
+RENDEZVOUS, GENERATION = "rendezvous.json", "driver.generation"
 CERTIFICATES = "tls"
 """Directory of the run's certificates, in the run's directory."""
 
@@ -620,8 +627,22 @@ def certificates(context: RunContext) -> Path:
     return directory
 
 
-def connect(directory: str) -> Channel:
+def newest_driver(directory: str) -> int:
+    """The generation of the run's newest driver; 0 where that cannot be read."""
+    try:
+        with open(os.path.join(directory, GENERATION), "rb") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
+
+
+def connect(directory: str, newest: int = 0) -> Channel:
     """A channel to the driver that the rendezvous file names.
+
+    Parameters
+    ----------
+    newest
+        The generation of the newest driver that is known of: an earlier one is not connected to.
 
     Raises
     ------
@@ -631,6 +652,7 @@ def connect(directory: str) -> Channel:
         When the file is damaged.
     """
     address = _read(directory, RENDEZVOUS)
+    check_current(address, newest)
     if "unix" in address:
         stream = socket.socket(socket.AF_UNIX)
         try:
@@ -646,6 +668,12 @@ def connect(directory: str) -> Channel:
     from asa.security.ca import DRIVER_NAME
 
     return _connect_tls(directory, address, DRIVER_NAME, "the driver")
+
+
+def check_current(address: dict[str, Any], newest: int) -> None:
+    """Raise `ConnectionError` where an address is that of a driver before the newest one that is known of."""
+    if address.get("generation", newest) < newest:
+        raise ConnectionError("the run has a newer driver, which does not listen yet")
 
 
 def connect_node(directory: str, ticket: int, host: str) -> Channel:

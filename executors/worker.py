@@ -37,8 +37,9 @@ from functools import cache
 from operator import is_not
 from typing import TYPE_CHECKING, Any, cast
 
-from asa.core.task import TAIL, Secrets, lacks, last_words
+from asa.core.task import PAUSED, TAIL, Secrets, lacks, last_words
 from asa.log.output import RESET, begun, ended
+from asa.log.running import SCRATCH, Notice, Paused, arguments, running, staged, tell_handler
 from asa.log.values import call_with, fill, keep, load
 from executors import node
 from executors.processes import children, detach
@@ -64,10 +65,12 @@ class Caller:
     ----------
     values
         Directory for results that are too long to travel.
+    scratch
+        Where a task may have files of its own, which go with it; "" where it may not, or where others see to that.
     """
 
-    def __init__(self, values: str) -> None:
-        self._values = values
+    def __init__(self, values: str, scratch: str = "") -> None:
+        self._values, self._scratch = values, scratch
         self._function: Callable[[str], Callable[..., Any]] = cache(load)
 
     def run(self, order: TaskOrder, wanted: bool = True) -> OrderOutcome:
@@ -75,9 +78,18 @@ class Caller:
 
         Unless its value is `wanted`, it is not looked at, and reported as no bytes.
         """
+        try:
+            return self._outcome(order, wanted)
+        finally:
+            if self._scratch and os.path.isdir(self._scratch):
+                import shutil
+
+                shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _outcome(self, order: TaskOrder, wanted: bool) -> OrderOutcome:
         if order.secrets is not None and order.launch is None:
             with _having(order.secrets):
-                return self.run(order._replace(secrets=None), wanted)
+                return self._outcome(order._replace(secrets=None), wanted)
         doing, started, frames = "", time.time(), 0
         try:
             if order.launch is not None and not order.launch.program:
@@ -92,15 +104,22 @@ class Caller:
                 doing = "loading an input"
                 args, kwargs = fill((args, kwargs), order.inputs, refs)
             doing, frames = "", 1
-            if order.launch is None:
-                result = function(*args, **kwargs)
-            else:
-                from executors import launch
+            with running(order.ends, order.checkpoints):
+                if order.launch is not None:
+                    from executors import launch
 
-                with launch.how(order, self._values, _PROGRAM) as how:
-                    result = cast("Program", function).launched(*how)(*args, **kwargs)
+                    with launch.how(order, self._values, _PROGRAM) as how:
+                        result = cast("Program", function).launched(*how)(*args, **kwargs)
+                elif order.checkpoints is None and order.staging is None:
+                    result = function(*args, **kwargs)
+                else:
+                    with staged(order.staging, arguments(function, args, kwargs)), Notice(tell_handler):
+                        result = function(*args, **kwargs)
             doing, frames = f"keeping the result, of type {type(result).__qualname__!r}", 0
             value = keep(result, self._values, order.stage, order.number) if wanted else b""
+        except Paused:
+            now, said = time.time(), "it goes on from its checkpoint"
+            return OrderOutcome(order.ticket, started, now, None, said, infrastructure=True, cause=PAUSED)
         except BaseException as error:  # sys.exit() in a task ends the task, not the worker
             line, trace = last_words(error, frames)
             code = error.code if isinstance(error, SystemExit) else getattr(error, "exit", None)
@@ -214,7 +233,7 @@ def run_worker(
         sys.path[:] = [*welcome.sys_path, *(path for path in sys.path if path not in welcome.sys_path)]
         os.chdir(welcome.workdir)
         link.setblocking(True)
-        _WorkerLoop(link, output, board, Caller(welcome.values)).serve()
+        _WorkerLoop(link, output, board, Caller(welcome.values, environment.get(SCRATCH, ""))).serve()
         code = 0
     except BaseException as error:  # nothing may unwind into the supervisor's code
         print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)

@@ -13,11 +13,12 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from asa.core.task import TAIL, ending, lacks
+from asa.core.task import PAUSED, TAIL, ending, lacks
 from asa.log.output import RESET, ended
+from asa.log.running import SCRATCH
 from executors import node, worker
 from executors.assignment import Batching, NodeSlots
-from executors.host import HOST, Host
+from executors.host import HOST, Host, ScratchDisk
 from executors.output import OutputFile
 from executors.wire import LARGEST, Channel, Hello, OrderOutcome, RunOrders, SlotEnded, TaskOrder, TaskReport, Welcome
 
@@ -38,6 +39,8 @@ class WorkerProcess:
         Where tasks run.
     output
         Where they print; the caller's to close.
+    scratch
+        Where they may have files on the node's own disk, or "".
     """
 
     def __init__(
@@ -48,10 +51,13 @@ class WorkerProcess:
         welcome: Welcome,
         output: OutputFile,
         host: Host = HOST,
+        scratch: str = "",
     ) -> None:
-        self.output, self._printed = output, output.size
+        self.output, self._printed, self.scratch = output, output.size, scratch
         self._host, self.shape, self.board, self.stale = host, shape, worker.SlotBoard(slots), False
         environment = {} if shape is None else worker.environment(shape[0], shape[1] if gpus else None)
+        if scratch and shape is not None:  # threads would share it
+            environment[SCRATCH] = scratch
         ours, theirs = host.socketpair()
         sys.stdout.flush()
         self.pid = host.start_worker(theirs, output, self.board, welcome, environment)
@@ -149,7 +155,8 @@ _LOOK_S, _LOOK_SOON_S, _MUCH = 0.25, 0.02, 8
 class _Slot:
     """A place where one order runs at a time: a worker process, or a thread of one.
 
-    Its run was `given` and has run `since` then [s, monotonic]; the worker was ended as this order took too long.
+    Its run was `given` and has run `since` then [s, monotonic]; the worker was ended as this order took too long, or
+    its allocation's time was over: it `pauses` then [s, monotonic].
     """
 
     process: WorkerProcess
@@ -160,6 +167,7 @@ class _Slot:
     gpus: tuple[str, ...] = ()
     since: float = 0.0
     expired: int | None = None
+    pauses: float = math.inf
 
     @property
     def is_divisible(self) -> bool:
@@ -203,6 +211,7 @@ class ProcessPool:
         self._outcomes: list[OrderOutcome] = []
         self._returned: list[int] = []
         self._guard = host.session_guard()
+        self._scratch: ScratchDisk | None = None
         self._outputs: list[OutputFile] = []  # of workers that have ended: the next ones go on with them
         self._look_at = math.inf
         self._expire_at = math.inf  # when an order that runs may have run for too long [s, monotonic]
@@ -275,6 +284,8 @@ class ProcessPool:
             output.close()
         self._workers.clear()
         self._guard.close()
+        if self._scratch:
+            self._scratch.close()
 
     def _look(self, now: float) -> None:
         """Keep what tasks print within its limit."""
@@ -289,14 +300,17 @@ class ProcessPool:
         self._expire_at = math.inf
         for slot in list(self._running.values()):
             position, started, _ = slot.process.board.doing(slot.number)
-            if slot.expired is not None or position >= len(slot.run) or not (most := slot.run[position].timeout_s):
-                continue
-            # clocks of machines jump: it has not run for longer than its whole run has
-            ran = now - slot.since if not position else min(now - slot.since, self._host.time() - started)
-            if ran < most:
-                self._expire_at = min(self._expire_at, now + max(most - ran, _EXPIRED_S))
+            if slot.expired is not None or position >= len(slot.run):
                 continue
             order = slot.run[position]
+            # clocks of machines jump: it has not run for longer than its whole run has
+            ran = now - slot.since if not position else min(now - slot.since, self._host.time() - started)
+            left = min((order.timeout_s or math.inf) - ran, slot.pauses - now)
+            if left == math.inf:
+                continue
+            if left > 0:
+                self._expire_at = min(self._expire_at, now + max(left, _EXPIRED_S))
+                continue
             log.info("order %d of %s has run for %.3f s, and is ended", order.ticket, order.stage, ran)
             slot.expired = order.ticket
             self._host.kill_tree(slot.process.pid)
@@ -309,9 +323,12 @@ class ProcessPool:
             slot = self._slot(first)
             self._slots.take(first)
             slot.run, slot.ended, slot.given = [first, *self._more(first)], 0, now
-            slot.since, slot.expired = now, None
+            slot.since, slot.expired, slot.pauses = now, None, math.inf
             if first.timeout_s:
                 self._expire_at = min(self._expire_at, now + first.timeout_s)
+            if first.checkpoints is not None and first.ends:
+                slot.pauses = now + max(0.0, first.ends - self._host.time())
+                self._expire_at = min(self._expire_at, slot.pauses)
             self._running[slot.process, slot.number] = slot
             self._moved = now
             log.debug(
@@ -354,7 +371,10 @@ class ProcessPool:
         output = self._outputs.pop() if self._outputs else self._host.open_output(self._hello, self._welcome)
         if output.kept:
             self._look_at = min(self._look_at, self._host.monotonic())
-        process = WorkerProcess(shape, slots, self._hello.gpus > 0, self._welcome, output, self._host)
+        if self._scratch is None and not self._threads:
+            self._scratch = self._host.scratch()
+        scratch = self._scratch.new() if self._scratch else ""
+        process = WorkerProcess(shape, slots, self._hello.gpus > 0, self._welcome, output, self._host, scratch)
         log.debug("forked worker process %d for %s", process.pid, "any task" if shape is None else f"{shape[0]} cores")
         self._guard.guard(process.pid)
         self._workers[process.pid] = process
@@ -444,13 +464,19 @@ class ProcessPool:
                 running = left.pop(max(0, position - slot.ended))
                 if slot.expired in (None, running.ticket):
                     timed_out = slot.expired is not None
-                    self._outcomes.append(process.death(running, code, started, stderr, peak, timed_out))
+                    died = process.death(running, code, started, stderr, peak, timed_out)
+                    if timed_out and self._host.monotonic() >= slot.pauses:
+                        said = "the time of its allocation is over"
+                        died = died._replace(error=said, infrastructure=True, cause=PAUSED)
+                    self._outcomes.append(died)
                 else:  # it had just begun when the one before it, which had just returned, was found too slow
                     left.insert(0, running)
             self._queue.extendleft(reversed(left))
             self._free(slot)
         self._idle = [slot for slot in self._idle if slot.process is not process]
         process.close()
+        if self._scratch:
+            self._scratch.remove(process.scratch)
         if process.output.whole:
             self._outputs.append(process.output)
         else:

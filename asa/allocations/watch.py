@@ -39,6 +39,8 @@ _BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _SOON_S = 0.5
 DOUBT_S = 30.0
 """How long after a driver was about to submit a job, and died, that may still reach the batch system [s]."""
+LATE_S, LATE_MOST_S = 20.0, 3600.0
+"""How often a job is looked for that was never submitted, while another driver may yet do so, and for how long [s]."""
 SPARE = 5.0
 """Questions that must be left to others when the whole queue is looked at."""
 STALE_S = 30.0
@@ -85,6 +87,10 @@ class JobWatch:
         How often the batch system may be called; None for as often as is useful. What it does not allow yet is put off:
         questions, and submissions and changes in their order. The queue is looked at with what is to spare. Cancelling
         needs no leave. What a backend asks besides, at the start and before changes, is counted where it reports it.
+    is_replaced
+        Asks whether the run has another driver by now: then nothing is submitted, changed or cancelled any more.
+    may_be_late
+        Whether the driver before may still live: a job that it submits late is found by its name, and cancelled.
 
     Notes
     -----
@@ -102,7 +108,12 @@ class JobWatch:
         *,
         looks: bool = False,
         budget: Budget | None = None,
+        is_replaced: Callable[[], bool] = lambda: False,
+        may_be_late: bool = False,
     ) -> None:
+        self._is_replaced, self._may_be_late = is_replaced, may_be_late
+        self._late: dict[str, float] = {}  # tokens of jobs that may come late, and until when they are looked for
+        self._next_late = math.inf
         self._backend, self._clock, self._post, self._wake = backend, clock, post, wake
         self._slowest = backend.capabilities().poll_s
         self._interval = self._soonest = min(_SOON_S, self._slowest)
@@ -212,8 +223,11 @@ class JobWatch:
         now = self._clock.now()
         if now >= self._not_before:
             try:
+                if self._to_submit or self._to_amend or self._to_cancel:
+                    self._check_replaced()
                 self._look(now)
                 self._find(now)
+                self._find_late(now)
                 self._submit()
                 self._amend()
                 self._query(now)
@@ -232,6 +246,7 @@ class JobWatch:
                 now if self._to_cancel else math.inf,
                 max(sends, asks if self._doubtful else sends) if self._to_submit or self._to_amend else math.inf,
                 max(asks, self._next_find) if self._to_find else math.inf,
+                max(asks, self._next_late) if self._late else math.inf,
                 max(self._next_query, asks) if self._jobs else math.inf,
             ]
         return max(min(due), self._not_before)
@@ -299,11 +314,37 @@ class JobWatch:
                     events.append(Submitted(self._clock.now(), token, found[token]))
                 elif now >= self._to_find[token] + DOUBT_S:
                     events.append(self._never_submitted(token))
+                    if self._may_be_late:
+                        self._late[token], self._next_late = now + LATE_MOST_S, now + LATE_S
                 else:
                     continue
                 del self._to_find[token]
             self._next_find = max([now, *(asked + DOUBT_S for asked in self._to_find.values())])
         self._post(events)
+
+    def _check_replaced(self) -> None:
+        """Forget all that is to be done, for good, if the run has another driver: that one knows of it from the log."""
+        if self._is_replaced():
+            with self._lock:
+                _log.warning(
+                    "the run has another driver: not submitted %s, not changed %s, not cancelled %s",
+                    [request.token for request in self._to_submit],
+                    [handle.token for handle, _ in self._to_amend],
+                    [handle.token for handle in self._to_cancel],
+                )
+                self._to_submit, self._to_amend, self._to_cancel = [], [], []
+
+    def _find_late(self, now: float) -> None:
+        """Cancel jobs that another driver has submitted although they had been taken for lost."""
+        if not self._late or now < self._next_late or not self._may(QUERY):
+            return
+        self._next_late = now + LATE_S
+        found = self._backend.find(list(self._late))
+        self._late = {token: until for token, until in self._late.items() if token not in found and now < until}
+        if found:
+            _log.warning("jobs of a driver before were submitted late, and are cancelled: %s", sorted(found))
+            with self._lock:
+                self._to_cancel += found.values()
 
     def _never_submitted(self, token: str) -> JobEnded:
         return JobEnded(self._clock.now(), token, JobState.LOST, reason="never submitted")

@@ -35,6 +35,7 @@ MEANT = {
     **dict.fromkeys(("submit", "start", "exec", "sbatch", "execute"), "run"),
     **dict.fromkeys(("restart", "continue", "retry", "rerun"), "resume"),
     **dict.fromkeys(("watch", "monitor", "follow"), "top"),
+    **dict.fromkeys(("reattach", "connect", "fg"), "attach"),
     **dict.fromkeys(("describe", "reason", "debug"), "explain"),
     **dict.fromkeys(("check", "test"), "doctor"),
     **dict.fromkeys(("plot", "dag"), "graph"),
@@ -43,7 +44,7 @@ MEANT = {
 
 
 GROUPS = {
-    "run a workflow": ("run", "resume", "graph"),
+    "run a workflow": ("run", "resume", "attach", "graph"),
     "look at runs": ("runs", "status", "explain", "logs", "top", "dashboard", "report", "export", "why", "waits"),
     "manage runs": ("hold", "release", "cancel", "rm", "clean"),
     "sites, pools and shared nodes": (

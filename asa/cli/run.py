@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
+import signal
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,20 @@ from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, with_options
 from asa.core.serial import to_json
 from asa.core.units import brief
 from asa.log.messages import notify
+from asa.log.rundir import RunDirectory, state_directory
 from asa.report.words import counted
+from asa.workflows.clean import awaits_driver, next_driver
+from asa.workflows.driver import (
+    DriverJobs,
+    Turn,
+    detach,
+    pipe_to_starter,
+    say_started,
+    succeeded_by_job,
+    take_turn,
+)
 from asa.workflows.run import Run as WorkflowRun
-from asa.workflows.run import finish, resume, show_progress, submit
+from asa.workflows.run import finish, open_run, prepare, prepare_resume, resume, show_progress, submit
 
 
 class RunCommand:
@@ -55,16 +69,17 @@ class RunCommand:
             "--reuse-from", action="append", default=[], metavar="DIR", help="the same, from another state directory"
         )
         parser.add_argument("--workdir", default=".", help="directory that tasks run in (.)")
-        parser.add_argument("--orphan-grace", default="60s", help="how long allocations outlive a dead driver (60s)")
+        parser.add_argument(
+            "--orphan-grace", help="how long allocations outlive a dead driver (60s; with --driver=job 10m)"
+        )
         parser.add_argument(
             "--output-limit", default="10M", metavar="SIZE", help="how much is kept of what each task prints (10M)"
         )
-        parser.add_argument(
-            "--notify", metavar="COMMAND", help="run this, or mail this address, when it has ended"
-        )
+        add_notify_option(parser)
         parser.add_argument(
             "--dry-run", action="store_true", help="print what would be submitted, and charged at most; start nothing"
         )
+        add_driver_options(parser)
         add_display_options(parser)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
@@ -76,7 +91,7 @@ class RunCommand:
             "pool": options.pool,
             "name": options.name or _name_of(options.workflow),
             "workdir": options.workdir,
-            "orphan_grace": options.orphan_grace,
+            "orphan_grace": options.orphan_grace or ("10m" if options.driver else "60s"),
             "output_limit": options.output_limit,
             "reuse": options.reuse or bool(options.reuse_from),
             "reuse_from": options.reuse_from,
@@ -86,6 +101,10 @@ class RunCommand:
         if options.dry_run:
             return _previewed(workflow_of(options), **wanted)
         remove_by_policy()
+        if options.detach:
+            return detached(prepare(workflow_of(options), **wanted), options)
+        if options.driver:
+            return in_job(prepare(workflow_of(options), **wanted), options)
         return show_to_end(submit(workflow_of(options), **wanted), options)
 
 
@@ -138,6 +157,101 @@ def check_display_options(options: argparse.Namespace) -> None:
         check_report(options.report)
 
 
+def add_notify_option(parser: argparse.ArgumentParser) -> None:
+    """The option of commands that drive a run, or have it driven, to its end."""
+    parser.add_argument("--notify", metavar="COMMAND", help="run this, or mail this address, when it has ended")
+
+
+def add_driver_options(parser: argparse.ArgumentParser) -> None:
+    """Options of commands that start a driver: where it is to be."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--detach",
+        action="store_true",
+        help="start the driver apart from this terminal, and return; asa attach shows it, asa cancel ends it",
+    )
+    where.add_argument(
+        "--driver",
+        metavar="job[:OPTIONS]",
+        help="drive it in a batch job of one core, followed by another before its wall time ends, and return; options "
+        "are walltime (12h) and those of the backend, such as partition and account",
+    )
+
+
+def in_job(run: RunDirectory, options: argparse.Namespace) -> CommandResult:
+    """Submit a job to drive a run, and say how to look at it."""
+    words = [f"--report={Path(options.report).absolute()}"] if options.report else []
+    words += ["--quiet"] * options.quiet
+    with closing(DriverJobs(run, options.driver)) as jobs:
+        if next_driver(run) is not None:
+            jobs.withdraw()
+        job = jobs.submit(Turn(run.generation + 1, first=True), None, words).job_id
+    if not options.quiet:
+        how = f"asa attach {run.name} shows how it gets on, asa cancel {run.name} ends it"
+        notify(f"job {job} drives it once it starts: {how}")
+    return CommandResult({"run": run.name, "driver": f"job {job}"}, run.name)
+
+
+def drive_in_job(turn: Turn, options: argparse.Namespace) -> CommandResult:
+    """In a job, drive the run for as long as it is this job's."""
+    run = take_turn(options.run, turn)
+    if run is None:
+        return CommandResult(None, f"run {options.run} is over, or has another driver: this job has nothing to do")
+    words = [f"--report={options.report}"] if options.report else []
+    words += ["--quiet"] * options.quiet
+    with closing(DriverJobs(run.directory, options.driver)) as jobs, succeeded_by_job(run, jobs, turn, words):
+        return show_to_end(run, options)
+
+
+def detached(run: RunDirectory, options: argparse.Namespace) -> CommandResult:
+    """Have a process of its own drive a run, and say how to look at it."""
+    words = [f"--report={options.report}"] if options.report else []
+    words += ["--quiet"] * options.quiet
+    pid = detach(run, words + ([f"--log-level={options.log_level}"] if options.log_level else []))
+    if not options.quiet:
+        notify(
+            f"process {pid} drives it: asa attach {run.name} shows how it gets on, asa cancel {run.name} ends it"
+        )
+    return CommandResult({"run": run.name, "driver": f"process {pid} on {os.uname().nodename}"}, run.name)
+
+
+class AttachCommand:
+    """Show a run's progress as if it had been started here; Ctrl-C detaches, and the run goes on."""
+
+    help = "show a run's progress as if it had been started here; Ctrl-C detaches, the run goes on"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "run", metavar="RUN", nargs="?", default="@last", help="name of the run, or a beginning of it (@last)"
+        )
+        add_display_options(parser)
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        check_display_options(options)
+        run = open_run(options.run)
+        quiet = options.quiet or options.json == "-"
+        try:
+            run.attach(awaits_driver(run.directory))
+            if not quiet and (job := next_driver(run.directory)) and not run.directory.is_driven():
+                notify(f"job {job.job_id} drives the run once it starts")
+            if not quiet:
+                print(f"run {run.name}", file=sys.stderr)
+                show_progress(run)
+            run.decided.wait()
+            if options.report:
+                run.report(options.report)
+            return outcome_of(run, options)
+        except KeyboardInterrupt as interrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not cut the words off
+            if interrupt.args:  # another signal, which the command line names
+                raise
+            words = f"detached; run {run.name} goes on: asa attach {run.name}, asa cancel {run.name}"
+            return CommandResult({"run": run.name, "state": run.status.value}, f"asa: {words}", INTERRUPTED)
+
+
+INTERRUPTED = 130
+"""Exit code of a command that was detached from a run."""
+
 FAILED, EXITS = 1, {RunState.SUCCEEDED: 0, RunState.PARTIAL: 3}
 """Exit codes of commands that wait for a run, by its outcome."""
 
@@ -159,8 +273,16 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
             notify(str(error))
         raise
     finally:
-        if options.report:
+        if options.report and not run.handed_over:
             run.report(options.report)
+    if run.handed_over:
+        run.wait()
+        return CommandResult(None, f"run {run.name} goes on, with another driver: asa attach {run.name}")
+    return outcome_of(run, options)
+
+
+def outcome_of(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
+    """What came of a run whose outcome is known, or whose driver is gone."""
     message, patience = "", math.inf if options.json or options.report else _PATIENCE_S
     try:
         run.check()
@@ -211,12 +333,23 @@ class ResumeCommand:
             help="with this workflow instead: what has changed in it runs, and what follows from that, in a new run",
         )
         add_set_option(parser)
+        add_notify_option(parser)
+        add_driver_options(parser)
         add_display_options(parser)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         check_display_options(options)
+        waited_for, turn = pipe_to_starter(), Turn.taken()
+        if turn is not None:
+            return drive_in_job(turn, options)
         code = workflow_of(options) if options.workflow else None
-        return show_to_end(resume(options.run, code=code), options)
+        if options.detach:
+            return detached(prepare_resume(options.run, code=code, notify=options.notify), options)
+        if options.driver:
+            return in_job(prepare_resume(options.run, code=code, notify=options.notify, driven=True), options)
+        run = resume(options.run, code=code, notify=options.notify)
+        say_started(run, waited_for)
+        return show_to_end(run, options)
 
 
 class WhyCommand:
@@ -229,7 +362,6 @@ class WhyCommand:
         parser.add_argument("stage", metavar="STAGE[INDEX]", help="stage, and which of its tasks, counted from 0 (0)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        from asa.log.rundir import RunDirectory, state_directory
         from asa.workflows.reuse import why
 
         found = re.fullmatch(r"(.+?)(?:\[(\d+)\])?", options.stage)

@@ -541,6 +541,24 @@ class TaskFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TaskPaused(Event):
+    """A task with checkpoints did not end in its allocation: it goes on in another one, as the same task.
+
+    `saved` stands for what it has saved until then, or is ""; when it is what it was the time before, the task has got
+    on by nothing. `lost` says what took it along; "" when it was ended because the time of its allocation was over, or
+    paused by itself.
+    """
+
+    stage: str
+    index: int
+    allocation: str
+    node: str
+    started: float
+    saved: str = ""
+    lost: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RetriesDue(Event):
     """Tasks that failed have waited long enough to be tried again."""
 

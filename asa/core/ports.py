@@ -104,6 +104,10 @@ class RunContext:
         The run's time [s since the epoch]; None for the machine's.
     output_limit
         How much is kept of what a task prints [bytes]; None for the executor's own default.
+    generation
+        Number of this driver; each later driver of the run has a larger one. 0 where there is but one.
+    newest
+        Asks for the generation of the run's newest driver, wherever that is: it may be above ours.
     """
 
     run: str
@@ -116,6 +120,12 @@ class RunContext:
     secrets: tuple[str, ...] = ()
     now: Callable[[], float] | None = None
     output_limit: int | None = None
+    generation: int = 0
+    newest: Callable[[], int] = lambda: 0
+
+    def is_replaced(self) -> bool:
+        """Whether the run has a later driver, so that this one must do nothing more."""
+        return self.newest() > self.generation
 
 
 class Executor(Protocol):

@@ -62,6 +62,7 @@ from asa.core.event import (
     TaskCancelled,
     TaskDone,
     TaskFailed,
+    TaskPaused,
     TasksDone,
     TasksKept,
     TasksLaunched,
@@ -100,6 +101,11 @@ FAILURES_KEPT = 100
 
 TAILS_KEPT = 1000
 """Tasks that failed for good of which it is kept what they printed."""
+
+STALLED_SHARE = 0.8
+"""The part of a wall time that a task may run in all without saving anything new before it has failed."""
+STALLED_MOST = 3
+"""How often in a row it may end so, however short it ran."""
 
 DELAY_MOST_S = 3600.0
 """The longest time until a task that failed is tried again [s]."""
@@ -146,6 +152,11 @@ class TaskOutcome(enum.IntEnum):
     DONE = 0
     FAILED = 1  # by the task's own fault
     LOST = 2  # by the infrastructure's; it does not count against the task
+    PAUSED = 3  # it goes on from a checkpoint
+
+
+WELL = (TaskOutcome.DONE, TaskOutcome.PAUSED)
+"""Ends of attempts after which nothing is lost."""
 
 
 Table = Mapping[tuple[Any, str], Any]
@@ -321,7 +332,7 @@ class AttemptLog:
     def __len__(self) -> int:
         return len(self.records) // ATTEMPT.size
 
-    def add(self, event: TaskDone | TaskFailed, outcome: int) -> None:
+    def add(self, event: TaskDone | TaskFailed | TaskPaused, outcome: int) -> None:
         """A task has reported."""
         started, ended = event.started, event.at
         self.records += _packed(
@@ -347,6 +358,17 @@ _packed = ATTEMPT.pack
 
 
 # ---------------------------------------------------------------- stages
+
+
+@dataclass(slots=True)
+class PausedTask:
+    """A task that goes from allocation to allocation: how long it ran in all [s], what stands for what it has saved;
+    for how long [s], and how often, it ran since then."""
+
+    ran_s: float = 0.0
+    saved: str = ""
+    stalled_s: float = 0.0
+    stalls: int = 0
 
 
 @dataclass
@@ -382,6 +404,8 @@ class StageProgress:
         Tasks that failed for good while the others go on, or are skipped.
     later
         Tasks that failed and wait to be tried again -> until when [s since the epoch].
+    paused, pauses
+        Task with checkpoints that is not done -> how it has come so far; how often tasks have gone on elsewhere.
     lacks
         What a task had too little of since the stage's needs were raised last: "memory", "time" (its own limit) or
         "walltime".
@@ -398,9 +422,9 @@ class StageProgress:
         Allocations in a row that ended without a task done; allocations that others than the run have cancelled.
     error, details
         Why it failed, in a line or so; what its task printed.
-    added, orphaned, chain
-        Task -> what it has added to the run, of those that are done; whether the result of what added it is lost; the
-        first of those, of which something is expected, that it follows on, or "".
+    added, origin, orphaned, chain
+        Task -> what it has added to the run, of those that are done; the stage that added it, or ""; whether what that
+        had returned is lost; the first of those, of which something is expected, that it follows on, or "".
     number, followers
         What its place in topological order is told by; the stages that wait for it.
     before, followed
@@ -422,6 +446,7 @@ class StageProgress:
     followed: bool = False
     held_back: frozenset[str] = frozenset()
     added: dict[int, StagesAdded] = field(default_factory=dict)
+    origin: str = ""
     orphaned: bool = False
     chain: str = ""
     state: StageState = StageState.WAITING
@@ -445,6 +470,8 @@ class StageProgress:
     failed: dict[int, Failed] = field(default_factory=dict)
     undone: int = 0
     later: dict[int, float] = field(default_factory=dict)
+    paused: dict[int, PausedTask] = field(default_factory=dict)
+    pauses: int = 0
     lacks: dict[str, None] = field(default_factory=dict)
     grown: bool = False
     bounded: str = ""
@@ -595,6 +622,8 @@ class StageProgress:
             self.again.pop(index, None)
         if self.errors:
             self.errors.pop(index, None)
+        if self.paused and (paused := self.paused.pop(index, None)) is not None:
+            run_time_s += paused.ran_s
         self.done += 1
         self.barren = 0
         self.mean_s = run_time_s if self.mean_s is None else 0.9 * self.mean_s + 0.1 * run_time_s
@@ -771,6 +800,8 @@ class StageProgress:
             if self.later:
                 self.stirred[self.spec.name] = None
             self.later, self.failed, self.undone = {}, {}, 0
+            for paused in self.paused.values():
+                paused.stalled_s, paused.stalls = 0.0, 0
             self.sifted, self.tolerated, self.lacks = False, True, {}
         self.failures.clear()
         self.barren = self.withdrawn = 0
@@ -800,7 +831,16 @@ class StageProgress:
             soon_wait_s=self.soon_wait_s,
             predicted_at=self.predicted_at,
             displaced=self.displaced,
+            rest_s=self._rest_s,
         )
+
+    @property
+    def _rest_s(self) -> float | None:
+        """How long a task is expected to run yet, which is the longest of them, from when it last began [s]."""
+        total_s = self.spec.total_s
+        if total_s is None or not self.paused or len(self.paused) < (self.width or 0) - self.done - self.undone:
+            return total_s
+        return max(0.0, total_s - min(paused.ran_s for paused in self.paused.values()))
 
     def _grow(self, width: int) -> None:
         if width > len(self.tasks):
@@ -1514,6 +1554,8 @@ class FoldedRun:
         What the batch system last failed with, if it does not answer; else "".
     asked
         Jobs asked for so far.
+    goes_on
+        Whether there are tasks with checkpoints.
     untaught
         Token -> a job's wait that no estimator has learned.
     full
@@ -1559,6 +1601,7 @@ class FoldedRun:
         self.on_hold: float | None = None
         self.trouble = ""
         self.asked = 0
+        self.goes_on = False
         self.untaught: dict[str, Wait] = {}
         self.full: Full | None = None
         self.wanted = NOTHING
@@ -1582,6 +1625,11 @@ class FoldedRun:
     def run(self) -> str:
         """Its name."""
         return "" if self.start is None else self.start.run
+
+    @property
+    def in_order(self) -> Sequence[StageProgress]:
+        """Its stages, each after those that it waits for."""
+        return self._order
 
     @property
     def closed(self) -> bool:
@@ -1626,6 +1674,8 @@ class FoldedRun:
         match event:
             case TaskFailed():
                 self._task_failed(event)
+            case TaskPaused():
+                self._task_paused(event)
             case TaskCancelled():
                 self.stages[event.stage].cancel(event.index)
             case JobEnded() | SubmitRefused():
@@ -1706,6 +1756,7 @@ class FoldedRun:
         else:
             least = self._number_before(before)
             number = least + max(1, (before.number - least) >> 4)
+        self.goes_on |= spec.checkpoint
         stage = StageProgress(spec, spec.width, calls, self.illegal, self._stirred, number)
         stage.before = len(spec.predecessors)
         for name in spec.predecessors:
@@ -1738,6 +1789,7 @@ class FoldedRun:
         for spec in event.specs:
             self._insert(spec, before=before)
             self._stirred[spec.name] = None
+            self.stages[spec.name].origin = event.stage
             if stage.spec.is_followed_by(spec):
                 self.stages[spec.name].chain = stage.chain or event.stage
         for follower in followers:
@@ -1930,6 +1982,14 @@ class FoldedRun:
                 if gone or whole:
                     needing = parts.get(other, gone if other in stage.spec.alike else range(len(stage.tasks)))
                     tasks |= {index: None for index in needing if stage.is_done(index)}
+            if stage.origin in found:
+                added = self.stages[stage.origin].added.items()
+                if any(
+                    name in (spec.name for spec in event.specs)
+                    for index, event in added
+                    if index in found[stage.origin]
+                ):
+                    tasks = {index: None for index in range(len(stage.tasks)) if stage.is_done(index)}
             if tasks:
                 found[name] = tasks
         return tuple((name, index) for name, tasks in found.items() for index in tasks)
@@ -2059,6 +2119,7 @@ class FoldedRun:
             or stage.state is not StageState.RUNNING
             or stage.again
             or stage.errors
+            or stage.paused
             or stage.open
             or stage.spec.expands
             or stage.width is None
@@ -2106,6 +2167,33 @@ class FoldedRun:
             return
         stage.lose(index)
         self._blame(stage, index, f"task {index} on node {event.node}: {event.error}", event.at, event)
+
+    def _task_paused(self, event: TaskPaused) -> None:
+        """A task waits again, as if it had not ended, unless it gets on by nothing."""
+        stage, index = self.stages[event.stage], event.index
+        held = self.pool.held.get(event.allocation)
+        if held is None or held.drop((event.stage, index), event.at) is None:
+            return  # it waits or runs again already
+        self.attempts.add(event, TaskOutcome.PAUSED)
+        stage.leave(event.at)
+        stage.lose(index)
+        ran_s, paused = max(0.0, event.at - event.started), stage.paused.setdefault(index, PausedTask())
+        stage.pauses += 1
+        paused.ran_s += ran_s
+        if event.saved != paused.saved:
+            paused.saved, paused.stalled_s, paused.stalls = event.saved, 0.0, 0
+            held.useful, stage.barren = True, 0
+            return
+        if event.lost and (held.ends is None or event.at < held.ends - UNRESPONSIVE_S):
+            return  # it did not have the time that it should have had
+        paused.stalled_s += ran_s
+        paused.stalls += 1
+        if paused.stalled_s >= STALLED_SHARE * stage.spec.walltime_s or paused.stalls >= STALLED_MOST:
+            held.useful = True  # it was the task, not the allocation
+            ran, had = brief(paused.stalled_s), "nothing" if not paused.saved else "nothing new"
+            paused.stalled_s, paused.stalls = 0.0, 0
+            reason = f"ran for {ran} and saved {had}, so it would never end: save more often, or raise walltime="
+            self._blame(stage, index, f"task {index} on node {event.node}: it {reason}", event.at)
 
     def _lose(self, stage: StageProgress, index: int, reason: str, ran_s: float) -> None:
         """A task ended with its node: it runs again, but a call not if that would end in the same way."""

@@ -67,6 +67,12 @@ class StageSpec:
     expect
         What is likely where only the run will tell: how many tasks it has, or, where it expands, how many stages like
         it follow on it, one after another; less than none where more have come.
+    checkpoint
+        Whether its tasks go on in another allocation when theirs ends.
+    notice_s
+        How long before that they are told [s].
+    total_s
+        How long such a task is expected to run in all [s], or None.
 
     Raises
     ------
@@ -102,6 +108,9 @@ class StageSpec:
     def is_followed_by(self, other: StageSpec) -> bool:
         """Whether a stage that it adds is the next one of those that are expected."""
         return self.expands and other.expands and self.expect is not None and other.expect == self.expect - 1
+    checkpoint: bool = False
+    notice_s: float = 0.0
+    total_s: float | None = None
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

@@ -44,6 +44,41 @@ class Secrets:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """How a task goes on in one allocation after the other.
+
+    Parameters
+    ----------
+    directory
+        What it saves, and finds again.
+    signal
+        What its program is sent before an allocation ends; 0 for nothing.
+    notice_s
+        How long before that [s].
+    """
+
+    directory: str
+    signal: int = 0
+    notice_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Files that are copied to a node's own disk before a task, which runs there, and back from it: patterns.
+
+    >>> Staging(("reads/{sample}.fq",), ("*.bam",)).out
+    ('*.bam',)
+    """
+
+    into: tuple[str, ...] = ()
+    out: tuple[str, ...] = ()
+
+
+PAUSED = "pause"
+"""The cause of an attempt's end that is none of the task: it goes on elsewhere, from its last checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One call of a stage's function.
 
@@ -67,6 +102,12 @@ class Task:
         For its environment, or None. They are no part of its identity.
     timeout_s
         How long it may run [s], or None.
+    checkpoints
+        How it goes on when its allocation ends, or None where it does not.
+    ends
+        When it is ended with its allocation [s since the epoch], or None.
+    staging
+        What is copied to where it runs, and back, or None where it runs in the working directory.
     """
 
     stage: str
@@ -79,6 +120,9 @@ class Task:
     identity: str = ""
     secrets: Secrets | None = None
     timeout_s: float | None = None
+    checkpoints: Checkpoints | None = None
+    ends: float | None = None
+    staging: Staging | None = None
 
 
 @dataclass(frozen=True, slots=True)

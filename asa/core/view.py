@@ -179,6 +179,9 @@ class StageView:
         Jobs asked for this stage so far.
     displaced
         How many of them did not keep their places in the queue.
+    rest_s
+        Of a stage with checkpoints, how long its tasks are expected to run yet, counted from when they last began [s];
+        None where that was not said.
     unlaunched
         Whether it has tasks, or may yet have tasks, that no allocation was given.
     """
@@ -195,6 +198,7 @@ class StageView:
     soon_wait_s: float | None = None
     predicted_at: float | None = None
     displaced: int = 0
+    rest_s: float | None = None
 
 
 class Extent(NamedTuple):

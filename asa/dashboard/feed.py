@@ -403,7 +403,7 @@ class RunModel:
         if (plan := self.plan) is None:
             return _EMPTY
         run, held = summary(plan, now, driven=written), plan.pool.held
-        numbers = {name: number for number, name in enumerate(plan.stages)}
+        numbers = {stage.name: number for number, stage in enumerate(run.stages)}
         return {
             "run": rows.run_row(run, plan.trouble) | {"tells": self._tells()},
             "stages": {

@@ -128,7 +128,7 @@ class ContainedFunction:
 def _run(words: Sequence[str]) -> int:
     """Run a program; its exit code. What it prints is passed on, and the end of it is in the error if it fails."""
     try:
-        code, printed = run_program(words, os.environ)
+        code, printed, _ = run_program(words, os.environ)
     except OSError as error:
         raise CommandFailed(
             f"{words[0]} cannot be started: {error.strerror}: is Apptainer installed on the nodes, and on PATH?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -68,8 +68,13 @@ class RecordedRun:
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
-        """In the order in which they depend on one another."""
-        return self.start.stages
+        """In the order in which they depend on one another; what a task has added waits for the stage of that."""
+        begun = {spec.name: spec for spec in self.start.stages}
+        found = []
+        for stage in self._run.in_order:
+            before = stage.spec.predecessors or ((stage.origin,) if stage.origin else ())
+            found.append(replace(begun.get(stage.spec.name, stage.spec), predecessors=before))
+        return tuple(found)
 
     def tasks(self, stage: str) -> range:
         last = self._all.index[self._rows[stage][-1]] if self.ran(stage) else -1

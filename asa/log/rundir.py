@@ -28,6 +28,7 @@ from asa.security.files import cannot, private_directory, write_private
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LAST = re.compile(r"@last(?:~(\d{1,9}))?")
 _NAMED_MOST = 3
+_GENERATION = "driver.generation"
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
 
 
@@ -52,6 +53,14 @@ class Holder:
         assert found, "this process exists"
         return cls(os.getpid(), socket.gethostname(), found.birth)
 
+    @property
+    def may_live(self) -> bool:
+        """Whether it is not known to have ended: it may be on another host."""
+        if self.host != socket.gethostname():
+            return True
+        found = proc.stat(self.pid)
+        return found is not None and found.birth == self.born and not found.ended
+
 
 class DriverLock:
     """Held by the process that drives a run; a context manager.
@@ -65,6 +74,11 @@ class DriverLock:
     path
         The file to lock; the holder is named in a second file, with ``.holder`` after its name.
 
+    Attributes
+    ----------
+    is_doubtful
+        Once it is held: whether the last holder has not let go of it and may live, where a file system forgets locks.
+
     Raises
     ------
     StateError
@@ -75,10 +89,12 @@ class DriverLock:
         self._path = path
         self._note = path.with_name(path.name + ".holder")
         self._descriptor = -1
+        self.is_doubtful = False
 
     def __enter__(self) -> Self:
-        this = Holder.this()
-        if self._noted() == this or not self._take():
+        this, last = Holder.this(), self._noted()
+        self.is_doubtful = last is not None and last.may_live
+        if last == this or not self._take():
             run, holder = self._path.parent.name, self._noted()
             who = f"process {holder.pid} on {holder.host}" if holder else "a process that has just started"
             raise StateError(f"run {run} is being driven already, by {who}: wait for it, or stop it first")
@@ -90,8 +106,21 @@ class DriverLock:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._note.unlink(missing_ok=True)
+        if self._noted() == Holder.this():  # else the file system has forgotten the lock, and another process has it
+            self._note.unlink(missing_ok=True)
         os.close(self._descriptor)
+
+    def begin(self) -> int:
+        """The holder begins to drive the run: its generation, which is above those of all drivers before it.
+
+        Raises
+        ------
+        StateError
+            When that cannot be written.
+        """
+        number = RunDirectory(self._path.parent).generation + 1
+        write_private(self._path.with_name(_GENERATION), b"%d\n" % number, durable=True)
+        return number
 
     def holder(self) -> Holder | None:
         """Who drives the run, or None for no process. Asking changes nothing.
@@ -193,6 +222,11 @@ class RunDirectory:
         return self.path / "jobs"
 
     @property
+    def driver_output(self) -> Path:
+        """File with what drivers that have no terminal print."""
+        return self.path / "driver.out"
+
+    @property
     def output(self) -> Path:
         """Directory of what tasks print: `asa.log.output`; not there until the first worker starts."""
         return self.path / "output"
@@ -227,6 +261,22 @@ class RunDirectory:
     def cancel_request(self) -> Path:
         """File that asks the run's driver to cancel it, and says why."""
         return self.path / "cancel"
+
+    @property
+    def handover_request(self) -> Path:
+        """File that asks the run's driver to let go of it for another one, whose generation it says."""
+        return self.path / "handover"
+
+    @property
+    def generation(self) -> int:
+        """Number of its present driver, or the last: each later one has a larger number; 0 before the first.
+
+        A driver that finds a larger number than its own is one no longer, whatever it may believe of its lock.
+        """
+        try:
+            return int((self.path / _GENERATION).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return 0
 
     @property
     def hold_request(self) -> Path:

@@ -113,7 +113,7 @@ class Ref:
     __slots__ = ("_stored", "_value")
 
     def __init__(self, value: Any) -> None:
-        self._value = value
+        self._value: Any = value
         self._stored: Value | None = None
 
     @classmethod

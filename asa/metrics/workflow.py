@@ -296,7 +296,7 @@ def summary(run: FoldedRun, now: float | None = None, *, driven: bool = True) ->
     for job in jobs:
         for name in job.stages:
             meant[name].append(job)
-    stages = tuple(_stage(stage, run, meant[name], now) for name, stage in run.stages.items())
+    stages = tuple(_stage(stage, run, meant[stage.spec.name], now) for stage in run.in_order)
     charged, used = sum(job.core_hours_charged for job in jobs), float(attempts.core_seconds().sum()) / HOUR
     borrowed = sum(job.core_hours_used for job in jobs if job.lender)
     run_times = [stage.run_time_s or 0.0 for stage in stages]
@@ -336,7 +336,8 @@ def _total_wait(stages: Iterable[StageSummary], run: FoldedRun, now: float) -> f
     last = max(ready.values(), key=lateness, default=None)
     while last is not None:
         total += last.perceived_wait_s or 0.0
-        before = [ready[name] for name in run.stages[last.name].spec.predecessors if name in ready]
+        stage = run.stages[last.name]
+        before = [ready[name] for name in (*stage.spec.predecessors, stage.origin) if name in ready]
         last = max(before, key=lateness, default=None)
     return total
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from asa.core.job import JobState
-from asa.core.run import TaskOutcome
+from asa.core.run import WELL
 from asa.metrics.workflow import RunSummary
 from asa.report.chart import Chart, JobRow, Span, StageRow, chart
 from asa.report.picture import (
@@ -119,7 +119,7 @@ def _draw_job(axes: Axes, row: JobRow, y: float, tall: float) -> None:
         axes.stairs(top, curve.times, baseline=y + tall, fill=True, color=stage_colour(curve.colour), linewidth=0)
     lane = tall / row.job.cores
     for task in row.tasks:
-        colour = stage_colour(task.position) if task.outcome is TaskOutcome.DONE else BAD
+        colour = stage_colour(task.position) if task.outcome in WELL else BAD
         look = {"facecolor": colour, "edgecolor": "white", "linewidth": 0.2}
         _bars(axes, [task.span], y + task.lane * lane, lane * task.cores, **look)
     if row.predicted is not None:

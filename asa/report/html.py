@@ -12,7 +12,7 @@ import numpy as np
 from asa.core.arrays import Floats
 from asa.core.event import TaskFailed
 from asa.core.job import JobState
-from asa.core.run import TaskOutcome
+from asa.core.run import WELL, TaskOutcome
 from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary
@@ -307,7 +307,7 @@ def _job_shape(row: JobRow, chart: Chart, y: float, height: float) -> Iterator[s
 
 
 def _task(task: TaskBox, chart: Chart, y: float, lane: float) -> str:
-    kind = f"s{task.position % len(LIGHT)} task" + ("" if task.outcome is TaskOutcome.DONE else " failed")
+    kind = f"s{task.position % len(LIGHT)} task" + ("" if task.outcome in WELL else " failed")
     words = f"{chart.stages[task.position].stage.name if task.position < len(chart.stages) else 'task'} {task.index}"
     words += f", {brief(task.span[1] - task.span[0])}" + (
         "" if task.outcome is TaskOutcome.DONE else f", {task.outcome.name.lower()}"

@@ -159,7 +159,7 @@ def stretches(view: WorkflowView) -> list[list[StageView]]:
     chains: list[list[StageView]] = []
     ends: dict[str, list[StageView]] = {}  # last stage of a chain -> the chain
     for stage in view.stages:
-        if stage.attempts or stage.state.final or not lacks_allocation(stage):
+        if stage.attempts or stage.state.final or stage.spec.checkpoint or not lacks_allocation(stage):
             continue
         before = stage.spec.predecessors
         chain = ends.pop(before[0], None) if len(before) == 1 and len(followers[before[0]]) == 1 else None

@@ -6,14 +6,16 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from asa.core.allocation import Allocation
 from asa.core.clock import ManualClock
 from asa.core.event import Event, NodeJoined, TaskDone, TaskFailed, TasksKept
 from asa.core.job import JobRequest, JobState, JobStatus
 from asa.core.ports import Report, RunContext
-from asa.core.task import Task, lacks
+from asa.core.task import PAUSED, Task, lacks
 from asa.core.units import brief
+from asa.log.running import Checkpoint
 from asa.testing.backend_fake import FakeBatch
 
 _Key = tuple[str, int]
@@ -124,26 +126,42 @@ class FakeNodes:
             worker.running[key] = task
             self.begun.append(key)
             most = math.inf if task.timeout_s is None else task.timeout_s
+            needs_s = self._run_time(task) - _ran_s(task)
+            if task.checkpoints is not None and task.ends is not None and now + needs_s > task.ends:
+                self._clock.call_at(task.ends, partial(self._pause, allocation, worker, task, now))
+                continue
             self._clock.call_at(
-                now + min(most, self._run_time(task)),
-                partial(self._end, allocation, worker, task, now, self._run_time(task) > most),
+                now + min(most, needs_s), partial(self._end, allocation, worker, task, now, needs_s > most)
             )
 
-    def _end(self, allocation: str, worker: _Worker, task: Task, started: float, late: bool = False) -> None:
+    def _pause(self, allocation: str, worker: _Worker, task: Task, started: float) -> None:
+        """The time of its allocation is over: what it has run is saved."""
+        if self._workers.get(allocation) is worker and worker.running.get((task.stage, task.index)) is task:
+            assert task.checkpoints
+            ran_s = _ran_s(task) + self._clock.now() - started
+            with Checkpoint(Path(task.checkpoints.directory)).save() as folder:
+                (folder / "ran").write_text(repr(ran_s))
+            self._end(allocation, worker, task, started, paused=True)
+
+    def _end(
+        self, allocation: str, worker: _Worker, task: Task, started: float, late: bool = False, paused: bool = False
+    ) -> None:
         key, now = (task.stage, task.index), self._clock.now()
         if self._workers.get(allocation) is not worker or worker.running.get(key) is not task:
             return  # the allocation ended while the task ran, or a driver did not want it
         del worker.running[key]
         event: Event
         try:
+            if paused:
+                raise InterruptedError("the time of its allocation is over")
             if late:
                 raise TimeoutError(f"timed out after {brief(task.timeout_s or 0.0)}")
             value = self._call(task)
         except Exception as error:
             words = f"{type(error).__name__}: {error}"
-            cause = "time" if late else lacks(words, None)
+            cause = PAUSED if paused else "time" if late else lacks(words, None)
             event = TaskFailed(
-                now, task.stage, task.index, allocation, "node", started, words, cause=cause
+                now, task.stage, task.index, allocation, "node", started, words, infrastructure=paused, cause=cause
             )
         else:
             self.done.append(key)
@@ -167,6 +185,12 @@ class FakeNodes:
     def _say(self, events: list[Event], logged: Callable[[], None] | None = None) -> None:
         if self._post is not None:
             self._post(events, logged)
+
+
+def _ran_s(task: Task) -> float:
+    """How long a task ran in earlier allocations, as it has saved it [s]."""
+    last = None if task.checkpoints is None else Checkpoint(Path(task.checkpoints.directory)).last
+    return 0.0 if last is None else float((last / "ran").read_text())
 
 
 class FakeExecutor:

@@ -23,7 +23,17 @@ from asa.allocations.watch import SPARE, Budget, JobWatch, WatchCalls, WatchThre
 from asa.core.clock import SystemClock
 from asa.core.decision import Predict
 from asa.core.errors import AsaError, BackendError, GraphError, InvalidInput, RunNotFound
-from asa.core.event import VERSION, Predicted, ResultsLost, RunStarted, RunState, StagesAdded, Submitted, Submitting
+from asa.core.event import (
+    VERSION,
+    DriverStarted,
+    Predicted,
+    ResultsLost,
+    RunStarted,
+    RunState,
+    StagesAdded,
+    Submitted,
+    Submitting,
+)
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobStatus, QueueRegime
 from asa.core.ports import (
     Backend,
@@ -201,7 +211,7 @@ def assemble_parts(
     """
     with contextlib.ExitStack() as held:
         # Whose it is, and where its jobs go. Until `held` is closed the run is this process's.
-        held.enter_context(directory.lock())
+        lock = held.enter_context(directory.lock())
         held.enter_context(log_to_file(directory.log))
         backend: Backend = BACKENDS.create(settings.backend, directory=directory.backend, clock=SystemClock())
         if not isinstance(backend, VirtualBackend):  # one in virtual time may be another run's until it is entered
@@ -223,6 +233,7 @@ def assemble_parts(
         # What happened so far.
         log = held.enter_context(EventLog(directory.events, results=parts.results))
         payloads = parts.payloads(log)
+        first_driver = log.latest(DriverStarted) is None
         if log.last:
             if isinstance(payloads, Payloads):
                 payloads.regrow(log.each(StagesAdded))
@@ -251,9 +262,9 @@ def assemble_parts(
             )
             log.append([start])
             parts.plan.on(start)
-            if isinstance(parts.plan, Plan):  # not of a resumed run, whose stages seem to have run without a driver
-                look = partial(_last_look, backend, budget, timing.clock)
-                held.callback(learned.learn_run_times, parts.plan, settings.name, look)
+        if first_driver and isinstance(parts.plan, Plan):  # stages of a resumed run seem to have run without a driver
+            look = partial(_last_look, backend, budget, timing.clock)
+            held.callback(learned.learn_run_times, parts.plan, settings.name, look)
         # What drives it.
         runner = make_runner(
             held,
@@ -276,9 +287,12 @@ def assemble_parts(
                 secrets=parts.graph.withheld,
                 now=timing.clock.now,
                 output_limit=settings.output_limit,
+                generation=lock.begin(),
+                newest=lambda: directory.generation,
             ),
             outputs=str(directory.jobs),
             budget=budget,
+            may_be_late=lock.is_doubtful,
         )
         grows = any(node.stage.needs.expands for node in parts.graph.nodes.values())
         if grows and isinstance(payloads, Payloads) and isinstance(parts.plan, Plan):
@@ -338,6 +352,7 @@ def _heed(directory: RunDirectory, runner: Runner, held: contextlib.ExitStack) -
     requests: dict[Path, Callable[[str], None]] = {
         directory.cancel_request: runner.cancel,
         directory.hold_request: lambda words: runner.hold(words == HOLD),
+        directory.handover_request: runner.hand_over,
     }
 
     def look() -> None:
@@ -379,11 +394,21 @@ def make_runner(
     context: RunContext,
     outputs: str,
     budget: Budget | None = None,
+    may_be_late: bool = False,
 ) -> Runner:
     """The runner of these parts, and a watch over its jobs, which ends with `held`, as the executor does."""
     looks = backend.capabilities().regime is not QueueRegime.IMMEDIATE and is_pooled(estimator)
     inbox = Inbox()
-    watch = JobWatch(backend, timing.clock, inbox.post, timing.watcher.wake, looks=looks, budget=budget)
+    watch = JobWatch(
+        backend,
+        timing.clock,
+        inbox.post,
+        timing.watcher.wake,
+        looks=looks,
+        budget=budget,
+        is_replaced=context.is_replaced,
+        may_be_late=may_be_late,
+    )
     timing.listen(watch.hurry)
     held.callback(timing.watcher.close)
     timing.watcher.start(watch)
@@ -497,6 +522,9 @@ def _check_executor(settings: Settings, graph: Graph, executor: Executor) -> Non
     with_gpus = [name for name, node in graph.nodes.items() if node.stage.needs.resources.gpus]
     if with_gpus and isinstance(executor, SharesProcesses) and (why := executor.mingles()):
         raise InvalidInput(f"executor {_spec(chosen)!r} is to give each task of {with_gpus[0]!r} its own GPUs: {why}")
+    going_on = [name for name, node in graph.nodes.items() if node.stage.needs.checkpoint]
+    if going_on and isinstance(executor, SharesProcesses) and (why := executor.outlasts()):
+        raise InvalidInput(f"executor {_spec(chosen)!r} is to end {going_on[0]!r} with its allocation: {why}")
     timed = [name for name, node in graph.nodes.items() if node.stage.needs.timeout_s is not None]
     if timed and isinstance(executor, SharesProcesses) and (why := executor.outlasts()):
         raise InvalidInput(f"executor {_spec(chosen)!r} is to end tasks of {timed[0]!r} after timeout=: {why}")
@@ -559,8 +587,8 @@ def _revoke_lost(plan: Plan, log: EventLog, results: Collection[str], now: float
         damaged.setdefault(name, {})[index] = why
     lost: dict[tuple[str, int], str] = {}
     unfinished: set[str] = set()
-    for stage in reversed(plan.view(now).stages):
-        name, stage = stage.spec.name, plan.stages[stage.spec.name]
+    for stage in reversed(plan.in_order):
+        name = stage.spec.name
         if stage.orphaned:
             continue
         more = [spec.name for event in stage.added.values() for spec in event.specs]

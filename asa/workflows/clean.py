@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from asa.core.decision import DispatchDecision
-from asa.core.errors import AsaError, InvalidInput, StateError
+from asa.core.errors import AsaError, BackendError, InvalidInput, StateError
 from asa.core.event import (
     CancelAsked,
     Cancelled,
@@ -208,6 +210,9 @@ def cancel_run(run: RunDirectory, patience_s: float) -> int:
         now = time.time()
         log.append([CancelAsked(now, reason), RunEnded(now, RunState.CANCELLED, reason)])
     run.cancel_request.unlink(missing_ok=True)
+    if next_driver(run) is not None:
+        with contextlib.closing(backend_of(run)) as backend:
+            backend.cancel(list(backend.find([driver_name(run, run.generation + 1)]).values()))
     return len(done)
 
 
@@ -259,6 +264,49 @@ def hold_run(run: RunDirectory, held: bool, patience_s: float) -> bool:
 def _is_held(log: EventLog) -> bool:
     last = log.latest(HoldAsked)
     return isinstance(last, HoldAsked) and last.held
+
+
+_NEXT = "driver.next"
+"""File in the run's directory with the job of the next driver."""
+_ASK_S = 30.0
+"""How often a run without a driver has the batch system asked about the next one's job [s]."""
+
+
+def driver_name(run: RunDirectory, generation: int) -> str:
+    """Of the job of this driver, if it is in one."""
+    return f"{run.name}.driver-{generation}"
+
+
+def note_driver(run: RunDirectory, generation: int, job: JobHandle) -> None:
+    """Keep which job is to be the driver of this generation."""
+    kept = {"generation": generation, "job": job.job_id, "submitted": job.submitted}
+    write_private(run.path / _NEXT, json.dumps(kept).encode())
+
+
+def next_driver(run: RunDirectory) -> JobHandle | None:
+    """The job of the run's next driver, which waits, has just started, or was cancelled; None if none is known."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        kept = json.loads((run.path / _NEXT).read_bytes())
+        if kept["generation"] > run.generation:
+            return JobHandle(kept["job"], driver_name(run, kept["generation"]), kept["submitted"])
+    return None
+
+
+def awaits_driver(run: RunDirectory) -> Callable[[], bool]:
+    """What says whether a run without a driver will have one: its job is asked about now and then."""
+    asked, waits = -math.inf, True
+
+    def ask() -> bool:
+        nonlocal asked, waits
+        job = next_driver(run)
+        if job is not None and time.monotonic() >= asked + _ASK_S:
+            asked = time.monotonic()
+            with contextlib.suppress(BackendError), contextlib.closing(backend_of(run)) as backend:
+                (status,) = backend.query([job])
+                waits = not status.state.final
+        return job is not None and waits
+
+    return ask
 
 
 ENDS = {

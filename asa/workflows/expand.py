@@ -19,7 +19,7 @@ from asa.core.event import StagesAdded
 from asa.core.task import Value
 from asa.log.values import load
 from asa.workflows.graph import Graph, topological
-from asa.workflows.stage import DEFAULT_NEEDS, Node, Stage, StageNeeds, Step, make_needs, nodes_in
+from asa.workflows.stage import DEFAULT_NEEDS, ROUND, Node, Stage, StageNeeds, Step, make_needs, nodes_in
 
 if TYPE_CHECKING:  # workers load this module
     from asa.core.run import FoldedRun
@@ -149,6 +149,7 @@ class Growth:
         except (KeyError, OSError, StateError) as error:
             return StagesAdded(now, name, index, refused=f"what it returned cannot be read: {error}")
         if structure is None:
+            self._graph.added.pop((name, index), None)  # of an earlier attempt, whose result was lost
             return StagesAdded(now, name, index)
         try:
             try:
@@ -212,7 +213,6 @@ def loop(
     *,
     until: Callable[[Any], bool] | None = None,
     most: int | None = None,
-    expect: int | None = None,
     **needs: Unpack[StageNeeds],
 ) -> Step:
     """A step that calls `body` on its own result again and again.
@@ -230,10 +230,9 @@ def loop(
         Says of a round's result whether it is the last.
     most
         How many rounds there are at most. The value is the last round's, whatever `until` says of it.
-    expect
-        How many rounds are likely, for strategies to plan with.
     needs
-        What the tasks need in which the end is decided, as for `stage`.
+        What the tasks need in which the end is decided, as for `stage`; but `expect` is how many rounds are likely, for
+        strategies to plan with.
 
     Raises
     ------
@@ -255,8 +254,8 @@ def loop(
         raise InvalidInput(f"most must be a whole number of at least 1, not {most!r}")
     if not callable(body):
         raise InvalidInput(f"loop() is made of a stage or a template, not of {body!r}: call it afterwards")
-    more: StageNeeds = {"expands": True, **needs}
-    if expect is not None:
+    more: StageNeeds = {**needs, "expands": True}
+    if (expect := needs.get("expect")) is not None:
         more["expect"] = max(0, expect - 1)
     whole = isinstance(body, Stage) and not body.needs.expands and not body.needs.launcher
     rounds = _Rounds(body, until, most, whole)
@@ -286,14 +285,15 @@ class _Rounds:
         """The first round, where the body is no stage."""
         return self.stage(self._called(value, 1, common), **common)
 
-    def __call__(self, value: Any, /, *, asa_round: int = 1, **common: Any) -> Any:
+    def __call__(self, value: Any, /, **common: Any) -> Any:
+        number = common.pop(ROUND, 1)
         if self.whole:
-            value = self._called(value, asa_round, common)
-        if asa_round == self.most or (self.until is not None and self.until(value)):
+            value = self._called(value, number, common)
+        if number == self.most or (self.until is not None and self.until(value)):
             return value
         if not self.whole:
-            value = self._called(value, asa_round + 1, common)
-        return self.stage(value, asa_round=asa_round + 1, **common)
+            value = self._called(value, number + 1, common)
+        return self.stage(value, **common, **{ROUND: number + 1})
 
     def _called(self, value: Any, number: int, common: dict[str, Any]) -> Any:
         return self.call(value, **common, **({"round": number} if self.numbered else {}))
@@ -304,9 +304,9 @@ class _Rounds:
 
     def written(self, args: Sequence[Any], kwargs: Mapping[str, Any], value_of: Callable[[Any], Any]) -> list[str]:
         """As that of the body, which knows the number of the round."""
-        given = {key: value for key, value in kwargs.items() if key != "asa_round"}
+        given = {key: value for key, value in kwargs.items() if key != ROUND}
         if self.numbered:
-            given["round"] = kwargs.get("asa_round", 1)
+            given["round"] = kwargs.get(ROUND, 1)
         found: list[str] = self.call.written(args, given, value_of)  # type: ignore[attr-defined]
         return found
 
@@ -340,11 +340,9 @@ def branch(
         if not callable(step):
             raise InvalidInput(f"branch() is made of functions, stages and templates, not of {step!r}")
     base = condition.needs if isinstance(condition, Stage) else DEFAULT_NEEDS
-    return Stage(
-        _Branch(_function(condition), then, otherwise),
-        make_needs("branch", base=base, **{"expands": True, **needs}),
-        "branch",
-    )
+    more: StageNeeds = {**needs, "expands": True}
+    made = _Branch(_function(condition), then, otherwise)
+    return Stage(made, make_needs("branch", base=base, **more), "branch")
 
 
 class _Branch:

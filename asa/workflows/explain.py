@@ -101,7 +101,9 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
         return f"{begun}; {jobs}" if held else begun
     match stage.state:
         case StageState.DONE:
-            return f"done, {counted(stage.done, 'task')}{_reused(stage)}"
+            added = sum(len(event.specs) for event in stage.added.values())
+            more = f", added {counted(added, 'stage')}" if added else ""
+            return f"done, {counted(stage.done, 'task')}{_reused(stage)}{_paused(stage)}{more}"
         case StageState.PARTIAL:
             counts = [f"{counted(stage.done, 'task')} done"]
             counts += [f"{len(stage.failed):,} failed"] if stage.failed else []
@@ -110,7 +112,7 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
         case StageState.FAILED:
             return f"failed: {stage.story}{_grown(stage)}"
         case StageState.SKIPPED:
-            return "skipped: a stage before it failed"
+            return "left out: what added it runs again" if stage.orphaned else "skipped: a stage before it failed"
         case StageState.RUNNING:
             others = (
                 f", waits for more cores of {has}"
@@ -122,7 +124,7 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
             again = min(stage.later.values(), default=now)
             later = f", {len(stage.later)} to be tried again, from {brief(max(0.0, again - now))} from now on"
             failed += later if stage.later else ""
-            said = f"{_reused(stage)}{failed}{others}{_grown(stage)}"
+            said = f"{_reused(stage)}{failed}{others}{_paused(stage)}{_grown(stage)}"
             return f"running, {stage.done} of {width} tasks done{said}; {jobs}"
         case StageState.READY:
             others = _others(plan, name, held, now)
@@ -132,6 +134,14 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
             wait = stage.predicted_wait_s
             predicted = "" if wait is None else f"; its job is expected to wait {brief(wait)}, so it is not sent yet"
             return f"waits for {', '.join(before)}; {jobs}{predicted if not held else ''}"
+
+
+def _paused(stage: StageProgress) -> str:
+    """How often its tasks went on in another allocation, and how long they had run by then."""
+    if not stage.pauses:
+        return ""
+    so_far = f", after {brief(sum(paused.ran_s for paused in stage.paused.values()))} of work" if stage.paused else ""
+    return f", {counted(stage.pauses, 'time')} gone on in another allocation from what was saved{so_far}"
 
 
 def _grown(stage: StageProgress) -> str:

@@ -69,10 +69,18 @@ class Graph:
                 growth=node.stage.needs.growth if node.stage.needs.retries else 1.0,
                 expands=node.stage.needs.expands,
                 expect=node.stage.needs.expect,
+                checkpoint=node.stage.needs.checkpoint,
+                notice_s=node.stage.needs.signal_before_s if node.stage.needs.checkpoint else 0.0,
+                total_s=_total_s(node),
                 **self._places(node),
             )
             for name, node in self.nodes.items()
         )
+
+    def copy(self) -> Graph:
+        """The same graph, to be added to without a change of this one."""
+        own = (dict(self.nodes), dict(self.names), dict(self.predecessors), dict(self.widths))
+        return Graph(self.result, *own)
 
     @property
     def added(self) -> dict[tuple[str, int], Any]:
@@ -269,9 +277,12 @@ class Graph:
         rows = []
         for name, node in self.nodes.items():
             needs, width = node.stage.needs, self.width(name)
-            tasks = "tasks known at run time" if width is None else f"{width} task{'s' * (width != 1)}"
+            about = "" if needs.expect is None else f", about {needs.expect}"
+            tasks = f"tasks known at run time{about}" if width is None else f"{width} task{'s' * (width != 1)}"
             if node.mapped and width != 1 and not needs.launcher:
                 tasks += f", {needs.resources.cores // needs.task.cores} at a time"
+            if needs.expands:
+                tasks += f", may add stages{f', about {needs.expect} like it' * (needs.expect is not None)}"
             after = f"  after {', '.join(self.predecessors[name])}" if self.predecessors[name] else ""
             asked, ranks = _asked(needs, site.for_jobs(needs.options)), _ranks(node.stage)
             where = "".join(f", {option} {value}".rstrip() for option, value in needs.options if option != SETUP)
@@ -307,6 +318,12 @@ def _resources(needs: Needs, site: Capabilities) -> Resources:
     if needs.spread == PACK or whole.gpus:
         return whole.packed(site.cores_per_node, needs.task.cores, site.gpus_per_node)
     return replace(whole, unit=needs.task.cores)
+
+
+def _total_s(node: Node) -> float | None:
+    """How long a task with checkpoints is expected to run in all [s], where that was said."""
+    needs = node.stage.needs
+    return float(needs.run_time) if needs.checkpoint and isinstance(needs.run_time, int | float) else None
 
 
 def _asked(needs: Needs, site: Capabilities) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,11 +25,14 @@ from asa.core.errors import AsaError, GraphError, InvalidInput, StateError, Unpi
 from asa.core.event import StagesAdded
 from asa.core.job import Resources
 from asa.core.run import FoldedRun
-from asa.core.task import Input, Secrets, Task, Value, substitute
+from asa.core.task import Checkpoints, Input, Secrets, Task, Value, substitute
 from asa.log.values import INLINE_MOST, dump, fill, load, note_refs, sealed, write_value
 from asa.security.files import write_once
 from asa.workflows.graph import Graph
-from asa.workflows.stage import Node, Outputs, replace_nodes, unmappable, written_by
+from asa.workflows.stage import Node, Outputs, Stage, replace_nodes, unmappable, written_by
+
+CHECKPOINTS = "checkpoints"
+"""Directory of what tasks with checkpoints save, in the run's; in it one for each that is not done."""
 
 _COMMON_INLINE_MOST = 1024
 _FILES = "asa.log.files"
@@ -109,7 +113,7 @@ class Payloads:
             if which not in written:
                 written[which] = self._dump_function(name, node)
             write_value(Path(self._files[name]), written[which])
-            self._try_arguments(name, node)
+            self._try_arguments(name, self._graph)
 
     def extend(self, part: Graph, secrets: Mapping[str, Secrets]) -> None:
         """Do the same for a part that is to be added to the graph, and has these secrets.
@@ -123,7 +127,7 @@ class Payloads:
             path = self.know(name, node)
             if not path.exists():
                 write_value(path, self._dump_function(name, node))
-            self._try_arguments(name, node)
+            self._try_arguments(name, part)
         self._secrets |= secrets
 
     def regrow(self, events: Iterable[StagesAdded]) -> None:
@@ -151,12 +155,14 @@ class Payloads:
             function = Expanding(function)
         return dump_or_explain(function, f"the function of stage {name!r}")
 
-    def _try_arguments(self, name: str, node: Node) -> None:
+    def _try_arguments(self, name: str, graph: Graph) -> None:
+        node = graph.nodes[name]
         first = node.args
         if node.mapped:
             first = tuple(column[0] for column in node.args if not isinstance(column, Node) and column)
-        self._dump_arguments(name, *replace_nodes((first, node.kwargs), lambda other: Input(0)))
-        if not self._graph.predecessors[name]:
+        args, kwargs = replace_nodes((first, node.kwargs), lambda other: Input(0))
+        self._dump_arguments(name, node.stage, args, kwargs)
+        if not graph.predecessors[name]:
             self._look_at_files(name, (node.args, node.kwargs))
 
     def _look_at_files(self, name: str, arguments: Any) -> None:
@@ -223,11 +229,21 @@ class Payloads:
         self._claim(name)
         node = self._graph.nodes[name]
         args, kwargs, inputs = self._called_with(name, index)
-        arguments = self._value(self._dump_arguments(name, args, kwargs), name, index)
+        arguments = self._value(self._dump_arguments(name, node.stage, args, kwargs), name, index)
         launch, secrets = node.stage.launch, self._secrets.get(name)
         found = tuple(inputs)
         identity = _identity(found) if found else _OF_NOTHING
-        return Task(name, index, self._files[name], arguments, found, resources, launch, identity, secrets)
+        kept = self.checkpoints(name, index, identity) if node.stage.needs.checkpoint else None
+        return Task(
+            name, index, self._files[name], arguments, found, resources, launch, identity, secrets, checkpoints=kept,
+            staging=node.stage.needs.staging,
+        )  # fmt: skip
+
+    def checkpoints(self, name: str, index: int, identity: str) -> Checkpoints:
+        """How a task goes on in other allocations: only what was saved when it was called with the same is of use."""
+        needs, number = self._graph.nodes[name].stage.needs, Path(self._files[name]).stem
+        directory = self._values.parent / CHECKPOINTS / f"{number}-{index}-{identity[:12]}"
+        return Checkpoints(str(directory), signal.Signals[f"SIG{needs.signal}"].value, needs.signal_before_s)
 
     def _called_with(self, name: str, index: int) -> tuple[tuple[Any, ...], dict[str, Any], list[Value]]:
         """Arguments of a task, with places for the results of others, and these."""
@@ -360,9 +376,11 @@ class Payloads:
             return self._place(value, inputs)
         return replace_nodes(value, lambda other: self._place(other, inputs))
 
-    def _dump_arguments(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    def _dump_arguments(
+        self, name: str, stage: Stage[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bytes:
         try:
-            called = (args, kwargs, True) if self._graph.nodes[name].stage.needs.refs else (args, kwargs)
+            called = (args, kwargs, True) if stage.needs.refs else (args, kwargs)
             data = dump(called, _ArgumentPickler)
             note_refs(self._values, data)
             return data

@@ -23,6 +23,8 @@ from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.core.view import AllocationView, Extent, StageView, WorkflowView
 
+_WORTHWHILE = 0.2  # the part of a wall time that has to be left for a task that goes on elsewhere afterwards
+
 LOOKED_UP_MOST = 10_000
 """Tasks for which results are looked for at once."""
 
@@ -442,7 +444,7 @@ class Plan(FoldedRun):
         """That of all stages; of those that were added since it was last asked for, one of them added to it."""
         count, known = self._measured
         if count < len(self.stages):
-            new = (stage.spec for stage in islice(self.stages.values(), count, None))
+            new = (stage.spec for stage in islice(reversed(self.stages.values()), len(self.stages) - count))
             known = known.plus(Extent.of(new, self.site.charged))
             self._measured = len(self.stages), known
         return known
@@ -576,7 +578,9 @@ class Plan(FoldedRun):
                 if (held := self.pool.held.get(key)) is not None:
                     self._changed |= dict.fromkeys(held.stages)
                     self._restless[key] = held
-            if self._kept is None:
+            if self.goes_on and self._kept is not None:
+                self._decisions = self._decide_ahead(now)
+            elif self._kept is None:
                 self._decisions = list(self.strategy.decide(self.view(now)))
             else:
                 self._decisions = self._kept.decide(self.view(now), self._changed)
@@ -601,6 +605,14 @@ class Plan(FoldedRun):
                     held = self.pool.held.get(decision.allocation)
                     if held is not None and held.handle and not held.running and not held.ending:
                         yield decision
+
+    def _decide_ahead(self, now: float) -> list[StrategyDecision]:
+        """What the strategy decides where tasks go on in further allocations."""
+        from asa.strategies.continuing import continued, of_stages
+
+        view = self.view(now)
+        ahead, links = continued(view)
+        return of_stages(self.strategy.decide(ahead), links, view)
 
     def _is_drained_at(self, time: float, key: str) -> bool:
         return (held := self.pool.held.get(key)) is not None and held.drains == time
@@ -765,7 +777,10 @@ class Plan(FoldedRun):
         assert held.ends is not None
         # what is left of another run's wall time is short by chance: a longer task finds a better place
         walltime_s = math.inf if held.lender else held.request.walltime_s
-        return takes(stage.longest_s, now, held.ends, walltime_s)
+        longest_s = stage.longest_s
+        if stage.spec.checkpoint:  # some of it is done in any: but it takes a while to begin where it was
+            longest_s = max(_WORTHWHILE * held.request.walltime_s, 2 * stage.spec.notice_s)
+        return takes(longest_s, now, held.ends, walltime_s)
 
     def _want(self, missing: Callable[[], tuple[Resources | None, int]]) -> Iterator[Action]:
         if self.borrows and (wanted := missing()) != self.wanted:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.errors import AsaError, InvalidInput, StateError, UnknownName
-from asa.core.event import StageLookedUp, TaskResult
+from asa.core.event import StageLookedUp, StagesAdded, TaskResult
 from asa.core.job import SETUP
 from asa.core.run import FoldedRun
 from asa.core.task import Value
@@ -587,10 +587,11 @@ def why(directory: RunDirectory, name: str, index: int) -> list[str]:
     settings = load_settings(directory)
     settings = replace(settings, line=settings.line or directory.name)
     graph, run = make_graph(settings.result), FoldedRun()
-    if name not in graph.nodes:
-        raise UnknownName(f"run {directory.name} has no stage", name, graph.nodes)
     with contextlib.ExitStack() as held:
         log = held.enter_context(EventLog(directory.events))
+        keys = _keys_of(directory, graph, settings, log, run)
+        if name not in graph.nodes:
+            raise UnknownName(f"run {directory.name} has no stage", name, graph.nodes)
         for _, event in log.packed():
             run.on(event)
         stage = run.stages[name]
@@ -611,7 +612,6 @@ def why(directory: RunDirectory, name: str, index: int) -> list[str]:
         mine = codes.get(directory.name)
         before = list(codes)[list(codes).index(directory.name) + 1 :] if mine else list(codes)
         before = [each for each in before if (directory.state / "runs" / each).is_dir()]
-        keys = _keys_of(directory, graph, settings, log, run)
         if not before:
             return [*lines, f"no run before it in {directory.state} has done a stage of the name {name}"]
         other = RunDirectory(directory.state / "runs" / before[0])
@@ -628,6 +628,7 @@ def _keys_of(
     directory: RunDirectory, graph: Graph, settings: Settings, log: EventLog, run: FoldedRun | None = None
 ) -> Keys:
     payloads = Payloads(graph, directory.functions, directory.values, log.value, run=run)
+    payloads.regrow(log.each(StagesAdded))
     return Keys(graph, settings, payloads.columns, payloads.result, payloads.width)
 
 

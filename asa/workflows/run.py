@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
+import shutil
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
@@ -35,9 +38,10 @@ from asa.log.events import EventLog
 from asa.log.messages import log_to_file, logged_in, warn
 from asa.log.rundir import RunDirectory
 from asa.log.values import Ref, load, load_all
+from asa.security.files import write_private
 from asa.workflows.assemble import VIRTUAL, Assembly, assemble, restore_plan
 from asa.workflows.graph import Graph, make_graph
-from asa.workflows.notice import send_notice
+from asa.workflows.notice import check_notice, send_notice
 from asa.workflows.plan import Plan
 from asa.workflows.settings import (
     RunOptions,
@@ -67,13 +71,19 @@ _ENDED = {RunState.SUCCEEDED: "succeeded", RunState.FAILED: "failed", RunState.C
 _MAY_PASS = re.compile("limit|policy|temporar", re.IGNORECASE)
 """Refusals of a site that may not be its last word."""
 
+_NOTIFY = "notify"
+"""File in a run's directory with the notice that a resumed run asked for instead of its own."""
+
 _READ_MOST = 200
 """Results that are read at once."""
 
 _log = logging.getLogger(__name__)
 
 
-def _as_refs(stored: Iterator[Value]) -> list[Ref]:
+Read = Callable[[Iterator[Value]], list[Any] | Unread]
+
+
+def _as_refs(stored: Iterator[Value]) -> list[Any]:
     return [Ref.to(each) for each in stored]
 
 
@@ -89,6 +99,40 @@ class Run:
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
+        self._attached: threading.Event | None = None
+
+    def attach(self, awaits: Callable[[], bool] = lambda: False) -> None:
+        """Have `decided` and `now` follow the process that drives the run, until its outcome is known or that process
+        is gone; cancelling stays with that process. Of a run that is driven here it changes nothing.
+
+        Parameters
+        ----------
+        awaits
+            Asked while the run has no driver: whether there will be another one.
+        """
+        if self._assembly is not None or self._attached is not None:
+            return
+        attached = self._attached = threading.Event()
+
+        def look() -> None:
+            while (state := self.status) is RunState.RUNNING or (state is RunState.INTERRUPTED and awaits()):
+                time.sleep(_FOLLOW_S)
+            attached.set()
+
+        threading.Thread(target=copy_context().run, args=(look,), name=f"asa-attached-{self.name}", daemon=True).start()
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether the driver here has let go of the run, which goes on, for another one that was waiting."""
+        return self._assembly is not None and self._assembly.runner.handed_over
+
+    def await_driver(self) -> None:
+        """Return once this process has taken the run over, so that the log says so, or its outcome is known."""
+        while not self.decided.is_set():
+            last = self._log.latest(DriverStarted)
+            if isinstance(last, DriverStarted) and last.pid == os.getpid():
+                return
+            time.sleep(_AWAIT_S)
 
     def result(self, timeout: float = math.inf, *, refs: bool = False) -> Any:
         """The workflow's value, as soon as it is known.
@@ -153,9 +197,12 @@ class Run:
             raise UnknownName("stage", stage, graph.nodes)
         return self._results_of(graph, plan, graph.nodes[stage], read)
 
-    def _results_of(self, graph: Graph, plan: Plan, node: Node, read: Callable[[Iterator[Value]], Any]) -> Any:
+    def _results_of(self, graph: Graph, plan: Plan, node: Node, read: Read) -> Any:
         name = graph.names[node]
         stage, found, start = plan.stages[name], list[Any](), 0
+        if graph.has_added(name):
+            each = [self._result_at(graph, plan, name, index, read) for index in range(stage.width or 0)]
+            return each if node.mapped else each[0]
         if stage.state is StageState.DONE:
             return self._value_of(graph, node, read)
         for index in (*stage.not_done, len(stage.tasks)):
@@ -168,6 +215,14 @@ class Run:
         if not node.mapped or stage.is_widthless:
             return found[0] if found else plan.failure(name, 0) or Failed(name, 0, "it was not run")
         return found
+
+    def _result_at(self, graph: Graph, plan: Plan, name: str, index: int, read: Read) -> Any:
+        name, index, value = graph.end_of(name, index)
+        if value is not None:
+            return replace_nodes(value, lambda node: self._results_of(graph, plan, node, read))
+        if plan.stages[name].is_done(index):
+            return next(iter(read(iter([self._log.value(name, index)]))))
+        return plan.failure(name, index) or Failed(name, index, "it was not run")
 
     def check(self, timeout: float = math.inf) -> None:
         """Raise what `result` would raise, without reading the value."""
@@ -229,7 +284,7 @@ class Run:
             return graph
         return self._graph
 
-    def _value(self, read: Callable[[Iterator[Value]], Any]) -> Any:
+    def _value(self, read: Read) -> Any:
         """The workflow's value, with what is made of a parallel stage's results in their place."""
         graph = self._whole_graph
         return replace_nodes(graph.result, lambda node: self._value_of(graph, node, read))
@@ -237,9 +292,18 @@ class Run:
     def wait(self, timeout: float = math.inf) -> bool:
         """Wait until the run's jobs have ended, too [s]; False when they had not."""
         if self._thread is None:
-            return True
+            return self._attached is None or self._let_go(timeout)
         # Not by joining the thread: interrupted by Ctrl-C, Python before 3.13 takes it for ended (cpython issue 90882).
         return self._over.wait(None if timeout == math.inf else timeout)
+
+    def _let_go(self, timeout: float) -> bool:
+        """Whether the process that drives the run lets go of it within so long [s]."""
+        until = time.monotonic() + timeout
+        while driven := self.directory.is_driven():
+            if time.monotonic() >= until:
+                break
+            time.sleep(_AWAIT_S)
+        return not driven
 
     def cancel(self, reason: str = "cancelled") -> None:
         """End the run: pending jobs are cancelled, running ones released. What is done stays done: see `resume`."""
@@ -272,6 +336,8 @@ class Run:
         """The run's own time [s since the epoch], which may be virtual; once it is over, that of its last event."""
         if self._assembly is not None and not self.decided.is_set():
             return self._assembly.runner.clock.now()
+        if self._attached is not None and not self._attached.is_set() and not self._is_virtual:
+            return time.time()
         last = self._log.latest(*Event.kinds.values())
         return 0.0 if last is None else last.at
 
@@ -283,11 +349,13 @@ class Run:
     @property
     def decided(self) -> threading.Event:
         """Set once the outcome is known; jobs may still be ending."""
-        if self._assembly is None:
-            over = threading.Event()
-            over.set()
-            return over
-        return self._assembly.runner.decided
+        if self._assembly is not None:
+            return self._assembly.runner.decided
+        if self._attached is not None:
+            return self._attached
+        over = threading.Event()
+        over.set()
+        return over
 
     def events(self, after: int = 0) -> Iterator[tuple[int, Event]]:
         """The run's log from sequence number `after` on."""
@@ -364,6 +432,7 @@ class Run:
 
         started = self._log.latest(RunStarted)
         names = [each.name for each in started.stages] if isinstance(started, RunStarted) else []
+        names += [each.name for event in self._log.each(StagesAdded) for each in event.specs]
         if stage is not None and stage not in names:
             raise UnknownName("stage", stage, names)
         try:
@@ -427,14 +496,18 @@ class Run:
         assert self._assembly is not None
         return self._assembly.runner.decided.wait(None if timeout == math.inf else timeout)
 
+    @property
+    def _is_virtual(self) -> bool:
+        started = self._log.latest(RunStarted)
+        return isinstance(started, RunStarted) and started.executor == VIRTUAL
+
     def _ended(self) -> RunEnded | None:
         last = self._log.latest(RunEnded, DriverStarted)
         return last if isinstance(last, RunEnded) else None
 
     def _hint(self) -> str:
         """What can be done about a run that failed, or has lost its driver."""
-        started = self._log.latest(RunStarted)
-        if isinstance(started, RunStarted) and started.executor == VIRTUAL:
+        if self._is_virtual:
             return "it was in virtual time: run it again, it cannot be resumed"
         refused = self._log.latest(SubmitRefused, Submitted, DriverStarted)
         final = isinstance(refused, SubmitRefused) and not (refused.later or _MAY_PASS.search(refused.reason))
@@ -442,7 +515,7 @@ class Run:
             return "the same job would be refused again: change what it asks for, and run the workflow again"
         return f"`asa resume {self.name}` runs only what is not done"
 
-    def _value_of(self, graph: Graph, node: Node, read: Callable[[Iterator[Value]], Any]) -> Any:
+    def _value_of(self, graph: Graph, node: Node, read: Read) -> Any:
         name = graph.names[node]
         try:
             if not node.mapped:
@@ -464,12 +537,11 @@ class Run:
                 "again what is damaged"
             ) from error
 
-    def _value_at(self, graph: Graph, name: str, index: int, read: Callable[[Iterator[Value]], Any]) -> Any:
+    def _value_at(self, graph: Graph, name: str, index: int, read: Read) -> Any:
         """What a task returned, with the results of the stages that it added."""
         name, index, value = graph.end_of(name, index)
         if value is None:
-            stored = self._log.value(name, index)
-            return Ref.to(stored) if read is _as_refs else load(stored)
+            return next(iter(read(iter([self._log.value(name, index)]))))
         return replace_nodes(value, lambda node: self._value_of(graph, node, read))
 
     def _start(self) -> None:
@@ -491,7 +563,7 @@ class Run:
                     _log.warning("the driver has not cleaned up: %s", error)
                 finally:
                     try:
-                        if self._notify:
+                        if self._notify and not self.handed_over:
                             self._give_notice(assembly.runner.context.secrets)
                     finally:
                         self._over.set()
@@ -515,12 +587,42 @@ def submit(workflow: Any, **options: Unpack[RunOptions]) -> Run:
     return _submit(workflow, **options)
 
 
-def _submit(workflow: Any, *, name: str | None = None, state: str | Path | None = None, **options: Any) -> Run:
-    graph = make_graph(workflow)
-    settings = make_settings(graph, name or next(reversed(graph.nodes)), **options)
-    graph.outputs(settings.workdir)
+def _submit(workflow: Any, *, state: str | Path | None = None, **options: Any) -> Run:
+    graph, settings = _checked(workflow, **options)
     with new_directory(settings.name, state) as directory:
         return _go(directory, graph, settings)
+
+
+def _checked(workflow: Any, *, name: str | None = None, **options: Any) -> tuple[Graph, Settings]:
+    graph = make_graph(workflow).copy()
+    settings = make_settings(graph, name or next(reversed(graph.nodes)), **options)
+    graph.outputs(settings.workdir)
+    return graph, settings
+
+
+@shows(RunOptions)
+def prepare(workflow: Any, **options: Unpack[RunOptions]) -> RunDirectory:
+    """Make a run that any process can drive, with `resume`: its site takes it, all that it needs is in its directory.
+
+    Takes the same parameters as `submit`.
+
+    Raises
+    ------
+    InvalidInput
+        When the workflow or an option cannot be used, or the run would be in virtual time.
+    """
+    state = options.pop("state", None)
+    return _prepared(*_checked(workflow, **options), state)
+
+
+def _prepared(graph: Graph, settings: Settings, state: str | Path | None) -> RunDirectory:
+    with new_directory(settings.name, state) as directory, logged_in(directory.log):
+        assembly = assemble(directory, graph, settings)
+        assembly.close()
+        if assembly.virtual:
+            shutil.rmtree(directory.path)
+            raise InvalidInput("a run in virtual time is driven where it is started: leave --detach and --driver out")
+    return directory
 
 
 @shows(RunOptions)
@@ -604,7 +706,7 @@ def run(workflow: Any, *, check: bool = True, progress: bool | None = None, **op
     return done
 
 
-def resume(name: str, *, state: str | Path | None = None, code: Any = None) -> Run:
+def resume(name: str, *, state: str | Path | None = None, code: Any = None, notify: str | None = None) -> Run:
     """Go on with a run whose driver died, that failed, or that was cancelled: only what is not done is run.
 
     Parameters
@@ -614,24 +716,71 @@ def resume(name: str, *, state: str | Path | None = None, code: Any = None) -> R
     code
         The workflow anew, as `run` takes it: another run goes on with it, which runs what has changed in it, and what
         follows from that, and takes all else from the run of this name. That stays as it is.
+    notify
+        As for `run`, instead of what the run was started with, for later drivers, too.
 
     Raises
     ------
+    InvalidInput
+        When such a notice could not be given.
     RunNotFound
         When there is no such run.
     StateError
         When another driver is at it.
     """
     directory = RunDirectory.open(state_path(state), name)
-    settings = load_settings(directory)
+    settings = _settings(directory, notify)
     if code is None:
         return _go(directory, make_graph(settings.result), settings)
+    graph, settings = _continued(directory, settings, code)
+    with new_directory(settings.name, state) as anew:
+        return _go(anew, graph, settings)
+
+
+def prepare_resume(
+    name: str,
+    *,
+    state: str | Path | None = None,
+    code: Any = None,
+    notify: str | None = None,
+    driven: bool = False,
+) -> RunDirectory:
+    """As `resume`, but the run, whose directory is returned, goes on only when some process resumes that.
+
+    Parameters
+    ----------
+    driven
+        Whether it may have a driver, which hands it over then.
+    """
+    directory = RunDirectory.open(state_path(state), name)
+    settings = _settings(directory, notify)
+    if code is not None:
+        return _prepared(*_continued(directory, settings, code), state)
+    if not driven and (holder := directory.lock().holder()):
+        who = f"process {holder.pid} on {holder.host}"
+        raise StateError(
+            f"run {directory.name} has a driver, {who}: asa attach {directory.name} shows how it gets on"
+        )
+    return directory
+
+
+def _settings(directory: RunDirectory, notify: str | None) -> Settings:
+    """What the run was started with; another notice that is asked for is kept, for later drivers, too."""
+    settings, kept = load_settings(directory), directory.path / _NOTIFY
+    if notify is not None:
+        check_notice(notify, os.environ)
+        write_private(kept, notify.encode())
+    with suppress(FileNotFoundError):
+        return replace(settings, notify=kept.read_text())
+    return settings
+
+
+def _continued(directory: RunDirectory, settings: Settings, code: Any) -> tuple[Graph, Settings]:
+    """Workflow and settings of a run that goes on with other code."""
     if directory.is_driven():
         raise StateError(f"run {directory.name} has a driver: wait for it, or stop it, and go on with other code then")
     graph = make_graph(code)
-    settings = replace(settings, result=graph, line=settings.line or directory.name, sys_path=tuple(sys.path))
-    with new_directory(settings.name, state) as anew:
-        return _go(anew, graph, settings)
+    return graph, replace(settings, result=graph, line=settings.line or directory.name, sys_path=tuple(sys.path))
 
 
 def open_run(name: str, *, state: str | Path | None = None) -> Run:

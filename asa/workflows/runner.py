@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import os
+import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -35,6 +36,7 @@ from asa.core.event import (
     HoldAsked,
     JobEnded,
     Learned,
+    LeaseEnded,
     NodeJoined,
     NodeLost,
     Predicted,
@@ -52,14 +54,16 @@ from asa.core.event import (
     Submitted,
     Submitting,
     TaskFailed,
+    TaskPaused,
+    TaskResult,
     TasksKept,
     TasksLaunched,
     Wanted,
 )
-from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, Resources
+from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, JobState, Resources
 from asa.core.ports import Clock, Executor, RunContext, Sharing
 from asa.core.run import FoldedRun, Held, Pool, StageProgress
-from asa.core.task import Task
+from asa.core.task import PAUSED, Task
 from asa.workflows.learned import Contexts
 from asa.workflows.plan import (
     Action,
@@ -114,6 +118,10 @@ LATEST_S = 600.0
 """How long it waits where the batch system has not yet taken a cancellation [s]: a parked job never ends by itself."""
 
 _LOOK_S = 0.05
+_LEAST_S = 0.001
+
+_ANSWER_S = 10.0
+"""How long a driver that is to hand over waits for the batch system's answers [s]."""
 
 _ABANDON_S = 10.0
 """How long a run whose directory is gone waits for the cancellation of its jobs [s]."""
@@ -206,6 +214,13 @@ class Runner:
     add
         Says which stages a task, by stage and index, adds to the run, at a time [s since the epoch]; None where none
         does.
+
+    Attributes
+    ----------
+    decided
+        Set once the outcome is known, or this driver has let go of the run.
+    handed_over
+        Whether it has let go for another driver, which waits.
     """
 
     plan: Decider
@@ -221,6 +236,7 @@ class Runner:
     reuse: Reuse | None = None
     add: Callable[[str, int, float], StagesAdded] | None = None
     decided: threading.Event = field(default_factory=threading.Event)
+    handed_over: bool = False
     _deadline: float = math.inf
     _leaving: bool = False
     _joined: set[str] = field(default_factory=set)
@@ -281,10 +297,12 @@ class Runner:
             if self.reuse is not None:
                 until = min(until, now + self.reuse.tend())
             self.clock.wait(self.inbox.signal, until)
-            if self._leaving:
+            if self._leaving and not self.handed_over:
                 return
             events, logged = self.inbox.take()
             self._record(self._with_kept(events))
+            if self._leaving:
+                return
             for call in logged:
                 call()
 
@@ -318,6 +336,20 @@ class Runner:
         self._leaving = True
         self.inbox.signal.set()
 
+    def hand_over(self, to: str) -> None:
+        """As `leave`, for a driver that waits, of the generation in these words; from any thread but the run's own.
+
+        What the batch system has been asked for is known first, if it answers soon.
+        """
+        if not to.isdecimal() or int(to) <= self.context.generation or self.decided.is_set():
+            return
+        _log.info("the run is handed over to driver %s", to)
+        until = self.clock.now() + _ANSWER_S
+        while self.watch.busy and self.clock.now() < until:
+            time.sleep(_LOOK_S)
+        self.handed_over = True
+        self.leave()
+
     def _adopt(self) -> None:
         """Take over whatever an earlier driver of this run left."""
         self._record([DriverStarted(self.clock.now(), os.getpid(), socket.gethostname(), keeps=True)])
@@ -325,7 +357,7 @@ class Runner:
             self._record([ResultsLost(self.clock.now(), spoiled, "what it was made of had failed, and is tried again")])
         for item in list(self.plan.pool.held.values()):
             if item.unseen:
-                self._record(self.executor.recover(self._unseen(item), item.key, self.context))
+                self._record(self._with_kept(self.executor.recover(self._unseen(item), item.key, self.context)))
         held = self.plan.pool.held.values()
         self.watch.adopt(
             {item.key: item.handle for item in held if item.handle is not None},
@@ -338,14 +370,44 @@ class Runner:
                 self.watch.cancel(item.handle)
 
     def _with_kept(self, events: Sequence[Event]) -> list[Event]:
-        """These events; before the end of a job whose nodes never found this driver, what they have kept."""
+        """These events; before the end of a job whose nodes never found this driver, what they have kept.
+
+        What takes a task with checkpoints along does not end it: that is a pause.
+        """
         found: list[Event] = []
         for event in events:
-            held = self.plan.pool.held.get(event.allocation) if isinstance(event, JobEnded) else None
-            if held is not None and held.unseen:
-                found += self.executor.recover(self._unseen(held), held.key, self.context)
+            if isinstance(event, TaskFailed) and event.infrastructure and self.plan.stages[event.stage].spec.checkpoint:
+                found.append(self._paused(event))
+                continue
+            if isinstance(event, JobEnded | LeaseEnded) and (held := self.plan.pool.held.get(event.allocation)):
+                if held.unseen:
+                    found += self._with_kept(self.executor.recover(self._unseen(held), held.key, self.context))
+                ended = {(each.stage, each.index) for each in found if isinstance(each, TaskFailed | TaskPaused)}
+                ended |= {(result.stage, result.task) for each in found for result in each.results}
+                found += self._cut_off(held, event, ended)
             found.append(event)
         return found
+
+    def _cut_off(self, held: Held, event: JobEnded | LeaseEnded, ended: Collection[tuple[str, int]]) -> Iterator[Event]:
+        """Tasks with checkpoints that ran when their allocation ended, but for those that `ended` just before."""
+        node = next(iter(held.hosts), "")
+        for (stage, index), (_, launched) in held.running.items():
+            if self.plan.stages[stage].spec.checkpoint and (stage, index) not in ended:
+                began, reason = held.runs_since(launched, event.at), event.reason or "its allocation ended"
+                lost = "" if isinstance(event, JobEnded) and event.state is JobState.TIMEOUT else reason
+                failed = TaskFailed(event.at, stage, index, held.key, node, began, lost, cause="" if lost else PAUSED)
+                yield self._paused(failed)
+
+    def _paused(self, event: TaskFailed) -> TaskPaused:
+        """The same for a task that goes on, with what it has saved by now."""
+        from asa.log.running import progress  # here: few runs have such tasks
+
+        saved = ""
+        with suppress(InvalidInput, StateError, KeyError):  # it is said when the task is launched again
+            task = self.payloads.task(event.stage, event.index, self.plan.stages[event.stage].spec.task)
+            saved = "" if task.checkpoints is None else progress(task.checkpoints.directory)
+        lost = "" if event.cause == PAUSED else event.error
+        return TaskPaused(event.at, event.stage, event.index, event.allocation, event.node, event.started, saved, lost)
 
     def _record(self, events: Sequence[Event]) -> None:
         """Log events, then fold them."""
@@ -358,8 +420,11 @@ class Runner:
                 _log.debug("event %s", event)
             _note(event)
             self.plan.on(event)
-            if self.reuse is not None and (result := event.result) is not None:
-                self.reuse.done(result)
+            if (result := event.result) is not None:
+                if self.plan.stages[result.stage].spec.checkpoint:
+                    self._forget_checkpoints(result)
+                if self.reuse is not None:
+                    self.reuse.done(result)
             elif isinstance(event, NodeJoined):
                 self._welcome(event.allocation)
             elif isinstance(event, Released):
@@ -388,6 +453,13 @@ class Runner:
             self.executor.adopt(tasks, allocation, held.away)
             if held.unseen and not tasks:  # what they were called with is not there any more
                 self.inbox.post([TasksKept(self.clock.now(), allocation, ())])
+
+    def _forget_checkpoints(self, result: TaskResult) -> None:
+        """A task is done, and in the log as that: what it has saved on the way is of no more use."""
+        with suppress(InvalidInput, StateError, KeyError):
+            task = self.payloads.task(result.stage, result.task, self.plan.stages[result.stage].spec.task)
+            if task.checkpoints is not None:
+                shutil.rmtree(task.checkpoints.directory, ignore_errors=True)
 
     def _unseen(self, held: Held) -> list[Task]:
         """What an earlier driver gave to an allocation, and was not reported."""
@@ -538,12 +610,21 @@ class Runner:
                 tasks += [self.payloads.task(action.stage, index, spec.task) for index in range(start, stop)]
         except InvalidInput as error:
             return StageFailed(now, action.stage, str(error)), _nothing
-        if spec.timeout_s is not None:
-            tasks = [replace(task, timeout_s=spec.timeout_s) for task in tasks]
+        held = self.plan.pool.held[action.allocation]
+        ends = held.drains if spec.checkpoint else held.ends  # time to say so, and to end the job well, is left
+        if spec.timeout_s is not None or ends is not None:
+            tasks = [replace(task, timeout_s=self._timeout_s(action.stage, task.index), ends=ends) for task in tasks]
         if self.reuse is not None:
             self.reuse.launching(action.stage, [task.index for task in tasks])
         event = TasksLaunched(now, action.stage, action.ranges, action.allocation)
         return event, lambda: self.executor.launch(tasks, action.allocation)
+
+    def _timeout_s(self, name: str, index: int) -> float | None:
+        """How long a task may run from now on [s], all its allocations together; None without a limit."""
+        stage = self.plan.stages[name]
+        if stage.spec.timeout_s is None or (paused := stage.paused.get(index)) is None:
+            return stage.spec.timeout_s
+        return max(_LEAST_S, stage.spec.timeout_s - paused.ran_s)
 
     def _look_up(self, action: LookUp, now: float) -> Event:
         """Results of earlier runs for tasks that are not done; none where the run knows of none."""
@@ -590,6 +671,9 @@ def _note(event: Event) -> None:
         case TaskFailed():
             again = "it will run again" if event.infrastructure else "its own fault"
             _log.info("task %d of %s failed on %s (%s): %s", event.index, event.stage, event.node, again, event.error)
+        case TaskPaused():
+            why = event.lost or "the time of its allocation is over"
+            _log.info("task %d of %s paused on %s (%s)", event.index, event.stage, event.node, why)
         case SubmitRefused():
             how = "was refused for now, and is submitted again later" if event.later else "was refused"
             _log.warning("job %s %s: %s", event.allocation, how, event.reason)

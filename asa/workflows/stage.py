@@ -13,6 +13,7 @@ import math
 import os
 import re
 import shlex
+import signal
 import string
 import subprocess
 import sys
@@ -30,7 +31,10 @@ from asa.core.job import SETUP, Options, Resources
 from asa.core.launch import Launch, Program
 from asa.core.launch import launcher as words_of
 from asa.core.registry import IMAGES
-from asa.core.task import ending, substitute
+from asa.core.task import Staging, ending, substitute
+
+if TYPE_CHECKING:
+    from asa.log.running import Notice
 
 if TYPE_CHECKING:
     from asa.log.files import Draft, File
@@ -45,8 +49,18 @@ RunTime = float | Callable[..., float]
 PACK, ANY = SPREADS = ("pack", "any")
 """Where the cores of a stage may lie, as in `stage`."""
 
+CHECKPOINT = "checkpoint"
+"""In a command with checkpoints, the place of its directory."""
+
 STOP, CONTINUE = ON_ERROR = ("stop", "continue")
 """What becomes of a stage when a task of it has failed for good."""
+
+NOTICE_SHARE, NOTICE_MOST_S = 0.1, 120.0
+"""How long before the end of an allocation tasks with checkpoints are told, unless that is said: a tenth of the wall
+time, two minutes at most [s]."""
+
+ROUND = "_round"
+"""Keyword argument with which a round of a loop is told its number."""
 
 HASH = "hash"
 """What `reuse` is where files are compared by their contents."""
@@ -76,6 +90,15 @@ class Needs:
     refs: bool = False
     expands: bool = False
     expect: int | None = None
+    checkpoint: bool = False
+    signal: str = "USR1"
+    notice_s: float | None = None
+    staging: Staging | None = None
+
+    @property
+    def signal_before_s(self) -> float:
+        """How long before the end of an allocation its tasks are told [s]."""
+        return min(NOTICE_MOST_S, NOTICE_SHARE * self.walltime_s) if self.notice_s is None else self.notice_s
 
 
 def check_options(kind: str, given: Iterable[str], known: type) -> None:
@@ -395,6 +418,11 @@ class ProgramNeeds(TypedDict, total=False):
     retry_delay: float | str | timedelta | None
     growth: float | None
     expect: int | None
+    checkpoint: bool | None
+    signal: str | None
+    signal_before: float | str | timedelta | None
+    stage_in: str | Sequence[str] | None
+    stage_out: str | Sequence[str] | None
 
 
 class StageNeeds(ProgramNeeds, total=False):
@@ -462,6 +490,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
         delay_s = base.retry_delay_s
         if retry_delay is not None:
             delay_s = units.duration(retry_delay, what="retry_delay") if retry_delay else 0.0
+        checkpoint, notice_s = _checkpoint(base, options)
         gpus = base.resources.gpus if gpus is None else gpus
         size = base.resources.memory if memory is None else units.memory(memory)
         if run_time is None:
@@ -493,7 +522,53 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             refs=base.refs if refs is None else refs,
             expands=base.expands if expands is None else expands,
             expect=base.expect if expect is None else expect,
+            checkpoint=checkpoint,
+            signal=_signal_name(options.get("signal") or base.signal),
+            notice_s=notice_s,
+            staging=_staging(base, options, words),
         )
+
+
+def _staging(base: Needs, options: StageNeeds, launcher: tuple[str, ...]) -> Staging | None:
+    """What is copied to the node's own disk, and back."""
+    before, given = base.staging or Staging(), dict[str, tuple[str, ...]]()
+    asked: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+        ("stage_in", options.get("stage_in"), before.into),
+        ("stage_out", options.get("stage_out"), before.out),
+    )
+    for name, value, kept in asked:
+        patterns = (value,) if isinstance(value, str) else kept if value is None else tuple(value)
+        if not all(isinstance(pattern, str) and pattern for pattern in patterns):
+            raise InvalidInput(f"{name} must be a pattern of file names such as '*.fits', or a list, not {value!r}")
+        given[name] = patterns
+    for pattern in given["stage_out"]:
+        if os.path.isabs(pattern) or ".." in Path(pattern).parts:
+            raise InvalidInput(f"stage_out={pattern!r} must be below the directory that the task runs in")
+    if not any(given.values()):
+        return None
+    if launcher:
+        raise InvalidInput("stage_in= and stage_out= are for tasks on one node: without launcher=")
+    return Staging(given["stage_in"], given["stage_out"])
+
+
+def _checkpoint(base: Needs, options: StageNeeds) -> tuple[bool, float | None]:
+    """Whether tasks go on in another allocation, and how long before the end of one they are told [s]."""
+    given, before = options.get("checkpoint"), options.get("signal_before")
+    if given is not None and type(given) is not bool:
+        raise InvalidInput(f"checkpoint must be True or False, not {given!r}")
+    checkpoint = base.checkpoint if given is None else given
+    for name in ("signal", "signal_before"):
+        if options.get(name) is not None and not checkpoint:
+            raise InvalidInput(f"{name}= is for tasks that go on in another allocation: say checkpoint=True, too")
+    return checkpoint, base.notice_s if before is None else units.duration(before, what="signal_before")
+
+
+def _signal_name(given: Any) -> str:
+    """The name of a signal, without SIG."""
+    name = str(given).upper().removeprefix("SIG")
+    if not isinstance(given, str) or f"SIG{name}" not in signal.Signals.__members__ or name in ("KILL", "STOP"):
+        raise InvalidInput(f"signal must be the name of one that a program can handle, such as 'USR1', not {given!r}")
+    return name
 
 
 def _versions(given: Any) -> tuple[tuple[str, str], ...]:
@@ -697,13 +772,24 @@ def stage(
     refs
         Whether it gets an `asa.Ref` in the place of each result that it is called with, and opens what it needs by
         ``ref.load()``. By default, all of them are read before it is called.
+    checkpoint
+        Whether a task that is not done when its allocation ends goes on in another one, as the same task. It finds what
+        it has saved by `asa.checkpoint`, and by `asa.time_left` when that is to be. See ``docs/howto/checkpoint.md``.
+    signal, signal_before
+        With `checkpoint`, what its program is sent before an allocation ends, and how long before that: default
+        ``"USR1"``, and a tenth of the wall time, two minutes at most. A function is sent it if it has a handler.
+    stage_in, stage_out
+        Patterns of files, such as ``"reads/{sample}*.fq"``, with the task's arguments in braces; one, or a list. What
+        matches `stage_in` is copied to the node's own disk, where the task then runs, in `asa.scratch`; what matches
+        `stage_out` there is copied back, each file by rename, when the task has ended well.
     launcher
         For MPI: ``"srun"``, ``"mpirun"`` or ``"mpiexec"``, with options of its own if need be. Each task then takes the
         whole allocation, and the function is called in as many ranks as tasks would run in it at once; the task's value
         is what rank 0 returned.
     run_time
         How long one task takes in virtual time (``backend="sim:..."``): seconds, or like ``"5m"``, or a function of the
-        task's arguments that returns seconds. Real backends take no notice of it.
+        task's arguments that returns seconds. On real backends a time with `checkpoint` is a prediction, of all that a
+        task takes, so that no more places are held in the queue than it needs; any other is ignored.
     reuse
         Whether results of earlier runs may stand for its tasks. True: always; False: never, as for what is not
         deterministic; ``"hash"``: always, and files are compared by their contents, not by size and time; by default
@@ -852,6 +938,7 @@ class StageCommand:
         env: Mapping[str, str] | None = None,
         shell: bool = False,
         log: str | None = None,
+        checkpoint: bool = False,
     ) -> None:
         if not template.strip():
             raise InvalidInput("the command is empty: write it like 'mProject {image} {out} {header}'")
@@ -875,7 +962,13 @@ class StageCommand:
                 f"log={log!r} needs outputs=: without them what the program prints is the stage's value"
             )
         fields = [name for text in (*self.words, *self._files) for name in _fields(text)]
-        self.inputs = tuple(dict.fromkeys(name for name in fields if name not in self.outputs))
+        own = {*self.outputs, CHECKPOINT} if checkpoint else self.outputs
+        self.inputs = tuple(dict.fromkeys(name for name in fields if name not in own))
+        if checkpoint and CHECKPOINT in self._named:
+            raise InvalidInput(
+                "an output cannot be in {checkpoint}, which is removed once the task is done: have the program write "
+                "it elsewhere, or copy it"
+            )
         self.__name__ = Path(self.words[0]).name
         if shell:
             self.__name__ = Path(next(iter(re.findall(r"[\w./+-]+", template)), "bash")).name
@@ -915,18 +1008,31 @@ class StageCommand:
         return [word for text in self.words for word in _expand(text, values)]
 
     def _run(self, prefix: Sequence[str], environment: Mapping[str, str], /, *args: Any, **kwargs: Any) -> Any:
+        from asa.log.running import Checkpoint, Paused, place, progress  # here and below: a driver does without
+
         values = self.__signature__.bind(*args, **kwargs).arguments
         inputs = {Path(value).absolute() for value in values.values() if isinstance(value, str | os.PathLike)}
-        named = frozenset(name for text in self.words for name in _fields(text))
+        kept = None if (found := place().checkpoints) is None else Path(found.directory)
+        goes_on = kept is not None and bool(progress(str(kept)))
+        # What a program with checkpoints has written is for its next attempt, too, where it would be in the end.
+        drafted = frozenset(name for text in self.words for name in _fields(text)) if kept is None else frozenset()
         with contextlib.ExitStack() as drafts:
             outputs = {
-                name: _Output(name, text, values, name in named, inputs, drafts) for name, text in self.outputs.items()
+                name: _Output(name, text, values, name in drafted, inputs, drafts, goes_on)
+                for name, text in self.outputs.items()
             }
-            argv = [*prefix, *self._words(values | {name: output.path for name, output in outputs.items()})]
-            final = {name: output.final for name, output in outputs.items()}
-            said = shlex.join([*prefix, *self._words(values | final)])
-            printed = self._ended_well(argv, {**environment, **self.env}, values | final, said)
-            if missing := [f"{name} = {output.text}" for name, output in outputs.items() if not output.found()]:
+            final = values | {name: output.final for name, output in outputs.items()}
+            own = {} if kept is None else {CHECKPOINT: str(Checkpoint(kept).path)}
+            argv = [*prefix, *self._words(values | own | {name: output.path for name, output in outputs.items()})]
+            said = shlex.join([*prefix, *self._words(own | final)])
+            code, printed, told = self._ended(argv, {**environment, **self.env}, final)
+            missing = [f"{name} = {output.text}" for name, output in outputs.items() if not output.found()]
+            if kept is not None and _has_paused(code in self.ok, told, len(outputs) - len(missing), len(missing)):
+                raise Paused
+            if code not in self.ok:
+                tail = printed[-_TAIL:].strip()
+                raise CommandFailed(f"`{said}` {ending(code)}" + (f"; it printed: {tail}" if tail else ""), exit=code)
+            if missing:
                 raise CommandFailed(
                     f"`{said}` ended well but did not write {', '.join(missing)}: is that where the program puts it?"
                 )
@@ -934,32 +1040,27 @@ class StageCommand:
                 output.place()
         if not outputs:
             return printed
-        found = {name: output.value(self.files.get(name)) for name, output in outputs.items()}
-        return found if len(found) > 1 else next(iter(found.values()))
+        values_of = {name: output.value(self.files.get(name)) for name, output in outputs.items()}
+        return values_of if len(values_of) > 1 else next(iter(values_of.values()))
 
-    def _ended_well(
-        self, argv: Sequence[str], environment: Mapping[str, str], values: Mapping[str, Any], said: str
-    ) -> str:
-        """Run it; what it has printed."""
+    def _ended(
+        self, argv: Sequence[str], environment: Mapping[str, str], values: Mapping[str, Any]
+    ) -> tuple[int, str, bool]:
+        """Run it: its exit code, what it has printed, and whether it was told that its allocation ends."""
         try:
             if self.outputs:
                 log = None if self.log is None else Path(_filled(self.log, values))
-                code, printed = run_program(argv, environment, log)
-            else:
-                done = subprocess.run(
-                    argv, stdout=subprocess.PIPE, text=True, errors="replace", check=False, env=environment
-                )
-                code, printed = done.returncode, done.stdout
-                if code not in self.ok:  # it is no value, so it is shown with what else was printed
-                    print(printed, end="", flush=True)
+                return run_program(argv, environment, log)
+            with _started(argv, environment, subprocess.PIPE, None) as (process, notice):
+                printed = process.communicate()[0].decode(errors="replace")
         except OSError as error:
             raise CommandFailed(
                 f"{argv[0]} cannot be started: {error.strerror}: is it installed, and on PATH?"
             ) from None
-        if code not in self.ok:
-            tail = printed[-_TAIL:].strip()
-            raise CommandFailed(f"`{said}` {ending(code)}" + (f"; it printed: {tail}" if tail else ""), exit=code)
-        return printed
+        printed = printed.replace("\r\n", "\n").replace("\r", "\n")
+        if process.returncode not in self.ok:  # it is no value, so it is shown with what else was printed
+            print(printed, end="", flush=True)
+        return process.returncode, printed, notice.given
 
 
 class _Output:
@@ -977,6 +1078,7 @@ class _Output:
         drafted: bool,
         inputs: Collection[Path],
         drafts: contextlib.ExitStack,
+        goes_on: bool,
     ) -> None:
         from asa.log.files import Draft, placeable  # here: what declares a program does not run it
 
@@ -1000,12 +1102,12 @@ class _Output:
                 self._draft.path.mkdir()
         else:
             self.final.parent.mkdir(parents=True, exist_ok=True)
-            if placeable(self.final) and not self.final.is_dir():
+            if placeable(self.final) and not self.final.is_dir() and not goes_on:
                 self.final.unlink(missing_ok=True)  # what an earlier attempt left must not pass for this one's
             elif text.endswith("/") or self._pattern:
                 self.final.mkdir(parents=True, exist_ok=True)
         self._compared = bool(self._pattern or self._draft)
-        self._before = self._there(self.final)
+        self._before = {} if goes_on else self._there(self.final)
         self._found: list[Path] = []
 
     @property
@@ -1056,8 +1158,36 @@ def _literal(text: str, values: Mapping[str, Any]) -> str:
 _TAIL, _PIECE = 2000, 1 << 16
 
 
-def run_program(argv: Sequence[str], environment: Mapping[str, str], log: Path | None = None) -> tuple[int, str]:
-    """Run a program to its end: its exit code, and the last part of what it has printed.
+def _has_paused(well: bool, told: bool, written: int, missing: int) -> bool:
+    """Whether a program with checkpoints has ended before it was done: it was told to, or knows its wall time itself.
+
+    >>> _has_paused(True, True, 0, 0), _has_paused(True, True, 1, 0), _has_paused(False, True, 1, 0)
+    (True, False, True)
+    >>> _has_paused(True, False, 1, 1), _has_paused(False, False, 0, 1)
+    (True, False)
+    """
+    return (told and not (well and written and not missing)) or (well and missing > 0)
+
+
+@contextlib.contextmanager
+def _started(
+    argv: Sequence[str], environment: Mapping[str, str], out: int, err: int | None
+) -> Iterator[tuple[subprocess.Popen[bytes], Notice]]:
+    """A program that runs, and whether it was told that its allocation ends: all that it has started is told, too."""
+    from asa.log.running import Notice, place
+
+    # The shell of a line would end of the signal, and its program would never get it.
+    group = 0 if place().checkpoints is not None else None
+    with (
+        subprocess.Popen(argv, stdout=out, stderr=err, env=environment, process_group=group) as process,
+        Notice(lambda number: os.killpg(process.pid, number)) as notice,
+    ):
+        yield process, notice
+
+
+def run_program(argv: Sequence[str], environment: Mapping[str, str], log: Path | None = None) -> tuple[int, str, bool]:
+    """Run a program to its end: its exit code, the last part of what it has printed, and whether it was told that its
+    allocation ends.
 
     Standard output and standard error, in their order, go to our own standard output as they come, or into a file. They
     pass through a pipe: a program may open ``/dev/stderr``, which would empty a file.
@@ -1072,8 +1202,8 @@ def run_program(argv: Sequence[str], environment: Mapping[str, str], log: Path |
     decoder, tail = codecs.getincrementaldecoder("utf-8")("replace"), b""
     with contextlib.ExitStack() as stack:
         file = None if log is None else stack.enter_context(_log_file(log))
-        merged = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
-        process = stack.enter_context(merged)
+        started = _started(argv, environment, subprocess.PIPE, subprocess.STDOUT)
+        process, notice = stack.enter_context(started)
         assert process.stdout
         while piece := os.read(process.stdout.fileno(), _PIECE):
             tail = (tail + piece)[-2 * _TAIL :]
@@ -1082,7 +1212,7 @@ def run_program(argv: Sequence[str], environment: Mapping[str, str], log: Path |
                 sys.stdout.flush()
             else:
                 file.write(piece)
-    return process.returncode, tail.decode(errors="replace")
+    return process.returncode, tail.decode(errors="replace"), notice.given
 
 
 def _log_file(path: Path) -> IO[bytes]:
@@ -1111,7 +1241,8 @@ def command(
     Parameters
     ----------
     template
-        The command line; names in braces are the stage's inputs, in order of appearance, and its outputs.
+        The command line; names in braces are the stage's inputs, in order of appearance, and its outputs. With
+        ``checkpoint=True``, ``{checkpoint}`` is the directory that outlives its allocation.
     outputs
         Name -> file name, formatted from the inputs. Each must exist when the program has ended. One that ends with
         ``/`` is a directory; one with ``*`` or ``?`` stands for all files of such names, and its place in the template
@@ -1156,7 +1287,7 @@ def command(
     >>> project.map([Path("a.fits"), Path("b.fits")], header=Path("m17.hdr"))
     <node mProject.map>
     """
-    function = StageCommand(template, outputs or {}, ok, env, shell, log)
+    function = StageCommand(template, outputs or {}, ok, env, shell, log, bool(needs.get("checkpoint")))
     stage_name = name or function.__name__
     return Stage(_inside(container, function), make_needs(stage_name, **needs), stage_name)
 

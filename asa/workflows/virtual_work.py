@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from asa.log.rundir import RunDirectory
 from asa.log.values import call_with, dump, fill, keep, load
 from asa.metrics.attempts import attempts_of
 from asa.workflows.graph import Graph
-from asa.workflows.stage import RunTime
+from asa.workflows.stage import ROUND, RunTime
 
 Arguments = Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -44,9 +44,7 @@ class Times:
     @classmethod
     def of(cls, graph: Graph, times: str | Path | None = None, state: Path | None = None) -> Times:
         """Those of a workflow; `times` is a run in the state directory `state`, or the event log of one."""
-        stages = {name: node.stage.needs.run_time for name, node in graph.nodes.items()}
-        declared = {name: model for name, model in stages.items() if model is not None}
-        return cls(declared, {} if times is None else recorded(times, state))
+        return cls(_Declared(graph), {} if times is None else recorded(times, state))
 
     def knows(self, stage: str) -> bool:
         """Whether it can tell."""
@@ -67,10 +65,28 @@ class Times:
         return None
 
 
+class _Declared(Mapping[str, RunTime]):
+    """What the stages of a graph declare, of those, too, that tasks add to it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def __getitem__(self, name: str) -> RunTime:
+        if (model := self._graph.nodes[name].stage.needs.run_time) is None:
+            raise KeyError(name)
+        return model
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, node in self._graph.nodes.items() if node.stage.needs.run_time is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 def _evaluated(stage: str, model: Callable[..., float], arguments: Arguments) -> float:
     args, kwargs = arguments()
     try:
-        seconds = float(model(*args, **kwargs))
+        seconds = float(model(*args, **{key: value for key, value in kwargs.items() if key != ROUND}))
     except Exception as error:  # the user's own code
         raise InvalidInput(f"run_time of stage {stage!r} raised {type(error).__name__}: {error}") from error
     if not 0 <= seconds < math.inf:
@@ -178,6 +194,11 @@ def check_known(graph: Graph, times: Times) -> None:
             raise InvalidInput(
                 f"stage {name!r} has no run time, and its function is not called: declare one, as in "
                 "@stage(run_time='5m'), or give the backend times=RUN of an earlier run"
+            )
+        if graph.nodes[name].stage.needs.expands:
+            raise InvalidInput(
+                f"which stages {name!r} adds would be known from a call, and no function is called here: run it with "
+                "--backend sim:... and without compute=false"
             )
         if graph.width(name) is None:
             raise InvalidInput(

@@ -12,7 +12,7 @@ import sqlite3
 import tempfile
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -65,6 +65,22 @@ def each(x: int, *, extra: Sequence[int] = ()) -> int:
     return (3 * x + 1 + sum(extra)) % 1_000_003
 
 
+def same(x: int) -> int:
+    """What a task of a stage returns that another one has added."""
+    return x
+
+
+class Grown:
+    """As `gather`, but of calls of a stage, which are added to the run: half of them by a task that it adds."""
+
+    def __init__(self, stage: Any) -> None:
+        self.stage = stage
+        self.again = asa.stage(name="again", walltime=stage.needs.walltime_s, expands=True)(stage)
+
+    def __call__(self, count: int, *sources: Sequence[int]) -> list[Any]:
+        return [(self.again if number % 2 else self.stage)(x) for number, x in enumerate(gather(count, *sources))]
+
+
 @dataclass(frozen=True)
 class StageShape:
     """A stage: whether it is mapped, its width, the stages whose values it takes, and what it needs."""
@@ -110,7 +126,10 @@ class FailingStage:
 
 @dataclass(frozen=True)
 class Case:
-    """One schedule: `run` gives the same each time. Its `repr` makes it again."""
+    """One schedule: `run` gives the same each time. Its `repr` makes it again.
+
+    Stages that are `growing`, by the numbers of their workflows and their own, return calls of others.
+    """
 
     seed: int
     workflows: tuple[tuple[StageShape, ...], ...]
@@ -122,18 +141,20 @@ class Case:
     grace_s: float
     faults: tuple[Fault, ...]
     failing: tuple[FailingStage, ...] = ()
+    growing: tuple[tuple[int, int], ...] = ()
 
 
-def draw(seed: int) -> Case:
+def draw(seed: int, world: World | None = None) -> Case:
     """The schedule of this seed: 2 to 200 stages in all, half of the time 8 or fewer, and 1 to 20 faults."""
+    world = world or RUNS
     rng = random.Random(seed)
-    runs = rng.choice([1, 1, 1, 2, 3])
-    stages = log_uniform(rng, *rng.choices([(2, 8), (8, 30), (30, 200)], [0.5, 0.45, 0.05])[0])
+    runs = rng.choice(world.runs)
+    stages = log_uniform(rng, *rng.choices(world.stages, [0.5, 0.45, 0.05])[0])
     workflows = tuple(_workflow(rng, max(2, stages // runs)) for _ in range(runs))
     cores = rng.choice([4, 8, 16])
     waits = tuple(rng.choice([0.0, rng.uniform(0.0, 60.0), rng.uniform(0.0, 600.0)]) for _ in range(rng.randint(1, 4)))
     length = 60.0 + sum(waits) / len(waits) + 30.0 * max(map(len, workflows))
-    among = HARMLESS if rng.random() < 0.3 else sorted(FAULTS)
+    among = world.harmless if rng.random() < 0.3 else sorted(world.faults)
     kinds = rng.sample(among, rng.randint(1, 3) if rng.random() < 0.5 else rng.randint(1, len(among)))
     faults = tuple(
         Fault(rng.choice(kinds), round(rng.uniform(0.0, length), 3), rng.randrange(1000), round(rng.random(), 4))
@@ -142,7 +163,7 @@ def draw(seed: int) -> Case:
     return Case(
         seed=seed,
         workflows=workflows,
-        strategies=tuple(rng.choice(STRATEGIES) for _ in workflows),
+        strategies=tuple(rng.choice(world.strategies) for _ in workflows),
         cores=cores,
         regime=rng.choice([regime.value for regime in QueueRegime if regime is not QueueRegime.IMMEDIATE]),
         waits=waits,
@@ -150,7 +171,15 @@ def draw(seed: int) -> Case:
         grace_s=rng.choice([30.0, 60.0, 300.0]),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
         failing=tuple(_failing(random.Random(f"failing {seed}"), workflows)),
+        growing=tuple(_growing(random.Random(f"growing {seed}"), workflows)),
     )
+
+
+def _growing(rng: random.Random, workflows: Sequence[Sequence[StageShape]]) -> Iterator[tuple[int, int]]:
+    """Stages that add others: none in three schedules of four."""
+    if rng.random() < 0.25:
+        for number, steps in enumerate(workflows):
+            yield from ((number, each) for each, step in enumerate(steps) if not step.mapped and rng.random() < 0.3)
 
 
 def _failing(rng: random.Random, workflows: Sequence[Sequence[StageShape]]) -> Iterator[FailingStage]:
@@ -184,8 +213,8 @@ def _workflow(rng: random.Random, stages: int) -> tuple[StageShape, ...]:
     return tuple(found)
 
 
-def build(steps: Sequence[StageShape]) -> list[Any]:
-    """The workflow, as nodes."""
+def build(steps: Sequence[StageShape], growing: Collection[int] = ()) -> list[Any]:
+    """The workflow, as nodes; those of these numbers add others."""
     nodes: list[Any] = []
     for number, step in enumerate(steps):
         secrets = [VARIABLE] if number % 3 == 0 else []
@@ -196,6 +225,9 @@ def build(steps: Sequence[StageShape]) -> list[Any]:
             first = sources[0] if sources else range(step.count)
             nodes.append(mapped.map(first, extra=sources[1]) if sources[1:] else mapped.map(first))
             nodes[-1].after(*sources[2:])
+        elif number in growing:
+            grown = Grown(asa.stage(walltime=step.walltime_s)(same))
+            nodes.append(stage(grown).options(name=f"gather{number}", expands=True)(step.count, *sources))
         else:
             nodes.append(stage(gather).options(name=f"gather{number}")(step.count, *sources))
     return nodes
@@ -232,6 +264,21 @@ def _driver_dies_acting(site: SimulatedSite, fault: Fault) -> None:
                 site.simulation.kill(run.driver)
 
         run.doomed = MOMENTS[int(fault.share * len(MOMENTS))], strike
+
+
+def _handover(site: SimulatedSite, fault: Fault) -> None:
+    """A driver lets go of its run for the next one, which has been waiting, perhaps in the middle of something."""
+    run = site.runs[fault.which % len(site.runs)]
+
+    def strike() -> None:
+        if run.assembly is not None and run.driver is not None and not run.driver.dead and run.ended is None:
+            run.handed_over = run.assembly.runner.handed_over = True
+            run.assembly.runner.leave()
+
+    if fault.share < 0.5:
+        strike()
+    else:
+        run.doomed = MOMENTS[int((2.0 * fault.share - 1.0) * len(MOMENTS))], strike
 
 
 def _supervisor_hangs(site: SimulatedSite, fault: Fault) -> None:
@@ -421,6 +468,7 @@ MOMENTS = (
 FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
     "driver dies": _driver_dies,
     "driver dies acting": _driver_dies_acting,
+    "handover": _handover,
     "supervisor dies": _supervisor_dies,
     "supervisor hangs": _supervisor_hangs,
     "worker dies": _worker_dies,
@@ -457,7 +505,7 @@ FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
 
 HARMLESS = (
     "answers lost", "clock jumps", "controller away", "controller fails acting", "controller slow", "disk full",
-    "disk slow", "driver dies", "driver dies acting", "files late", "lesson damaged", "store locked",
+    "disk slow", "driver dies", "driver dies acting", "files late", "handover", "lesson damaged", "store locked",
 )  # fmt: skip
 """Faults that cost no work: what a task has returned, a node keeps until a driver has it in its log."""
 
@@ -472,6 +520,26 @@ def _hosts(site: SimulatedSite) -> list[SimulatedHost]:
 
 def _running(site: SimulatedSite, fault: Fault) -> Any:
     return _pick([req.token for req, status in site.batch.jobs() if status.state is JobState.RUNNING], fault)
+
+
+@dataclass(frozen=True)
+class World:
+    """What schedules of one kind have in common: what is drawn, on which site they run, and what goes wrong there."""
+
+    site: type[SimulatedSite]
+    faults: Mapping[str, Callable[[Any, Fault], None]]
+    harmless: Sequence[str]
+    strategies: Sequence[str]
+    runs: Sequence[int]
+    stages: Sequence[tuple[int, int]]
+    """Numbers of stages of half of the schedules, most others, and the rest."""
+    longest_s: float = 60.0
+    """How long tasks take at most [s]."""
+    lends: bool = False
+    """Whether tasks may run on borrowed nodes, which are taken from them when their allocation is released."""
+
+
+RUNS = World(SimulatedSite, FAULTS, HARMLESS, STRATEGIES, (1, 1, 1, 2, 3), ((2, 8), (8, 30), (30, 200)))
 
 
 # ---------------------------------------------------------------- a schedule, and what must hold
@@ -501,7 +569,7 @@ class ScheduleOutcome:
     steps: int = 0
 
 
-def run(case: Case, keep: Path | None = None, *, fingerprint: bool = False) -> ScheduleOutcome:
+def run(case: Case, keep: Path | None = None, *, fingerprint: bool = False, world: World = RUNS) -> ScheduleOutcome:
     """Go through a schedule.
 
     Parameters
@@ -510,9 +578,11 @@ def run(case: Case, keep: Path | None = None, *, fingerprint: bool = False) -> S
         A directory for what the runs leave; else it is removed.
     fingerprint
         Whether to compute that, too, which takes a while.
+    world
+        What it runs on.
     """
     with _environment():
-        return in_directory(partial(_run, case, fingerprint=fingerprint), keep)
+        return in_directory(partial(_run, case, world, fingerprint=fingerprint), keep)
 
 
 def in_directory(schedule: Callable[[Path], ScheduleOutcome], keep: Path | None) -> ScheduleOutcome:
@@ -545,7 +615,7 @@ def _environment() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
+def _run(case: Case, world: World, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
     simulation, found = Simulation(case.seed), ScheduleOutcome()
     wide = {
         f"each{number}"
@@ -558,12 +628,12 @@ def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
         if stage in wide and random.Random(f"{case.seed} {stage}").random() < 0.7:
             return 0.001  # several of these travel together
         rng = random.Random(f"{case.seed} {stage} {number}")
-        return rng.choice([0.01, rng.uniform(0.1, 5.0), rng.uniform(1.0, 60.0)])
+        return rng.choice([0.01, rng.uniform(0.1, 5.0), rng.uniform(1.0, world.longest_s)])
 
     def wait(request: JobRequest) -> float:
         return random.Random(f"{case.seed} {request.array or request.token}").choice(case.waits)
 
-    site = SimulatedSite(
+    site = world.site(
         simulation,
         directory,
         cores=case.cores,
@@ -574,14 +644,14 @@ def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
     )
     learned.open_store = partial(SimulatedStore, site)
     try:
-        _go_through(case, site, found)
+        _go_through(case, world, site, found)
     except Stuck as stuck:
         found.violations.append(f"stuck: {stuck}; {_standing(site)}")
     except Exception as error:
         logging.getLogger(__name__).debug("a program failed", exc_info=True)
         found.violations.append(f"a program ended with {type(error).__name__}: {error}")
     else:
-        found.violations += _problems(case, site)
+        found.violations += _problems(case, world, site)
     finally:
         if fingerprint:
             found.fingerprint = _fingerprint(site)
@@ -592,19 +662,20 @@ def _run(case: Case, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
     return found
 
 
-def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None:
+def _go_through(case: Case, world: World, site: SimulatedSite, found: ScheduleOutcome) -> None:
     simulation = site.simulation
     for number, (steps, strategy) in enumerate(zip(case.workflows, case.strategies, strict=True)):
         failing = [each for each in case.failing if each.workflow == number and each.stage < len(steps)]
         keep_going = any(each.keep_going for each in failing)
-        site.runs.append(TorturedRun(f"run{number}", build(steps), strategy, case.grace_s, keep_going))
+        growing = {each for workflow, each in case.growing if workflow == number}
+        site.runs.append(TorturedRun(f"run{number}", build(steps, growing), strategy, case.grace_s, keep_going))
         for part in failing:
             name = f"{'each' if steps[part.stage].mapped else 'gather'}{part.stage}"
             site.failing[f"run{number}", name] = part.times
     for run in site.runs:
         if {"power fails", "power fails acting"} & {fault.kind for fault in case.faults}:
             run.durable = b"", b""
-        site.harmless = {fault.kind for fault in case.faults} <= set(HARMLESS) - {"clock jumps"}
+        site.harmless = {fault.kind for fault in case.faults} <= set(world.harmless) - {"clock jumps"}
         site.on_end[run.name] = partial(_resume, site, run)
         site.submit(run)
 
@@ -613,7 +684,7 @@ def _go_through(case: Case, site: SimulatedSite, found: ScheduleOutcome) -> None
             found.struck[fault.kind] += 1
             site.struck = simulation.now
             with suppress(InvalidInput):  # a job that it was to happen to is gone
-                FAULTS[fault.kind](site, fault)
+                world.faults[fault.kind](site, fault)
 
     def look() -> None:
         if not site.over:
@@ -697,7 +768,10 @@ def patience_s(case: Case) -> float:
     keeps = any(name.startswith(("asa", "cascade")) and "grace_s" not in name for name in case.strategies)
     longest_s = max(step.walltime_s for steps in case.workflows for step in steps)
     resumed_s = 1000.0 * sum(failing.times for failing in case.failing)
-    jobs_s = (2 * max(case.waits) + 200.0) * max(map(len, case.workflows)) * len(case.workflows)
+    grown = (each.count for one, steps in enumerate(case.workflows) for place, each in enumerate(steps)
+             if (one, place) in case.growing)  # fmt: skip
+    stages = max(map(len, case.workflows)) + 2 * sum(grown)
+    jobs_s = (2 * max(case.waits) + 200.0) * stages * len(case.workflows)
     return 3000.0 + 5 * longest_s * keeps + resumed_s + jobs_s
 
 
@@ -716,7 +790,9 @@ def _resume(site: SimulatedSite, run: TorturedRun) -> None:
         return
     if run.drivers > RESUMES_MOST:
         raise Stuck(f"{run.name} was resumed {RESUMES_MOST} times: {run.message}")
-    site.simulation.soon(site.simulation.random.choice([0.0, 5.0, 60.0, 600.0]), partial(site.submit, run))
+    late = [0.0] if run.handed_over else [0.0, 5.0, 60.0, 600.0]
+    run.handed_over = False
+    site.simulation.soon(site.simulation.random.choice(late), partial(site.submit, run))
 
 
 def _standing(site: SimulatedSite) -> str:
@@ -724,7 +800,7 @@ def _standing(site: SimulatedSite) -> str:
     return f"{runs}; jobs {Counter(status.state.value for _, status in site.batch.jobs())}"
 
 
-def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
+def _problems(case: Case, world: World, site: SimulatedSite) -> Iterator[str]:
     """What must hold of runs that have ended, and does not."""
     for run, steps in zip(site.runs, case.workflows, strict=True):
         if isinstance(run.result, AsaError):  # one that is damaged is named in time: see `_go_through`
@@ -736,11 +812,13 @@ def _problems(case: Case, site: SimulatedSite) -> Iterator[str]:
     kinds = {fault.kind for fault in case.faults}
     away_s = max(run.away_s for run in site.runs)
     late = any(status.state is JobState.TIMEOUT for _, status in site.batch.jobs())
-    if kinds <= set(HARMLESS) - {"disk full", "disk slow", "files late"} and away_s < case.grace_s / 2 and not late:
+    unhindered = kinds <= set(world.harmless) - {"disk full", "disk slow", "files late"} and not late
+    unhindered &= not world.lends
+    if unhindered and away_s < case.grace_s / 2:
         again = [f"{stage}-{number}" for (_, stage, number), times in site.began.items() if times > 1]
         if again and not case.failing:
             yield f"began more than once, though drivers were away for {away_s:g} s at most: {again}"
-    if kinds <= set(HARMLESS):
+    if kinds <= set(world.harmless):
         again = [f"{stage}-{number}" for (_, stage, number), times in site.completed.items() if times > 1]
         if again and not case.failing:
             yield f"ran to their end more than once: {again}"
@@ -817,13 +895,16 @@ def _fingerprint(site: SimulatedSite) -> str:
 
 def smaller(case: Case) -> Iterator[Case]:
     """Cases with less in them, the smallest first."""
+    if case.growing:
+        yield replace(case, growing=())
     for number in range(len(case.failing)):
         yield replace(case, failing=(*case.failing[:number], *case.failing[number + 1 :]))
     if len(case.workflows) > 1:
         for number in range(len(case.workflows)):
             failing = tuple(replace(each, workflow=0) for each in case.failing if each.workflow == number)
+            growing = tuple((0, each) for workflow, each in case.growing if workflow == number)
             one, strategies = (case.workflows[number],), (case.strategies[number],)
-            yield replace(case, workflows=one, strategies=strategies, failing=failing)
+            yield replace(case, workflows=one, strategies=strategies, failing=failing, growing=growing)
     for parts in (2, 4, 8, len(case.faults)):
         size = max(1, len(case.faults) // max(1, parts))
         for first in range(0, len(case.faults), size):

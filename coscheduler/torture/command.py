@@ -78,8 +78,15 @@ class Torture:
         return CommandResult(data, "\n".join(lines), 1 if failed else 0)
 
 
-_SITES = {"runs": "coscheduler.torture.case", "mesos": "coscheduler.torture.mesos"}
-_SITES_HELP = "workflows on a cluster (runs, the default), or a pool's master, agents and frameworks (mesos)"
+_SITES = {
+    "runs": "coscheduler.torture.case",
+    "mesos": "coscheduler.torture.mesos",
+    "named": "coscheduler.torture.named",
+}
+_SITES_HELP = (
+    "workflows on a cluster (runs, the default), a pool's master, agents and frameworks (mesos), or workflows in a "
+    "named pool (named)"
+)
 
 Result = tuple[int, list[str], dict[str, int], int, float]
 

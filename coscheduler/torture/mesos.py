@@ -88,8 +88,8 @@ class SimulatedPoolHost(SimulatedHost, AgentHost):
 
     _site: PoolSite  # type: ignore[assignment]
 
-    def __init__(self, site: PoolSite, process: SimulatedProcess) -> None:
-        super().__init__(site, process, {})  # type: ignore[arg-type]
+    def __init__(self, site: PoolSite, process: SimulatedProcess, environ: Mapping[str, str] | None = None) -> None:
+        super().__init__(site, process, environ or {})  # type: ignore[arg-type]
 
     def wait(self, event: Any, timeout: float | None = None) -> bool:
         until = math.inf if timeout is None else self._simulation.now + timeout
@@ -145,9 +145,10 @@ class TorturedJournal(Journal):
     def write(self, entries: Sequence[Entry]) -> None:
         simulation, machine = self._site.simulation, self._process.machine
         simulation.turn()
-        if self._site.full[machine] > simulation.now:
+        full, slow = self._site.disk(machine)
+        if full > simulation.now:
             raise StateError("the disk is full")
-        if self._site.laggard[machine] > simulation.now:
+        if slow > simulation.now:
             simulation.sleep(simulation.random.uniform(0.01, 2.0))
         super().write(entries)
         simulation.turn()
@@ -195,7 +196,7 @@ class SimulatedShim(Shim):
         return peer is not None and peer in ready, self.bell in ready
 
     def node_start(self, order: dict[str, Any]) -> int:
-        return self.site.start_container(self, order["environment"]["MESOS_EXECUTOR_ID"], order["argv"])
+        return self.site.start_container(self, order)
 
     def _send(self, **what: Any) -> None:
         if "pid" in what and self.site.sprung("begin"):  # it dies before it says that it has started it
@@ -398,6 +399,10 @@ class PoolSite:
         self._processes = [process for process in self._processes if not process.dead]
         return list(self._processes)
 
+    def disk(self, machine: str) -> tuple[float, float]:
+        """Until when the disk of this machine is full, and slow [s]."""
+        return self.full[machine], self.laggard[machine]
+
     def problem(self, text: str) -> None:
         if text not in self.problems:
             self.problems.append(text)
@@ -547,7 +552,8 @@ class PoolSite:
 
     # ------------------------------------------------------- containers
 
-    def start_container(self, shim: SimulatedShim, task: str, argv: Sequence[str]) -> int:
+    def start_container(self, shim: SimulatedShim, order: Mapping[str, Any]) -> int:
+        task, argv = order["environment"]["MESOS_EXECUTOR_ID"], order["argv"]
         if list(argv[:1]) != [PROGRAM]:
             raise FileNotFoundError(2, "No such file or directory", argv[0])
         _, seconds, code, cpus, *deaf = argv
@@ -1427,11 +1433,18 @@ def run(case: PoolCase, keep: Path | None = None) -> ScheduleOutcome:
     keep
         A directory for what the pool leaves; else it is removed.
     """
+    with uncollected():
+        return in_directory(partial(_run, case), keep)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without the collector of garbage: when asyncio says that nothing has looked at an exception would be chance."""
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
-        return in_directory(partial(_run, case), keep)
+        yield
     finally:
         gc.enable()
         gc.unfreeze()

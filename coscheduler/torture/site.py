@@ -47,8 +47,9 @@ from asa.core.job import (
     JobStatus,
     QueueRegime,
     Refused,
+    Resources,
 )
-from asa.core.ports import RunContext
+from asa.core.ports import Executor, RunContext
 from asa.core.run import Held
 from asa.core.view import QueueView
 from asa.log.database import TRIES, Change, LearnedStore, Record
@@ -135,11 +136,15 @@ class SimulatedHost(Host):
     def listen(self, context: RunContext) -> Any:
         return SimulatedListener(self._site, self.process)
 
-    def connect(self, directory: str) -> Channel:
+    def newest_driver(self, directory: str) -> int:
+        return 0 if self._site.hidden > self._simulation.now else super().newest_driver(directory)
+
+    def connect(self, directory: str, newest: int = 0) -> Channel:
         """As `executors.wire.connect`: it takes a while, and fails for the same reasons."""
         if self._site.hidden > self._simulation.now:
             raise FileNotFoundError("a network file system does not show it yet")
         address = json.loads(Path(directory, wire.RENDEZVOUS).read_bytes())
+        wire.check_current(address, newest)
         listener = self._site.listeners.get(address["number"])
         here, there = self.process.machine, LOGIN
         if not self._simulation.network.reaches(here, there):
@@ -162,6 +167,9 @@ class SimulatedHost(Host):
 
     def socketpair(self) -> tuple[Any, Any]:
         return self._simulation.network.connect(self.process, self.process)
+
+    def scratch(self) -> None:
+        """None of its disks is simulated."""
 
     def open_output(self, hello: Hello, welcome: Welcome) -> OutputFile:
         return OutputFile.nowhere()
@@ -295,6 +303,11 @@ def run_worker(
                 channel.send(SlotEnded(message.slot, [], free=True))
     except OSError:
         site.simulation.kill(host.process)
+
+
+def run_supervisor(host: SimulatedHost, words: Sequence[str]) -> int:
+    """What ``python -m executors.supervisor`` does."""
+    return supervisor.Supervisor(*supervisor.arguments(words, host), host=host).run()
 
 
 FAILING_MOST = 4
@@ -529,6 +542,8 @@ class TorturedRun:
     keep_going: bool = False
     directory: RunDirectory = field(init=False)
     driver: SimulatedProcess | None = None
+    handed_over: bool = False
+    """Whether the next driver waits already."""
     drivers: int = 0
     begun: bool = False
     assembly: Assembly[Plan] | None = None
@@ -704,7 +719,7 @@ class SimulatedSite:
         run.drivers += 1
         run.ended, run.since = None, self.simulation.now
         run.away_s = max(run.away_s, run.since - run.gone)
-        host = SimulatedHost(self, process, {})
+        host = self.host(process, {})
         process.at_death.append(partial(self._driver_ended, run, process))
         self.simulation.start(process, partial(self._drive, run, host), "main")
 
@@ -727,7 +742,7 @@ class SimulatedSite:
         with logged_in(run.directory.log):
             try:
                 found = self._settings(run) if fresh else load_settings(run.directory)
-                controller, executor = Controller(self, run), SimulatedExecutor(host)
+                controller, executor = Controller(self, run), self._executor(host)
                 settings = replace(found, backend=controller, executor=executor, strategy=run.strategy)
                 graph = make_graph(settings.result)
                 assembly = assemble(run.directory, graph, settings, timing)
@@ -752,7 +767,7 @@ class SimulatedSite:
     def _settings(self, run: TorturedRun) -> Settings:
         graph = make_graph(run.workflow)
         place = str(self.directory)
-        options: dict[str, Any] = {"workdir": place, "sys_path": (), "keep_going": run.keep_going}
+        options: dict[str, Any] = {"workdir": place, "sys_path": (), "keep_going": run.keep_going, "pool": self.pool}
         return make_settings(graph, run.name, orphan_grace=run.grace_s, **options)
 
     def _run(self, run: TorturedRun, assembly: Assembly[Plan]) -> None:
@@ -761,7 +776,7 @@ class SimulatedSite:
         except AsaError as error:
             _log.warning("the run ends: %s", error)
         else:
-            if self.simulation.now < run.decided + LATEST_S / 2:
+            if self.simulation.now < run.decided + LATEST_S / 2 and not run.handed_over:
                 for held in assembly.plan.pool.held.values():
                     if held.handle is not None and self.status(held.handle).state is JobState.PENDING:
                         self.note(f"the driver of {run.name} ends, and its job {held.key} waits")
@@ -781,7 +796,7 @@ class SimulatedSite:
         elif hosts := self.supervisors.pop(status.handle.job_id, None):
             for host in hosts:
                 host.signal(signal.SIGTERM)
-                self.simulation.soon(KILL_WAIT_S, partial(self.simulation.kill, host.process))
+                self.simulation.soon(KILL_WAIT_S, partial(self._clear, host.process.machine))
 
     def _check_order(self, request: JobRequest, status: JobStatus) -> None:
         """Elements of a job array start in order where nothing has gone wrong."""
@@ -801,15 +816,13 @@ class SimulatedSite:
         if self.hung > self.simulation.now:
             self.simulation.soon(PROLOG_S, partial(self._give_up, request, status))
             return
-        nodes = request.resources.nodes or 1
         job, codes = status.handle.job_id, dict[int, int]()
         self.tokens[job] = request.token
         self.supervisors[job] = hosts = []
-        for number in range(nodes):
+        for number, cores in enumerate(self.spread(request.resources)):
             machine = f"n{next(self._machines)}"  # a name of its own: ids of jobs may come again
             process = SimulatedProcess(f"supervisor of {request.token} on {machine}", machine)
-            each = request.resources.on_each(nodes)
-            host = SimulatedHost(self, process, {"SLURMD_NODENAME": machine, "SLURM_CPUS_ON_NODE": str(each.cores)})
+            host = self.host(process, {"SLURMD_NODENAME": machine, "SLURM_CPUS_ON_NODE": str(cores)})
             hosts.append(host)
             ended = partial(self._program_ended, job, hosts, codes, number)
             self.simulation.start(process, partial(self._program, request, host, ended), process.name)
@@ -825,11 +838,31 @@ class SimulatedSite:
     def _program(self, request: JobRequest, host: SimulatedHost, ended: Callable[[int], None]) -> None:
         """What the job's command line names."""
         at = request.argv.index("-m")
-        assert request.argv[at + 1] == supervisor.__name__
-        words = request.argv[at + 2 :]
-        code = supervisor.Supervisor(*supervisor.arguments(words, host), host=host).run()
-        ended(code)
+        ended(self.programs()[request.argv[at + 1]](host, request.argv[at + 2 :]))
         self.simulation.kill(host.process)
+
+    # ------------------------------------------------------- what sites of other kinds have of their own
+
+    pool = "shared"
+    """Which pool runs ask for."""
+
+    def host(self, process: SimulatedProcess, environ: Mapping[str, str]) -> SimulatedHost:
+        """The machine of a driver or a job's program."""
+        return SimulatedHost(self, process, environ)
+
+    def _executor(self, host: Any) -> Executor:
+        return SimulatedExecutor(host)
+
+    def spread(self, resources: Resources) -> list[int]:
+        """Cores of a job on each of its nodes."""
+        nodes = resources.nodes or 1
+        return [resources.on_each(nodes).cores] * nodes
+
+    def programs(self) -> Mapping[str, Callable[[Any, Sequence[str]], int]]:
+        """What modules do that command lines name: given the machine and the other words, they return an exit code."""
+        return {supervisor.__name__: run_supervisor}
+
+    # ------------------------------------------------------- their ends
 
     def _program_ended(
         self, job: str, hosts: list[SimulatedHost], codes: dict[int, int], number: int, code: int
@@ -849,6 +882,10 @@ class SimulatedSite:
         """A node is gone, with all that ran there; its peers, and the batch system, are not told."""
         self.lost.add(machine)
         self.simulation.network.lose(machine)
+        self._clear(machine)
+
+    def _clear(self, machine: str) -> None:
+        """Nothing that runs there goes on."""
         for process in self.processes():
             if process.machine == machine:
                 self.simulation.kill(process)

@@ -47,8 +47,9 @@ Down, from master to agent:
     End everything of a framework; its updates need no acknowledgement any more.
 ``FRAMEWORK {framework_info}``
     What is known of a framework has changed.
-``SHUTDOWN {message}``
-    The agent was given up, or has to go: it ends everything that runs on it, forgets its id, and exits.
+``SHUTDOWN {message, orphaned?}``
+    The agent was given up, or has to go: it ends everything that runs on it, forgets its id, and exits: well, unless it
+    is `orphaned`, since jobs may wait for the end of an allocation that was released.
 """
 
 from __future__ import annotations

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import getpass
 import logging
-import queue
-import secrets
 import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from asa.core.allocation import Allocation
+from asa.core.clock import Joinable
 from asa.core.errors import AsaError, StateError
 from asa.core.event import ContainersSeen, ContainerUse
 from asa.core.job import Resources
@@ -37,9 +34,9 @@ from executors.mesos.framework import (
     TaskProgram,
     all_of,
 )
+from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.master.server import MasterService
 from executors.mesos.master.state import MasterOptions
-from executors.mesos.master_command import start_master
 from executors.mesos.messages import attribute, identity
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, PoolDirectory
@@ -112,13 +109,18 @@ class ContainerChanges:
 class ContainerWatch:
     """Looks at the containers of one framework, on a thread of its own, and posts what is news."""
 
-    def __init__(self, directory: PoolDirectory, framework_id: str, post: Post, every_s: float = WATCH_EVERY_S) -> None:
+    def __init__(
+        self,
+        directory: PoolDirectory,
+        framework_id: str,
+        post: Post,
+        every_s: float = WATCH_EVERY_S,
+        host: PoolHost = POOL_HOST,
+    ) -> None:
         self._directory, self._framework_id, self._post, self._every_s = directory, framework_id, post, every_s
+        self._host = host
         self._over = threading.Event()
-        self._thread = threading.Thread(
-            target=copy_context().run, args=(self._run,), name="asa-containers", daemon=True
-        )
-        self._thread.start()
+        self._thread = host.start(self._run, "asa-containers")
 
     def close(self) -> None:
         """Look no more."""
@@ -127,13 +129,13 @@ class ContainerWatch:
 
     def _run(self) -> None:
         sightings, pause = ContainerChanges(), self._every_s
-        with Operator(self._directory, READER) as operator:
-            while not self._over.wait(pause):
+        with Operator(self._directory, READER, self._host) as operator:
+            while not self._host.wait(self._over, pause):
                 with suppress(AsaError, OSError, BadMessage):  # the pool does not answer now: it is asked again
                     rows = containers(operator)
                     pause = max(self._every_s, PER_AGENT_S * len({row["node"] for row in rows}))
                     ours = [row for row in rows if row["framework"] in (self._framework_id, None)]
-                    if (news := sightings.step(ours, time.time())) and not self._over.is_set():
+                    if (news := sightings.step(ours, self._host.time())) and not self._over.is_set():
                         self._post([news])
 
 
@@ -172,29 +174,39 @@ class DriverSide:
     go; `allocation_released` says that there is a new one.
     """
 
-    def __init__(self, path: Path, context: RunContext, inner: HubExecutor, released: set[str], post: Report) -> None:
+    def __init__(
+        self,
+        path: Path,
+        context: RunContext,
+        inner: HubExecutor,
+        released: set[str],
+        post: Report,
+        host: PoolHost = POOL_HOST,
+    ) -> None:
         self._context, self._inner, self._released, self._post = context, inner, released, post
+        self._host = host
         self._directory = PoolDirectory.create(path, context.run)
         self._kept: Path = context.directory / _FRAMEWORK
-        self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._asked, self._over = threading.Event(), False
         self._dismissed: set[str] = set()  # agents whose ends are no news
         self._master: MasterService | None = None
         self._missed = 0.0
         if context.pool is None:
             user = getpass.getuser()
-            host = LOOPBACK if context.local else ""
-            self._master = MasterService(self._directory, MasterOptions(user=user), host=host)
+            listens = LOOPBACK if context.local else ""
+            self._master = MasterService(self._directory, MasterOptions(user=user), host=listens)
             self._master.start()
         elif self._directory.master() is None:
             self._start_master()
-        name = secrets.token_hex(4)
+        name = host.random_bytes(4).hex()
         self._borrower = Borrower(context.run, name, self._leased_program) if context.pool else None
-        self._scheduler = FrameworkScheduler(Framework(name, borrower=self._borrower), self.report, self._is_wanted)
-        self._operator = Operator(self._directory)
+        framework = Framework(name, borrower=self._borrower)
+        self._scheduler = FrameworkScheduler(framework, self.report, self._is_wanted, host)
+        self._operator = Operator(self._directory, host=host)
         self._driver: SchedulerDriver | None = None
         self._watch: ContainerWatch | None = None
         self.tenant: Tenant | None = None
-        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="asa-pool", daemon=True)
+        self._thread: Joinable | None = None
 
     def subscribe(self) -> None:
         """Make our framework known to the master: as the one that it was before, if the master still has that one.
@@ -209,47 +221,49 @@ class DriverSide:
         self._scheduler.want(
             lambda framework, now: framework.add_program(NodeProgram("nodes", self._program, attributes), now)
         )
-        deadline = time.monotonic() + _READY_S
-        while self._directory.master() is None and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
+        deadline = self._host.monotonic() + _READY_S
+        while self._directory.master() is None and self._host.monotonic() < deadline:
+            self._host.sleep(_LOOK_S)
         known = self._kept.read_text() if self._kept.exists() else ""
         self._driver = self._registering(known)
         if self._borrower:
-            self.tenant = Tenant(self._borrower, self._scheduler, self._tell, self._inner.dismiss_idle, self._post)
-        self._thread.start()
-        answered = self._scheduler.ready.wait(_READY_S)
+            dismiss_idle = self._inner.dismiss_idle
+            self.tenant = Tenant(self._borrower, self._scheduler, self._tell, dismiss_idle, self._post, self._host.time)
+        self._thread = self._host.start(self._run, "asa-pool")
+        answered = self._host.wait(self._scheduler.ready, _READY_S)
         if known and self._scheduler.error_text:  # it was away for longer than its failover timeout
             _log.warning("the run goes on as another framework of its pool")
             self._driver.join()
             self._scheduler.reset()
             known, self._driver = "", self._registering("")
-            answered = self._scheduler.ready.wait(_READY_S)
+            answered = self._host.wait(self._scheduler.ready, _READY_S)
         if not answered or self._scheduler.error_text:
             what = self._scheduler.error_text or "it does not answer"
             raise StateError(f"the master of {self._directory.path} does not take our framework: {what}")
         known = known or self._scheduler.framework_id
         write_private(self._kept, known.encode())
-        self._watch = ContainerWatch(self._directory, known, self._post)
+        self._watch = ContainerWatch(self._directory, known, self._post, WATCH_EVERY_S, self._host)
 
     def _registering(self, known: str) -> SchedulerDriver:
         """A driver that makes our framework known, under this id if it has one."""
         info = self._info()
         if known:
             info["id"] = identity(known)
-        driver = SchedulerDriver(self._scheduler, info, self._directory)
+        driver = SchedulerDriver(self._scheduler, info, self._directory, host=self._host)
         driver.start()
         return driver
 
     def allocation_released(self) -> None:
         """Something has been released."""
-        self._requests.put(True)
+        self._asked.set()
 
     def close(self) -> None:
         """End all of them. Agents that were not released wait for a new driver."""
         if self._watch is not None:
             self._watch.close()
-        self._requests.put(False)
-        if self._thread.ident:
+        self._over = True
+        self._asked.set()
+        if self._thread is not None:
             self._thread.join(_CLOSING_S)
         if self._driver is not None:
             over = self._is_over()
@@ -326,7 +340,7 @@ class DriverSide:
                 AsaError, OSError, BadMessage
             ):  # the master is gone, so the agents are going, or it is not yet
                 self._restart_missing_master()
-                pool, now = look_at_pool(self._operator), time.time()
+                pool, now = look_at_pool(self._operator), self._host.time()
                 if self.tenant is not None:
                     self.tenant.step(pool, self._released, self._operator, now)
                     continue
@@ -339,20 +353,19 @@ class DriverSide:
         """Wait for a request or for the time; False when it is over."""
         tenant = self.tenant
         period = None if tenant is None else _SOON_S if tenant.leaving else LOOK_EVERY_S
-        try:
-            return self._requests.get(timeout=period)
-        except queue.Empty:
-            return True
+        self._host.wait(self._asked, period)
+        self._asked.clear()
+        return not self._over
 
     def _restart_missing_master(self) -> None:
         """In a shared pool a run that misses the master starts another one."""
         if self.tenant is None or self._scheduler.ready.is_set():
             self._missed = 0.0
-        elif not self._missed or time.monotonic() < self._missed:
-            self._missed = self._missed or time.monotonic() + _MISSED_S
+        elif not self._missed or self._host.monotonic() < self._missed:
+            self._missed = self._missed or self._host.monotonic() + _MISSED_S
         else:
             self._start_master()
 
     def _start_master(self) -> None:
-        self._missed = time.monotonic() + _MISSED_S
-        start_master(self._directory, local=self._context.local, withheld=self._context.secrets)
+        self._missed = self._host.monotonic() + _MISSED_S
+        self._host.start_master(self._directory, local=self._context.local, withheld=self._context.secrets)

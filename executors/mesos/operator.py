@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import socket
+import selectors
 from collections.abc import Mapping
 from typing import Any, Self
 
-import requests
-from requests.adapters import HTTPAdapter
-
 from asa.core.errors import BackendError, InvalidInput
+from executors.mesos.client import ClientConnection, HTTPAnswer
 from executors.mesos.codec import BadMessage, Message, decode, encode
-from executors.mesos.endpoint import CONNECT_S, bearer
+from executors.mesos.endpoint import Endpoint, bearer
+from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import OPERATOR_PATHS, field, identity, message, value_of
 from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME, WRITER, PoolDirectory
 
@@ -36,11 +35,10 @@ class Operator:
     transient, when there is no answer.
     """
 
-    def __init__(self, directory: PoolDirectory, role: str = WRITER) -> None:
-        self._directory, self._role = directory, role
-        self._sessions: dict[str, requests.Session] = {}
+    def __init__(self, directory: PoolDirectory, role: str = WRITER, host: PoolHost = POOL_HOST) -> None:
+        self._directory, self._role, self._host = directory, role, host
         self._agents: dict[str, tuple[Place, ...]] = {}
-        self._reached: dict[tuple[Place, ...], Place] = {}
+        self._connections: dict[tuple[Place, ...], ClientConnection] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -50,9 +48,9 @@ class Operator:
 
     def close(self) -> None:
         """Close its connections."""
-        for session in self._sessions.values():
-            session.close()
-        self._sessions.clear()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
     # ------------------------------------------------------- the master
 
@@ -193,72 +191,63 @@ class Operator:
     def _ask(self, places: tuple[Place, ...], server: str, name: str, payload: Mapping[str, Any]) -> Message:
         what = "the master" if server == MASTER_NAME else "the agent"
         try:
-            host, port = self._reach(places)
-            scheme = "https" if self._tls else "http"
-            shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            answer = self._session(server).post(
-                f"{scheme}://{shown}{OPERATOR_PATHS[0]}",
-                encode(message(name, **payload)),
-                timeout=(CONNECT_S, _ANSWER_S),
-                allow_redirects=False,
-            )
-        except (OSError, requests.RequestException) as error:
-            self._reached.pop(places, None)
+            answer = self._post(places, server, encode(message(name, **payload)))
+        except OSError as error:
             raise BackendError(f"{what} does not answer {name}: {error}", transient=True) from error
-        if answer.status_code >= 500 and answer.status_code != 501:
-            raise BackendError(f"{what} cannot answer {name} now: {answer.text[:1000]}", transient=True)
-        if answer.status_code >= 300:
-            refusal = f"{what} has refused {name} ({answer.status_code}): {answer.text[:1000]}"
-            raise CallRefused(refusal, answer.status_code)
+        text = bytes(answer.body[:1000]).decode(errors="replace")
+        if answer.status >= 500 and answer.status != 501:
+            raise BackendError(f"{what} cannot answer {name} now: {text}", transient=True)
+        if answer.status >= 300:
+            raise CallRefused(f"{what} has refused {name} ({answer.status}): {text}", answer.status)
         try:
-            found: Message = field(decode(answer.content) if answer.content else {}, name.lower(), dict, {})
+            found: Message = field(decode(bytes(answer.body)) if answer.body else {}, name.lower(), dict, {})
             return found
         except BadMessage as error:
             raise BackendError(f"the answer of {what} to {name} makes no sense: {error}") from error
 
-    def _reach(self, places: tuple[Place, ...]) -> Place:
-        """The first that answers; asked once, so that no call is ever sent twice."""
+    def _post(self, places: tuple[Place, ...], server: str, body: bytes) -> HTTPAnswer:
+        """Send a call, once, and wait for its answer."""
+        connection = self._connections.pop(places, None)
+        if connection is not None and self._is_ready(connection, 0.0):  # it is idle, so it was closed
+            connection.close()
+            connection = None
+        connection = connection or self._connected(places, server)
+        try:
+            connection.post(OPERATOR_PATHS[0], body, {})
+            connection.flush()
+            deadline = self._host.monotonic() + _ANSWER_S
+            while not (connection.answers and connection.answers[0].complete):
+                if not self._is_ready(connection, deadline - self._host.monotonic()):
+                    raise TimeoutError(f"nothing came for {_ANSWER_S:g} s")
+                connection.flush()
+                connection.receive()
+        except BaseException:
+            connection.close()
+            raise
+        answer = connection.answers.popleft()
+        self._connections[places] = connection
+        return answer
+
+    def _connected(self, places: tuple[Place, ...], server: str) -> ClientConnection:
+        """To the first of them that answers, as the server that its certificate must name."""
         problem: OSError = ConnectionError("it has no address")
-        if places in self._reached:
-            return self._reached[places]
-        for place in places:
+        master = self._directory.master()
+        context = self._directory.client_context() if master is None or master.tls else None
+        for host, port in places:
+            endpoint = Endpoint((host,), port, bearer(self._directory.token(self._role)), context, server)
             try:
-                socket.create_connection(place, CONNECT_S).close()
+                return ClientConnection(endpoint, host=self._host)
             except OSError as error:
                 problem = error
-            else:
-                return self._reached.setdefault(places, place)
         raise problem
 
-    @property
-    def _tls(self) -> bool:
-        address = self._directory.master()
-        return address is None or address.tls
-
-    def _session(self, server: str) -> requests.Session:
-        if server not in self._sessions:
-            session = requests.Session()
-            session.trust_env = False  # no proxy, and no other credentials from ~/.netrc
-            session.headers.update({"Content-Type": "application/json", "Accept": "application/json"})
-            session.headers["Authorization"] = bearer(self._directory.token(self._role))
-            session.mount("https://", _Named(self._directory, server))
-            self._sessions[server] = session
-        return self._sessions[server]
-
-
-class _Named(HTTPAdapter):
-    """Believes the pool's certificates only, and there the server's name, whatever host it is on."""
-
-    def __init__(self, directory: PoolDirectory, server: str) -> None:
-        self._context, self._server = directory.client_context(), server
-        super().__init__()
-
-    def cert_verify(self, *arguments: Any) -> None:
-        """Requests would add the authorities that it trusts itself: the context's own are enough."""
-
-    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **options: Any) -> None:
-        options |= {"ssl_context": self._context, "server_hostname": self._server, "assert_hostname": self._server}
-        super().init_poolmanager(connections, maxsize, block, **options)
+    def _is_ready(self, connection: ClientConnection, seconds: float) -> bool:
+        """Whether something can be read within so many seconds [s], or written if something waits for that."""
+        with self._host.selector() as selector:
+            selector.register(connection, selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0))
+            found = selector.select(max(0.0, seconds))
+            selector.unregister(connection)
+        return bool(found)
 
 
 def _places(agent: Message) -> tuple[Place, ...]:

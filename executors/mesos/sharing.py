@@ -9,17 +9,18 @@ tasks, and ends with those it has. When the lender's allocation is released, the
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from asa.core.clock import Joinable
 from asa.core.errors import AsaError
 from asa.core.event import Event, Leased, LeaseEnded, Recalled
 from asa.core.job import Resources
 from asa.core.ports import Post
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.framework import RUN, Borrower, FrameworkOutcome, Lease, TaskNeed
+from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import attribute, field, identity
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import PoolDirectory
@@ -120,7 +121,7 @@ class Tenant:
     """See the module. `step` is to be called about every second, by one thread; the others may come from any.
 
     `tell` informs the other runs whether ours waits for room; `dismiss_idle` ends our supervisors on nodes that were
-    idle for so long [s].
+    idle for so long [s]. `now` is the time of what is posted.
     """
 
     def __init__(
@@ -130,9 +131,10 @@ class Tenant:
         tell: Callable[[bool], None],
         dismiss_idle: Callable[[float], None],
         post: Post,
+        now: Callable[[], float],
     ) -> None:
         self._borrower, self._scheduler, self._tell = borrower, scheduler, tell
-        self._dismiss_idle, self._post = dismiss_idle, post
+        self._dismiss_idle, self._post, self._now = dismiss_idle, post, now
         self._waits = False
         self._recalled: set[str] = set()
         self._leaving: dict[str, float] = {}  # agent -> until when its tasks may go on
@@ -160,11 +162,11 @@ class Tenant:
     def on_outcome(self, outcome: FrameworkOutcome) -> bool:
         """Something has become of a lease, or of a node program; whether it was a lease."""
         if outcome.state == "leased":
-            self._post([_leased_event(self._borrower.leases[outcome.key])])
+            self._post([_leased_event(self._borrower.leases[outcome.key], self._now())])
             return True
         if outcome.key.startswith(self._borrower.prefix):
             self._recalled.discard(outcome.key)
-            self._post([LeaseEnded(time.time(), outcome.key, outcome.reason)])
+            self._post([LeaseEnded(self._now(), outcome.key, outcome.reason)])
             return True
         if outcome.state == "finished" and self._waits:  # it was lent, but meanwhile we want it ourselves
             self._scheduler.want(lambda framework, now: framework.renew(now))
@@ -197,10 +199,10 @@ class Tenant:
             operator.call("MARK_AGENT_GONE", agent_id=identity(node.agent))
 
 
-def _leased_event(lease: Lease) -> Leased:
+def _leased_event(lease: Lease, now: float) -> Leased:
     need = lease.need
     resources = Resources(int(need.cpus), memory=need.memory or None, gpus=int(need.gpus))
-    return Leased(time.time(), lease.key, resources, lease.lender, lease.until)
+    return Leased(now, lease.key, resources, lease.lender, lease.until)
 
 
 def _recall_reason(lease: Lease, pool: PoolSnapshot, ours: str) -> str:
@@ -227,19 +229,20 @@ class OrphanWatch:
     the run that has it ends it. Agents that were started by hand belong to no run, and stay.
     """
 
-    def __init__(self, directory: PoolDirectory) -> None:
-        self._operator = Operator(directory)
+    def __init__(self, directory: PoolDirectory, host: PoolHost = POOL_HOST) -> None:
+        self._operator, self._host = Operator(directory, host=host), host
         self._since: dict[str, float] = {}
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="asa-orphans", daemon=True)
+        self._thread: Joinable | None = None
 
     def __enter__(self) -> OrphanWatch:
-        self._thread.start()
+        self._thread = self._host.start(self._run, "asa-orphans")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         self._operator.close()
 
     def step(self, now: float) -> None:
@@ -254,12 +257,12 @@ class OrphanWatch:
             if now < since + node.grace_s:
                 continue
             if node.used == 0:
-                self._operator.call("MARK_AGENT_GONE", agent_id=identity(node.agent))
+                self._operator.call("MARK_AGENT_GONE", agent_id=identity(node.agent), orphaned=True)
             elif node.active:
                 self._operator.deactivate(node.agent)
         self._since = alone
 
     def _run(self) -> None:
-        while not self._over.wait(ORPHANS_EVERY_S):
+        while not self._host.wait(self._over, ORPHANS_EVERY_S):
             with suppress(AsaError, BadMessage, OSError):  # an agent may just have gone; or the master ends
-                self.step(time.time())
+                self.step(self._host.time())

@@ -4,6 +4,7 @@
 #   database  slurmdbd and the MariaDB server that stores its records
 #   rest      slurmrestd and the JWT plugin it authenticates with
 #   examples  ncbi-blast+ and montage, the programs of the example workflows
+#   md        GROMACS, whose runs go on from checkpoints
 #   mpi       Open MPI, and what compiles a program for it
 #   browser   Chromium, in which the dashboard is tested
 #   shells    zsh and fish, in which completion is tested
@@ -14,7 +15,7 @@
 set -eu
 
 usage() {
-    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
 
@@ -26,13 +27,14 @@ for group in "$@"; do
         database) packages="$packages slurmdbd mariadb-server" ;;
         rest) packages="$packages slurmrestd slurm-wlm-jwt-plugin" ;;
         examples) packages="$packages ncbi-blast+ montage" ;;
+        md) packages="$packages gromacs" ;;
         mpi) packages="$packages openmpi-bin libopenmpi-dev gcc libc6-dev" ;;
         browser) packages="$packages chromium" ;;
         shells) packages="$packages zsh fish" ;;
         trees) packages="$packages mmdebstrap" ;;
         all) packages="$packages slurmctld slurmd slurm-client munge slurmdbd mariadb-server slurmrestd"
              packages="$packages slurm-wlm-jwt-plugin ncbi-blast+ montage openmpi-bin libopenmpi-dev gcc libc6-dev"
-             packages="$packages chromium zsh fish mmdebstrap" ;;
+             packages="$packages chromium zsh fish mmdebstrap gromacs" ;;
         *) usage ;;
     esac
 done

@@ -36,6 +36,7 @@ from asa.core.event import (
     TaskCancelled,
     TaskDone,
     TaskFailed,
+    TaskPaused,
     TasksDone,
     TasksKept,
     TasksLaunched,
@@ -721,3 +722,69 @@ def test_tasks_that_are_folded_together_make_the_same_run(events: list[Event]) -
         together.on(item)
     assert state_of(one_by_one) == state_of(together)
     assert [event for item in items for event in (item.events() if isinstance(item, TasksDone) else [item])] == events
+
+
+def long_run(*, retries: int = 0) -> FoldedRun:
+    """A run with one task with checkpoints, of 100 s wall time, that runs since 0 s."""
+    spec = replace(stage_spec("s", 1, 1), walltime_s=100.0, checkpoint=True, retries=retries)
+    run = folded(*run_begins(spec))
+    begin(run, 0, 0.0)
+    return run
+
+
+def begin(run: FoldedRun, number: int, at: float) -> None:
+    for event in job_asked(at, f"j{number}", 1, "s"):
+        run.on(
+            replace(event, request=replace(event.request, walltime_s=100.0)) if isinstance(event, Submitting) else event
+        )
+    run.on(AllocationStarted(at, f"j{number}", at, ("n",)))
+    run.on(NodeJoined(at, f"j{number}", "n", 1))
+    run.on(TasksLaunched(at, "s", ((0, 1),), f"j{number}"))
+
+
+def pause(run: FoldedRun, number: int, started: float, at: float, saved: str, lost: str = "") -> None:
+    run.on(TaskPaused(at, "s", 0, f"j{number}", "n", started, saved, lost))
+    run.on(JobEnded(at, f"j{number}", JobState.COMPLETED, started, 0))
+
+
+def test_a_task_that_pauses_is_the_same_and_its_time_adds_up() -> None:
+    run = long_run()
+    for number in range(5):
+        pause(run, number, 100.0 * number, 100.0 * number + 95, str(number))
+        assert run.stages["s"].unlaunched == 1 and not run.stages["s"].failures
+        begin(run, number + 1, 100.0 * number + 100)
+    run.on(TaskDone(510.0, "s", 0, "j5", "n", 500.0))
+    progress = run.stages["s"]
+    assert (progress.state, progress.longest_s, progress.pauses) == (StageState.DONE, 5 * 95 + 10.0, 5)
+    assert progress.active_s == 5 * 95 + 10.0 and len(run.attempts) == 6
+    assert not run.illegal and not run.failed and not progress.barren
+
+
+@pytest.mark.parametrize(("retries", "allocations"), [(0, 2), (1, 3)])
+def test_one_that_saves_nothing_new_in_a_whole_allocation_has_failed(retries: int, allocations: int) -> None:
+    run = long_run(retries=retries)
+    pause(run, 0, 0.0, 95.0, "1")
+    for number in range(1, allocations):
+        assert run.stages["s"].state is StageState.RUNNING
+        begin(run, number, 100.0 * number)
+        pause(run, number, 100.0 * number, 100.0 * number + 95, "1")
+    assert run.stages["s"].state is StageState.FAILED
+    assert "ran for 1 min 35 s and saved nothing new" in run.stages["s"].error
+
+
+def test_what_was_lost_early_does_not_count_against_it_but_at_the_end_it_does() -> None:
+    run = long_run()
+    for number, ran in enumerate((50.0, 60.0)):
+        pause(run, number, 100.0 * number, 100.0 * number + ran, "", "its node died")
+        assert run.stages["s"].state is StageState.RUNNING
+        begin(run, number + 1, 100.0 * number + 100)
+    pause(run, 2, 200.0, 299.0, "", "its job was killed")
+    assert run.stages["s"].state is StageState.FAILED
+
+
+def test_a_pause_of_what_runs_elsewhere_by_now_changes_nothing() -> None:
+    run = long_run()
+    pause(run, 0, 0.0, 95.0, "1")
+    begin(run, 1, 100.0)
+    run.on(TaskPaused(101.0, "s", 0, "j0", "n", 0.0, "2"))
+    assert run.stages["s"].running == 1 and run.stages["s"].pauses == 1 and len(run.attempts) == 1

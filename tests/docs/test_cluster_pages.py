@@ -15,7 +15,7 @@ import pytest
 from tests.cluster.cluster import Cluster
 from tests.cluster.host import open_mpi
 from tests.definitions import ROOT
-from tests.docs.blocks import printed, read, steps
+from tests.docs.blocks import follow, printed, read, steps
 from tests.executors.mpi import needs_mpirun
 
 pytest_plugins = ("tests.cluster.fixtures",)
@@ -116,3 +116,11 @@ def test_a_program_of_many_ranks(slurm_cluster: Cluster, tmp_path: Path) -> None
     program = f"{MPI}{SOLVE}".replace("tasks_per_node=28", "tasks_per_node=2").replace('"mpirun"', f'"{MPIRUN}"')
     assert on_cluster(program, slurm_cluster, tmp_path) == "case.h5\n"
     assert (tmp_path / "case.h5").read_text() == 8 * "rank of 8: -i case.inp -o case.h5\n"
+
+
+def test_a_driver_in_a_job(slurm_cluster: Cluster, tmp_path: Path) -> None:
+    conf = {"SLURM_CONF": str(slurm_cluster.config.slurm_conf)}
+    first, _, rest = read("howto/detach.md").partition("## In a batch job")
+    (program,) = [step.text for step in steps(first) if step.file == "nap.py"]
+    (tmp_path / "nap.py").write_text(program)
+    assert follow(rest, tmp_path, conf) == 2

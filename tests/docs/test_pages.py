@@ -21,6 +21,7 @@ FOLLOWED = {
     "comparison.md": 1,
     "howto/calibrate-your-queue.md": 5,
     "howto/files.md": 4,
+    "howto/checkpoint.md": 3,
     "howto/migrate.md": 4,
     "howto/notebook.md": 1,
     "howto/set-up-a-site.md": 1,
@@ -57,6 +58,7 @@ HERE = {
 FRAGMENTS = {
     "howto/agents.md": (WORKFLOW, 1),
     "howto/dask.md": (WORKFLOW + "step = abs\n", 2),
+    "howto/dynamic.md": ("", 5),
     "howto/failures.md": (
         "import asa\nworkflow = asa.stage(abs, name='align').map([1, -2])\n",
         3,
@@ -69,10 +71,12 @@ FRAGMENTS = {
 """Pages, what a reader has before them, and how many blocks of Python they have."""
 
 ELSEWHERE = {
+    "howto/detach.md": "tests/docs/test_cluster_pages.py",
     "howto/integrations.md": "tests/integrations/test_page.py",
     "howto/mpi.md": "tests/docs/test_cluster_pages.py",
     "howto/simulate-a-trace.md": "tests/docs/test_pages.py",
     "howto/simulated-backend.md": "tests/lab/test_study.py",
+    "howto/snakemake.md": "tests/integrations/test_snakemake.py",
     "howto/test-cluster.md": "tests/docs/test_cluster_pages.py",
     "howto/test-your-workflow.md": "tests/testing/test_plugin.py",
     "howto/write-a-sharing-rule.md": "tests/coscheduler/test_queues.py",
@@ -91,6 +95,12 @@ def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
     for name, text in BESIDE.get(page, {}).items():
         (tmp_path / "mypackage" / name).write_text(text)
     assert follow(read(page), tmp_path) == FOLLOWED[page]
+
+
+@pytest.mark.slow
+def test_a_run_outlives_the_terminal(tmp_path: Path) -> None:
+    """The rest of the page needs a batch system: tests/docs/test_cluster_pages.py."""
+    assert follow(read("howto/detach.md").partition("## In a batch job")[0], tmp_path) == 2
 
 
 @pytest.mark.slow

@@ -347,6 +347,18 @@ class TestIdle:
         assert [order.number for order in nodes[0].hear(RunOrders).orders] == [2], "the hub has heard all of that"
         assert [lost.node for lost in post.wait(NodeLost)] == ["n3"]
 
+    def test_one_that_keeps_what_an_earlier_driver_gave_it_stays(self, hub: Hub, tmp_path: Path, post: Post) -> None:
+        node = Guest(tmp_path, Hello("a", "n1", 1, 2, 0, 0, 1))
+        node.hear(Welcome)
+        node.channel.send(KeptOrders([KeptOrder(7, "s", 0, "", ())]))
+        post.wait(NodeJoined)
+        hub.dismiss_idle(0.0)
+        hub.adopt([task(0)], "a", ["n1"])
+        assert node.hear(KeepOrders).tickets == [7]
+        node.channel.send(TaskReport([OrderOutcome(7, 1.0, 2.0, b"seven")], []))
+        assert post.wait(TaskDone)[0].value == b"seven"
+        assert not [event for event in post.events if isinstance(event, NodeLost)]
+
     def test_while_something_waits_for_room_nothing_is_idle(self, hub: Hub, tmp_path: Path, post: Post) -> None:
         hub.launch([task(cores=2, nodes=2)], "a")
         first = Node(tmp_path)

@@ -28,6 +28,7 @@ from tests.cluster.accounting import make_users
 from tests.cluster.cluster import Cluster, running
 from tests.cluster.config import ORDINARY_USERS
 from tests.cluster.processes import wait_until
+from tests.integrations.snakemakes import needs_snakemake, snakemake
 
 pytestmark = [
     pytest.mark.slow,
@@ -290,3 +291,22 @@ def test_nothing_is_left_of_a_job_that_is_cancelled(user: User, images: Path, cl
         process = Path("/proc", path.read_text().strip())
         cluster.run("scancel", f"--user={user.uid}")
         assert wait_until(lambda: not process.exists(), 30)
+
+
+@needs_snakemake
+def test_a_rule_of_snakemakes_runs_in_its_container(images: Path, tmp_path: Path) -> None:
+    """Snakemake starts the image itself, in a task of ASA's: docs/howto/snakemake.md."""
+    if os.geteuid():
+        pytest.skip("needs root")
+    (tmp_path / "Snakefile").write_text(
+        f"""
+rule inside:
+    output: "inside.txt"
+    container: "{images / "image.sif"}"
+    shell: "echo $INSIDE > {{output}}"
+"""
+    )
+    options = ("--executor", "asa", "--asa-backend", "local:cores=2", "--jobs", 4, "--sdm", "apptainer")
+    done = snakemake(tmp_path, *options, "--apptainer-args", "--drop-caps CAP_SYS_RESOURCE", state=tmp_path / "state")
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "inside.txt").read_text() == "image\n"

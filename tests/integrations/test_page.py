@@ -10,7 +10,7 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "integrations.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
 LOCAL = [block for block in BLOCKS if 'state="state"' in block]
-PRINTED = {"concurrent.futures": "[0, 1, 4, 9, 16]\n", "joblib": "[1, 2, 3]\n", "dask": "7\n"}
+PRINTED = {"concurrent.futures": "[0, 1, 4, 9, 16]\n", "sizes": "6 7\n", "joblib": "[1, 2, 3]\n", "dask": "7\n"}
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +13,8 @@ import pytest
 
 from asa.core.event import JobEnded, StagesAdded, Submitting, TaskDone
 from asa.log.events import EventLog
-from tests.integrations.snakemakes import command, environment, needs_snakemake, snakemake
+from tests.docs.blocks import follow, read
+from tests.integrations.snakemakes import PYTHON, command, environment, needs_snakemake, snakemake
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, needs_snakemake]
@@ -183,3 +186,52 @@ def test_an_interrupt_ends_what_runs_and_all_jobs(tmp_path: Path) -> None:
         running.kill()
         running.wait()
     assert len([event for event in log_of(tmp_path / "state") if isinstance(event, JobEnded)]) == 1
+
+
+def test_the_page_does_what_it_says(tmp_path: Path) -> None:
+    """docs/howto/snakemake.md."""
+    path = f"{PYTHON.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    assert follow(read("howto/snakemake.md"), tmp_path, environment(tmp_path / "state", {"PATH": path})) == 3
+
+
+CONDA = """#!/bin/sh
+# Stands for conda where no channel can be reached.
+here=$(dirname "$(dirname "$(readlink -f "$0")")")
+echo "$*" >> "$here/calls"
+case "$*" in
+    *info*--json*)
+        echo "{\\"conda_version\\": \\"25.1.0\\", \\"conda_prefix\\": \\"$here\\", \\"platform\\": \\"linux-64\\"}" ;;
+    *channel_priority*) echo '{"get": {"channel_priority": "strict"}}' ;;
+    *--version*) echo "conda 25.1.0" ;;
+    *create*)
+        for word; do [ "$last" != --prefix ] || mkdir -p "$word/bin"; last=$word; done ;;
+esac
+"""
+
+
+def test_an_environment_of_condas_is_made_once_and_entered_by_the_task(tmp_path: Path) -> None:
+    """By conda's command line: there is no channel here to install from."""
+    tools = tmp_path / "base/bin"
+    tools.mkdir(parents=True)
+    (tools / "conda").write_text(CONDA)
+    (tools / "activate").write_text('export ENTERED="$1"\n')
+    for name in ("conda", "activate"):
+        (tools / name).chmod(0o755)
+    (tmp_path / "env.yaml").write_text("channels: [conda-forge]\ndependencies: [samtools =1.20]\n")
+    (tmp_path / "Snakefile").write_text(
+        """
+rule all:
+    input: "0.txt", "1.txt"
+rule one:
+    output: "{i}.txt"
+    conda: "env.yaml"
+    shell: "echo $ENTERED > {output}"
+"""
+    )
+    path = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    done = snakemake(tmp_path, *LOCAL, "--sdm", "conda", state=tmp_path / "state", more=path)
+    assert done.returncode == 0, done.stdout
+    calls = (tmp_path / "base/calls").read_text().splitlines()
+    (made,) = [line for line in calls if "create" in line.split()]
+    entered = {(tmp_path / f"{i}.txt").read_text().strip() for i in range(2)}
+    assert entered == {made.split("--prefix ")[1]}

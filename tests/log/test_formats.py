@@ -21,7 +21,7 @@ import pytest
 
 from asa.core.event import VERSION, Event, TasksDone
 from asa.core.launch import Launch
-from asa.core.task import Input, Secrets
+from asa.core.task import Checkpoints, Input, Secrets, Staging
 from asa.log.database import LearnedStore
 from asa.log.events import EventLog
 from asa.log.reuse import ReuseStore
@@ -94,7 +94,9 @@ def formats() -> dict[str, dict[str, Any]]:
         "learned store": _format("_STORE_VERSION in asa/log/database.py", learned_tables[0], learned_tables),
         "reuse store": _format("asa.log.reuse.REUSE_VERSION", reuse_tables[0], reuse_tables),
         "messages": _format(
-            "executors.wire.WIRE_VERSION", wire.WIRE_VERSION, layout(*messages, Launch, Secrets, Input)
+            "executors.wire.WIRE_VERSION",
+            wire.WIRE_VERSION,
+            layout(*messages, Launch, Secrets, Input, Checkpoints, Staging),
         ),
         "kept outcomes": _format("executors.kept.KEPT_VERSION", KEPT_VERSION, layout(KeptOrder, OrderOutcome)),
     }

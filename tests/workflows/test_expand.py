@@ -17,7 +17,7 @@ from asa.core.errors import GraphError, InvalidInput
 from asa.core.event import ExpectationMissed, ResultsLost, RunState, StagesAdded, TaskDone
 from asa.core.job import Capabilities, QueueRegime
 from asa.core.stage import StageState
-from asa.core.task import Failed
+from asa.core.task import Failed, Task
 from asa.strategies.ahead import outlook
 from asa.strategies.bigjob import BigJob
 from asa.workflows.learned import LearnedWaits
@@ -328,7 +328,10 @@ def test_others_go_on_where_what_one_returned_is_refused(tmp_path: Path) -> None
 def test_one_of_those_added_fails_and_what_needs_it_is_skipped(tmp_path: Path) -> None:
     programs = [("add", ("number", number), ("number", 1)) for number in range(3)]
     values = grow.map(programs)
-    fault: Callable[..., Any] = lambda task, attempt: "no" if (task.stage, attempt) == ("grow[1].add", 1) else None  # noqa: E731
+
+    def fault(task: Task, attempt: int) -> str | None:
+        return "no" if (task.stage, attempt) == ("grow[1].add", 1) else None
+
     world = World(tmp_path, [double.map(values), shown(values), total(values)], keep_going=True, fault=fault)
     assert world.drive() is RunState.PARTIAL
     plan = world.replay()
@@ -370,6 +373,24 @@ def next_event(kind: type[World], values: Any) -> int:
         world = kind(Path(place), total(double.map(values)))
         world.succeed()
         return [type(event) for event in world.events(object)].index(StagesAdded) + 3  # type: ignore[arg-type]
+
+
+@asa.stage(expands=True, accepts_failed=True, walltime=60)
+def mended(xs: list[Any]) -> Any:
+    return double(sum(not isinstance(x, Failed) for x in xs))
+
+
+def test_what_was_added_because_of_a_failure_goes_when_that_is_tried_again(tmp_path: Path) -> None:
+    def fault(task: Task, attempt: int) -> str | None:
+        return "no" if (task.stage, task.index, attempt) == ("two_more", 1, 1) else None
+
+    world = World(tmp_path, add(mended(two_more.map(range(3))), 1), keep_going=True, fault=fault)
+    assert world.drive() is RunState.PARTIAL
+    assert world.result() == 5
+    assert world.drive() is RunState.SUCCEEDED
+    assert world.result() == 7
+    plan = world.replay()
+    assert plan.stages["mended.double"].orphaned and plan.stages["mended.double-2"].state is StageState.DONE
 
 
 # ---------------------------------------------------------------- loops, branches, groups
@@ -520,6 +541,12 @@ def test_a_run_has_its_value_later_too_and_is_shown_with_what_was_added(tmp_path
     assert "survey.square" in stages and stages.index("text") > stages.index("survey-2.square")
     assert "survey.square" in opened.report(tmp_path / "report.html").read_text()
     opened.explain()
+
+
+def test_one_graph_is_run_twice(tmp_path: Path) -> None:
+    graph = asa.make_graph(text(survey(2)))
+    results = [asa.run(graph, state=tmp_path).result() for _ in range(2)]
+    assert results == ["[[0, 1], 16]"] * 2 and [*graph.nodes] == ["survey", "text"]
 
 
 def test_what_was_added_is_reused_and_so_is_what_follows(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ from asa.core.event import (
     SubmitRefused,
     Submitting,
     TaskDone,
+    TaskFailed,
+    TaskPaused,
     TasksLaunched,
 )
 from asa.core.job import DependencyKind, JobState, QueueRegime
@@ -630,3 +632,66 @@ def test_crash_after_crash(tmp_path: Path) -> None:
     assert outcome is RunState.SUCCEEDED
     check_nothing_lost_or_doubled(world)
     assert crashes > 5
+
+
+# A task longer than its wall time, whose driver dies around every event.
+
+
+@asa.stage(walltime=100, checkpoint=True)
+def slow(x: int) -> int:
+    return x * x
+
+
+def long_world(directory: Path, strategy: str) -> World:
+    directory.mkdir(mode=0o700)
+    flow = total(slow.map([2, 3]))
+    needs_s = {"slow": 250.0}
+    regime = QueueRegime.LIMITS if "array" in strategy else QueueRegime.FIFO
+    return World(
+        directory, flow, strategy, wait=20.0, predicted_wait_s=5.0, regime=regime, cores=4,
+        run_time=lambda task: needs_s.get(task.stage, 1.0),
+    )  # fmt: skip
+
+
+def check_gone_on(world: World) -> None:
+    assert world.result() == 13
+    assert max(Counter((event.stage, event.index) for event in world.events(TaskDone)).values()) == 1
+    assert not world.events(TaskFailed), "a pause is none"
+    ran_s: dict[int, float] = {}
+    for event in [*world.events(TaskPaused), *world.events(TaskDone)]:
+        if event.stage == "slow":
+            ran_s[event.index] = ran_s.get(event.index, 0.0) + event.at - event.started
+    assert all(250.0 <= each < 320.0 for each in ran_s.values()), "what was saved is not done again"
+    assert all(status.state.final for _, status in world.batch.jobs()), "no job is left behind"
+    assert not world.replay().illegal
+
+
+LONG_STRATEGIES = ["big-job", "per-stage", "asa:dependency=predicted", "stagger", "hold:technique=array", "auto"]
+
+
+@pytest.mark.parametrize("strategy", LONG_STRATEGIES)
+def test_a_task_longer_than_its_wall_time_goes_on_under_each_strategy(tmp_path: Path, strategy: str) -> None:
+    world = long_world(tmp_path / "run", strategy)
+    world.drive()
+    check_gone_on(world)
+    if strategy == "auto":
+        pauses = sorted(event.at for event in world.events(TaskPaused))
+        begun = sorted(event.at for event in world.events(TasksLaunched) if event.stage == "slow")
+        assert max(min(at - pause for at in begun if at >= pause) for pause in pauses) <= 2.0, (
+            "in a place that was held"
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("strategy", ["per-stage", "hold:technique=array", "auto"])
+def test_a_crash_around_every_event_of_a_long_task_changes_nothing(tmp_path: Path, strategy: str) -> None:
+    whole = long_world(tmp_path / "whole", strategy)
+    whole.drive()
+    for number in range(whole.logged):
+        for after in (False, True):
+            world = long_world(tmp_path / f"{number}-{after}", strategy)
+            with pytest.raises(Crash):
+                world.drive(number, after=after)
+            world.succeed()
+            check_gone_on(world)

@@ -219,10 +219,11 @@ export class Gantt {
     const gap = lane >= 3 ? 0.6 : 0;
     for (const { bar, number, lane: place } of this.bars.of(name)) {
       if (number >= view.shown) break;
-      const colour = bar[OUTCOME] === 0 ? stageColour(places[bar[STAGE]]) : colours.card;
+      const well = bar[OUTCOME] === 0 || bar[OUTCOME] === 3;
+      const colour = well ? stageColour(places[bar[STAGE]]) : colours.card;
       const [top, high] = [y + place * lane, Math.max(1, lane * Math.min(bar[CORES], job.cores) - gap)];
       this.box(bar[START], bar[END], top, high, colour);
-      if (bar[OUTCOME] !== 0) this.box(bar[START], bar[END], top, high, this.hatch(colours.bad, bar[OUTCOME] === 2));
+      if (!well) this.box(bar[START], bar[END], top, high, this.hatch(colours.bad, bar[OUTCOME] === 2));
     }
     const lanes = this.bars.lanes(name, job.cores);
     this.pen.globalAlpha = 0.6;
@@ -360,7 +361,7 @@ export class Gantt {
       time <= bar[END] && place <= lane && lane < place + bar[CORES]);
     if (!found) return jobWords(row.name, row.row);
     const { bar } = found;
-    const outcome = ["done", "failed", "lost with its node or job"][bar[OUTCOME]];
+    const outcome = ["done", "failed", "lost with its node or job", "paused, and went on later"][bar[OUTCOME]];
     return [`${tables.names.stages[bar[STAGE]]} ${bar[INDEX]}: ${outcome}`, `ran ${span(bar[END] - bar[START])} on ` +
       `${tables.names.nodes[bar[NODE]]}`, `from ${span(bar[START])} after the start`].join("\n");
   }

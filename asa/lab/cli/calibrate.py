@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from asa.core.command import CommandResult, positive
+from asa.lab.core.signals import ends_on_signals
 from asa.report.outputs import check_outputs, progress_bar
 
 
@@ -25,6 +26,7 @@ class Calibrate:
         add("--share", type=float, default=0.7, help="part of the log that makes the model (0.7); the rest checks it")
         add("--seeds", type=positive, default=5, help="workloads simulated for each load that is tried (5)")
 
+    @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
         check_outputs(options, "output")
         from asa.lab.asa_paper.calibrate import calibrate

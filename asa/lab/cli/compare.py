@@ -9,6 +9,7 @@ from asa.core.command import CommandResult, add_set_option
 from asa.core.errors import InvalidInput
 from asa.core.registry import STRATEGIES
 from asa.lab.asa_paper.published import STRATEGIES_SHOWN
+from asa.lab.core.signals import ends_on_signals
 from asa.report.outputs import check_outputs, progress_bar
 
 _DEFAULT = ",".join(STRATEGIES_SHOWN)
@@ -41,6 +42,7 @@ class Compare:
         add("--processes", type=int, metavar="N", help="processes to use (as many as there are CPUs)")
         add("--quiet", action="store_true", help="show no progress")
 
+    @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Compare them."""
         check_outputs(options, picture="plot")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from asa.core.command import CommandResult, duration, table
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS
+from asa.lab.core.signals import ends_on_signals
 
 if TYPE_CHECKING:  # NumPy is for those who plan, not for those who ask for help
     from asa.lab.dispatchers.planning.instance import Instance, QueuePlan
@@ -41,6 +42,7 @@ class Dispatch:
         limit = "time to look for a better plan, such as 250ms (listplan: none, the first one will do; others: 10s)"
         add("--time-limit", type=duration, metavar="S", help=limit)
 
+    @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Plan it, and check the plan."""
         planner = DISPATCHERS.create(options.dispatcher)

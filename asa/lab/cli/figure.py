@@ -9,6 +9,7 @@ from asa.core.command import CommandResult, duration, positive, table
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS
 from asa.lab.core.registry import FIGURES, PREDICTORS
+from asa.lab.core.signals import ends_on_signals
 from asa.report.outputs import check_outputs
 
 _FROM_ROWS = ("asa-makespan", "asa-corehours", "asa-pareto")
@@ -82,6 +83,7 @@ class FigureCommand:
         tjap.add_argument("--steps", type=positive, metavar="N", help="for tjap-4: actions to learn from (300000)")
         tjap.add_argument("--overestimate", type=float, metavar="X", help="for tjap-loop: of requests, at most (1)")
 
+    @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
         make = FIGURES.load(options.figure)
         check_outputs(options, picture="output")

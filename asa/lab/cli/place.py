@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput
 from asa.lab.core.registry import PLACEMENT_METHODS
+from asa.lab.core.signals import ends_on_signals
 
 if TYPE_CHECKING:
     from asa.lab.placement.tjap.instance import Placed, PlacementMethod, Window
@@ -41,6 +42,7 @@ class PlaceCommand:
         add("--window", type=int, metavar="N", help="only this window of the file, counted from 0 (the default: all)")
         add("--plot", metavar="FILE", help="draw the first one: nodes in the colours of their jobs (.png, .pdf, .svg)")
 
+    @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Place the jobs, and check where they are."""
         method = PLACEMENT_METHODS.create(options.method)

@@ -11,6 +11,7 @@ from asa.core.command import CommandResult, positive
 from asa.core.errors import InvalidInput
 from asa.core.registry import ESTIMATORS
 from asa.lab.asa_paper.published import PAPER_ESTIMATOR
+from asa.lab.core.signals import ends_on_signals
 from asa.report.outputs import check_outputs
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class ReplayWaits:
         add("--plot", metavar="OUT", help="draw errors and calibration: .png, .pdf or .svg")
         add("--quiet", action="store_true", help="show no progress")
 
+    @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
         check_outputs(options, picture="plot")
         if options.warmup < 0:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.core.command import CommandResult, positive
-from asa.core.errors import InvalidInput
+from asa.core.errors import AsaError, InvalidInput
 from asa.core.registry import DISPATCHERS
 from asa.core.units import DAY
 from asa.lab.core.registry import PLACEMENTS, PRIORITIES
+from asa.lab.core.signals import ends_on_signals
 from asa.report.outputs import check_outputs, progress_bar
 
 if TYPE_CHECKING:  # NumPy is for those who simulate, not for those who ask for help
@@ -19,6 +20,10 @@ if TYPE_CHECKING:  # NumPy is for those who simulate, not for those who ask for 
     from asa.lab.core.schedule import Schedule
     from asa.lab.core.workload import Workload
     from asa.lab.simulator.decisions import DecisionSample
+
+
+SETTINGS = ("placement", "priority", "predictor", "overrun", "instant")
+"""Options that are settings of the machine, and stand in the result."""
 
 
 class Simulate:
@@ -42,6 +47,18 @@ class Simulate:
         add("--placement", default="first-fit", metavar="NAME", help="on which nodes a job runs (first-fit)")
         add("--priority", default="fifo", metavar="NAME", help="the queue's order (fifo)")
         add("--predictor", default="user", metavar="NAME", help="what dispatchers take for run times (user: request)")
+        add(
+            "--instant",
+            default="together",
+            choices=("together", "one-by-one"),
+            help="when events of one instant are decided on: after all of them, or after each, as pyss does (together)",
+        )
+        add(
+            "--ties",
+            default="file",
+            choices=("file", "number"),
+            help="who of those submitted at one instant comes first: as the log has them, or by job number (file)",
+        )
         add("--overrun", default="clip", choices=("clip", "allow"), help="jobs beyond their request: killed, or not")
         add(
             "--dispatch-time",
@@ -57,6 +74,7 @@ class Simulate:
         add("--plot", metavar="OUT", help="draw the schedule, or the comparison: .png, .pdf or .svg")
         add("--quiet", action="store_true", help="show no progress")
 
+    @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
         names = DISPATCHERS.split(options.dispatcher or ["easy"])
         _check_outputs(options, len(names))
@@ -64,30 +82,44 @@ class Simulate:
             DISPATCHERS.create(name)  # a misspelt one is found before the others have run
         PLACEMENTS.create(options.placement)
         PRIORITIES.create(options.priority)
+        import numpy as np
+
         from asa.lab.metrics.schedule import summarise
         from asa.lab.report.schedule_text import comparison, in_words, title
         from asa.lab.traces.load import load_trace
 
         trace = load_trace(options.trace)
         workload = days(trace.workload, options.from_day, options.to_day)
+        if options.ties == "number":
+            workload = workload.take(np.lexsort((workload.number, workload.submit)))
         cluster = trace.machine(options.nodes or 0, options.cores_per_node or 0)
         about: dict[str, Any] = {"trace": Path(options.trace).name, "nodes": cluster.nodes, "cores": cluster.cores}
-        about |= {name: getattr(options, name) for name in ("placement", "priority", "predictor", "overrun")}
-        about["dispatch_time"] = options.dispatch_time
+        about |= {name: getattr(options, name) for name in SETTINGS}
+        about |= {"ties": options.ties, "dispatch_time": options.dispatch_time}
         sample = _sample(options)
-        rows = []
+        rows: list[dict[str, Any]] = []
+        refused: list[str] = []
         for name in names:
-            schedule = _simulated(name, workload, cluster, options, sample)
+            try:
+                schedule = _simulated(name, workload, cluster, options, sample)
+            except AsaError as error:  # of one that does not fit the machine, after others were computed
+                if len(names) == 1:
+                    raise
+                refused.append(f"{name}: {error}")
+                continue
             rows.append({"dispatcher": name, **about, **summarise(schedule), "odd_records": trace.report.counts})
             if len(names) == 1:
                 _write(schedule, options)
                 saved = sample.write(options.save_decisions) if sample else ""
                 return CommandResult(rows[0], "\n\n".join(filter(None, [in_words(rows[0]), saved, str(trace.report)])))
+        if not rows:
+            raise InvalidInput("none of these dispatchers fits:\n" + "\n".join(refused))
         if options.plot:
             from asa.lab.report.charts import save_comparison
 
             save_comparison(rows, options.plot, title=title(rows[0]))
-        return CommandResult({"rows": rows}, f"{comparison(rows)}\n\n{trace.report}")
+        text = "\n\n".join(filter(None, [comparison(rows), "\n".join(refused), str(trace.report)]))
+        return CommandResult({"rows": rows, "refused": refused}, text, 1 if refused else 0)
 
 
 def days(workload: Workload, begin: float | None, until: float | None) -> Workload:
@@ -125,10 +157,7 @@ def _simulated(
             workload,
             cluster,
             name,
-            placement=options.placement,
-            priority=options.priority,
-            predictor=options.predictor,
-            overrun=options.overrun,
+            **{name: getattr(options, name) for name in SETTINGS},
             dispatch_time=options.dispatch_time,
             watch=sample,
             progress=progress,

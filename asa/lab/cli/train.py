@@ -11,6 +11,7 @@ from asa.core.command import CommandResult, positive, table
 from asa.core.errors import InvalidInput
 from asa.lab.cli.simulate import days
 from asa.lab.core.registry import TRAININGS
+from asa.lab.core.signals import ends_on_signals
 from asa.report.outputs import check_outputs, progress_bar
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class TrainCompact:
         add("--plot", metavar="OUT", help="draw the validation curve: .png, .pdf or .svg")
         add("--quiet", action="store_true", help="show no progress")
 
+    @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
         from asa.lab.study import need
 
@@ -155,6 +157,7 @@ class TrainDras:
         add("--plot", metavar="OUT", help="draw the validation curve: .png, .pdf or .svg")
         add("--quiet", action="store_true", help="show no progress")
 
+    @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
         from asa.lab.study import need
 
@@ -251,6 +254,7 @@ class TrainNsa:
         add("--plot", metavar="OUT", help="draw the training curve: .png, .pdf or .svg")
         add("--quiet", action="store_true", help="show no progress")
 
+    @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
         from asa.lab.study import need
 
@@ -300,6 +304,7 @@ class Train:
             part.set_defaults(training=training, parser=part)
             training.configure(part)
 
+    @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
         result: CommandResult = options.training.run(options)
         return result

@@ -10,6 +10,8 @@ import numpy as np
 from asa.core.arrays import Ints
 from asa.core.errors import InvalidInput
 
+MOST_NODES = 2**24
+"""No machine has more nodes; tables of them have room for these."""
 RESOURCES = ("cores", "memory", "gpus")
 """Names that `Resources` uses, in the order in which clusters and workloads list amounts; others may follow."""
 
@@ -74,6 +76,11 @@ class Cluster:
         for name, value, least in (("nodes", nodes, 1), ("cores", cores, 1), ("memory", memory, 0), ("gpus", gpus, 0)):
             if value < least:
                 raise InvalidInput(f"a cluster of {value} {name}: expected at least {least}")
+        if nodes > MOST_NODES or max(cores, memory, gpus) * nodes >= 2**62:
+            raise InvalidInput(
+                f"a cluster of {nodes} nodes of {cores} cores: at most {MOST_NODES:,} nodes, and less than 2^62 of "
+                "anything, expected"
+            )
         amounts = (cores, memory, gpus)
         used = [k for k in range(3) if k == 0 or amounts[k]]
         return cls(np.tile([amounts[k] for k in used], (nodes, 1)), tuple(RESOURCES[k] for k in used))

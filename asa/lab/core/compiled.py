@@ -1,7 +1,9 @@
-"""Compiled functions: numba's, cached on disk, and compiled anew when any compiled code of ASA has changed.
+"""Compiled functions: numba's, kept on disk, and compiled anew when any compiled code of ASA has changed.
 
 numba looks at the file of a cached function only; one that calls functions of other files would go on with what they
-used to be. So each version of the sources has a cache directory of its own.
+used to be. So each version of the sources has a folder of its own, in which each function, with each kind of arguments,
+is a file. There are two such folders: what this machine has compiled for its own processor, and what a wheel may bring
+(`make wheel`): the same, for any processor of its architecture. What stands in neither is compiled, and said so.
 """
 
 from __future__ import annotations
@@ -9,8 +11,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import pickle
 import shutil
+import sys
+import threading
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +30,8 @@ from asa.core.units import DAY
 try:
     import numba
     from numba import njit
+    from numba.core.caching import NullCache
+    from numba.core.compiler import CompileResult
 except ModuleNotFoundError as error:
     raise InvalidInput("simulated queues and the laboratory need numba: pip install 'asa-hpc[lab]'") from error
 
@@ -32,6 +40,9 @@ _CONFIG: Any = numba.config
 _LAB = Path(__file__).parent.parent
 _PACKAGES = ("core", "placement", "dispatchers", "simulator")
 _PREFIX = "asa-numba-"
+_SHIPPED = _LAB / "ahead"
+PORTABLE = "generic"
+"""The processor that a wheel's code is for, as NUMBA_CPU_NAME has it: any of the architecture."""
 
 
 def inner(function: _Function) -> _Function:
@@ -55,20 +66,82 @@ def _inner(function: _Function, *, counts: bool) -> _Function:
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile a function that Python calls, when it first does; the packages in `_PACKAGES` may call one another's."""
-    before = _CONFIG.CACHE_DIR
-    _CONFIG.CACHE_DIR = str(cache_directory())
+    """Compile a function that Python calls, when it first does; the packages in `_PACKAGES` may call one another's.
+
+    Other threads run while it does (see `asa.lab.core.signals`).
+    """
+    found: Any = njit(_nrt=True, nogil=True)(function)
+    found._cache = _Kept(function)  # numba's own way, `cache=True`, has no other place for it
+    result: _Function = found
+    return result
+
+
+# -- What has been compiled, on disk ----------------------------------------------------------------------------------
+
+_CHECK = hashlib.sha256
+_CHECK_BYTES = _CHECK().digest_size
+
+
+class _Kept(NullCache):  # type: ignore[misc]
+    """Where a function's compiled code is kept: a file for each kind of arguments, with a checksum at its head."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._function = function
+
+    @property
+    def cache_path(self) -> str:
+        return str(cache_directory())
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        target_context.refresh()
+        for path in self._paths(sig, target_context.codegen()):
+            if (payload := _read(path)) is not None:
+                return CompileResult._rebuild(target_context, *payload)
+        _announcer().begin(self._function.__name__)
+        return None
+
+    def save_overload(self, sig: Any, cres: Any) -> None:
+        _announcer().end()
+        if any(not each.can_cache for each in cres.lifted) or cres.library.has_dynamic_globals:
+            return  # it has the addresses of this very process
+        _write(self._paths(sig, cres.codegen)[0], cres._reduce())
+
+    def _paths(self, sig: Any, codegen: Any) -> tuple[Path, Path]:
+        """The file of this machine's, and the wheel's."""
+        triple, *processor = codegen.magic_tuple()
+        code = self._function.__code__
+        words = [numba.__version__, sys.implementation.cache_tag, triple, repr(sig), code.co_qualname]
+        words += [str(code.co_firstlineno), _source(code.co_filename)]
+        module = self._function.__module__.rpartition(".")[2]
+        own, any_processor = (
+            f"{module}.{self._function.__name__}.{_CHECK(repr((*words, *each)).encode()).hexdigest()[:24]}"
+            for each in (processor, [PORTABLE])
+        )
+        own = any_processor if processor[0] == PORTABLE else own
+        return cache_directory() / own, _SHIPPED / _version() / any_processor
+
+
+def _read(path: Path) -> Any:
+    """What a file has; None when it is not there, or is not what was written."""
     try:
-        return compiled_alone(function)
-    finally:
-        _CONFIG.CACHE_DIR = before
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if _CHECK(data[_CHECK_BYTES:]).digest() != data[:_CHECK_BYTES]:
+        return None
+    return pickle.loads(zlib.decompress(data[_CHECK_BYTES:]))
 
 
-def compiled_alone(function: _Function) -> _Function:
-    """As `compiled`, for a function that calls no compiled ones of other files: no other file is read for it."""
-    options: dict[str, Any] = {"cache": True, "_nrt": True}
-    found: _Function = njit(**options)(function)
-    return found
+def _write(path: Path, payload: Any) -> None:
+    """Write a file, whole or not at all; where that cannot be, it is compiled again next time."""
+    data = zlib.compress(numba.core.serialize.dumps(payload), 6)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(_CHECK(data).digest() + data)
+        os.replace(draft, path)
+    except OSError:
+        draft.unlink(missing_ok=True)
 
 
 @functools.cache
@@ -80,12 +153,26 @@ def cache_directory() -> Path:
     root = Path(_CONFIG.CACHE_DIR) if _CONFIG.CACHE_DIR else _LAB / "__pycache__"
     if not _CONFIG.CACHE_DIR and not os.access(root if root.exists() else _LAB, os.W_OK):
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "asa-hpc"
-    found = root / f"{_PREFIX}{fingerprint(_LAB)}"
+    found = root / f"{_PREFIX}{_version()}"
     if not found.exists():
         for other in root.glob(f"{_PREFIX}*"):
             if time.time() - other.stat().st_mtime > 7 * DAY:
                 shutil.rmtree(other, ignore_errors=True)
     return found
+
+
+@functools.cache
+def _version() -> str:
+    return fingerprint(_LAB)
+
+
+@functools.cache
+def _source(path: str) -> str:
+    """Digest of the file that a function stands in, which may be none of `_PACKAGES`."""
+    try:
+        return _CHECK(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def fingerprint(root: Path) -> str:
@@ -97,6 +184,45 @@ def fingerprint(root: Path) -> str:
             if b"asa.lab.core.compiled" in source or b"np.dtype(" in source:
                 found.update(source)
     return found.hexdigest()[:16]
+
+
+class _Announcer:
+    """Says on standard error what is compiled, when that takes more than a second, and how far it is."""
+
+    first_s, again_s = 1.0, 5.0
+
+    def __init__(self) -> None:
+        self._begun = self._said = 0.0
+        self._open, self._functions = 0, 0
+
+    def begin(self, name: str) -> None:
+        """A function is going to be compiled."""
+        now = time.monotonic()
+        if not self._functions:
+            self._begun = self._said = now
+            timer = threading.Timer(self.first_s, self._first)
+            timer.daemon = True
+            timer.start()
+        elif now - self._said > self.again_s:
+            self._said = now
+            self._say(f"{self._functions} functions so far, {now - self._begun:.0f} s; {name} is next")
+        self._open, self._functions = self._open + 1, self._functions + 1
+
+    def end(self) -> None:
+        """One has been."""
+        self._open -= 1
+
+    def _first(self) -> None:
+        if self._open:
+            self._say(f"for their first use, some ten to thirty processor seconds; kept in {cache_directory()}")
+
+    def _say(self, words: str) -> None:
+        print(f"asa: compiling the laboratory's loops: {words}", file=sys.stderr, flush=True)
+
+
+@functools.cache
+def _announcer() -> _Announcer:
+    return _Announcer()
 
 
 # -- Sorting; numba's own argsort takes seconds to compile ------------------------------------------------------------

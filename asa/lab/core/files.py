@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,76 @@ from asa.lab.core.workload import Reals
 # -- JSON files, as they are or packed with gzip ----------------------------------------------------------------------
 
 _GZIP = b"\x1f\x8b"
+LARGEST = 2**53
+"""Numbers of files are smaller than this: from here on, floats are not whole numbers any more."""
+_SHOWN = 40  # characters of a number that messages show
 
 
 def read_json(path: Path, expected: str) -> Any:
-    """What a file has; `expected` says what should have been in one that cannot be read."""
+    """What a file has; `expected` says what should have been in one that cannot be read.
+
+    Raises
+    ------
+    InvalidInput
+        When it cannot be read, is no JSON, has a key twice, or a number that is not finite, or at least `LARGEST`.
+    """
     try:
         data = path.read_bytes()
-        return json.loads(gzip.decompress(data) if data[:2] == _GZIP else data)
-    except (OSError, EOFError, ValueError) as error:
+        return parse_json(gzip.decompress(data) if data[:2] == _GZIP else data)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise InvalidInput(f"{path}: {cause(error)}. Expected a JSON file with {expected}") from error
+
+
+def parse_json(data: bytes | str) -> Any:
+    """What JSON says, when every key is there once and every number can be reckoned with.
+
+    Raises
+    ------
+    ValueError
+        When it is none.
+    """
+    try:
+        return json.loads(
+            data, parse_constant=_number, parse_float=_number, parse_int=_number, object_pairs_hook=_each_key_once
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deep to be read") from None
+
+
+def _number(text: str) -> float | int:
+    found = float(text)
+    if not -LARGEST < found < LARGEST:
+        shown = text[:_SHOWN] + "..." * (len(text) > _SHOWN)
+        raise ValueError(f"the number {shown}: a finite one below {LARGEST:.1e} expected")
+    return int(text) if text.lstrip("-").isdecimal() else found
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {max(keys, key=keys.count)!r} is there twice")
+    return found
+
+
+def check_keys(found: object, known: Collection[str], who: str) -> None:
+    """Refuse what is no JSON object, or has a key that nobody reads: it may be a misspelt one.
+
+    Raises
+    ------
+    InvalidInput
+        With the key, and those that are known.
+    """
+    if not isinstance(found, Mapping):
+        raise InvalidInput(f"{who} is {shortened(found)}: a JSON object expected")
+    if unknown := [key for key in found if key not in known]:
+        raise InvalidInput(f"{who} has {shortened(unknown[0])}: only {', '.join(known)} expected")
+
+
+def shortened(value: object) -> str:
+    """A value of a file as an error message shows it."""
+    text = repr(value)
+    return text[:_SHOWN] + "..." * (len(text) > _SHOWN)
 
 
 # -- Trained networks as safetensors files ----------------------------------------------------------------------------

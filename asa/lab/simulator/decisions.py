@@ -96,7 +96,8 @@ class DecisionSample:
             raise InvalidInput("decisions cannot be saved: files of instances know no partitions and no units per node")
         place = self.seen if self.seen < self._most else int(self._random.integers(self.seen + 1))
         if place < self._most:
-            names = tuple(view.jobs["number"][view.waiting].tolist())
+            numbers = view.jobs["number"][view.waiting].tolist()
+            names = tuple(numbers if len(set(numbers)) == len(numbers) else view.waiting.tolist())
             self._kept[place] = Decision(self.seen, view.now, replace(from_view(view), names=names))
         self.seen, self._last = self.seen + 1, view.now
 

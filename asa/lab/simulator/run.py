@@ -152,15 +152,14 @@ def check_walltimes(workload: Workload, rule: Any, settings: MachineSettings, na
     Raises
     ------
     InvalidInput
-        When `rule`, called `name`, plans with them, and jobs have none.
+        When `rule`, called `name`, plans with them, and no job has one.
     """
-    if getattr(rule, "needs_estimates", False) and settings.predictor == "user":
-        missing = int((workload.walltime != workload.walltime).sum())
-        if missing:
-            raise InvalidInput(
-                f"{missing} of {len(workload)} jobs have no requested time, and {name} plans with it: "
-                "take another predictor (oracle, last-two, heuristic), or fcfs"
-            )
+    plans = getattr(rule, "needs_estimates", False) and settings.predictor == "user"
+    if plans and len(workload) and np.isnan(workload.walltime).all():
+        raise InvalidInput(
+            f"{len(workload)} of {len(workload)} jobs have no requested time, and {name} plans with it: "
+            "take another predictor (oracle, last-two, heuristic), or fcfs"
+        )
 
 
 # -- Simulations ------------------------------------------------------------------------------------------------------

@@ -251,9 +251,11 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
         jobs[name] = getattr(workload, name)
     jobs["cores"] = workload.cores
     jobs["partition"] = _partitions(workload, cluster)
-    limit = np.where(np.isnan(workload.walltime), np.inf, workload.walltime)
+    asks = ~np.isnan(workload.walltime)
+    limit = np.where(asks, workload.walltime, np.inf)
     stop = limit if settings.overrun == "clip" else np.full(n, np.inf)
-    jobs["estimate"] = np.minimum(workload.run, stop) if settings.predictor == "oracle" else limit
+    longest = workload.walltime[asks].max() if asks.any() else np.inf  # expected of those that ask for no limit
+    jobs["estimate"] = np.minimum(workload.run, stop) if settings.predictor == "oracle" else np.minimum(limit, longest)
     for name in ("eligible", "accrue", "started", "planned"):
         jobs[name] = np.nan
     job_states["run"], job_states["stop"], job_states["speed"], job_states["ended"] = workload.run, stop, 1.0, np.nan

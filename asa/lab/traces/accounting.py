@@ -15,7 +15,7 @@ import csv
 import datetime
 import re
 import zoneinfo
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -28,6 +28,7 @@ from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
 from asa.core.job import JobState
 from asa.lab.core.cluster import RESOURCES
+from asa.lab.core.files import LARGEST
 from asa.lab.core.schedule import OUTCOMES
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.traces.records import Sieve, Trace, contents, shown
@@ -77,9 +78,9 @@ def moment(text: str, zone: datetime.tzinfo) -> float:
         return float(text) or np.nan  # 0 is Slurm's and PBS's word for never
     try:
         found = datetime.datetime.fromisoformat(text)
-    except ValueError:
+        return (found if found.tzinfo else found.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError):
         return np.nan
-    return (found if found.tzinfo else found.replace(tzinfo=zone)).timestamp()
 
 
 def seconds(text: str) -> float:
@@ -202,6 +203,8 @@ class Accounting:
     def _sift(self, sieve: Sieve) -> None:
         """Drop and note what is odd in a record by itself."""
         sieve.drop("cancelled", (self.outcome == OUTCOMES.index(JobState.CANCELLED)) & ~(self.run > 0))
+        numbers = (self.submit, self.run, self.walltime, self.nodes, self.cores, self.memory, self.gpus)
+        sieve.drop("too-large", (np.abs(numbers) >= LARGEST).any(axis=0))
         sieve.drop("no-submit-time", np.isnan(self.submit))
         sieve.drop("no-run-time", np.isnan(self.run))
         sieve.drop("negative-run-time", self.run < 0)
@@ -259,7 +262,7 @@ class Accounting:
 
 def _number(job: str) -> int:
     match = re.match(r"\d+", job)
-    return int(match[0]) if match else UNKNOWN
+    return int(match[0]) if match and float(match[0]) < LARGEST else UNKNOWN
 
 
 def codes_of_states(words: Sequence[str], states: dict[str, JobState]) -> npt.NDArray[np.int8]:
@@ -376,11 +379,14 @@ def _read_sacct(path: str | Path, names: Mapping[str, str]) -> tuple[dict[str, l
     reader = csv.reader(
         lines[begin:], delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
     )
-    heading = next(reader)
+    try:
+        heading = next(reader)
+    except csv.Error as error:
+        raise InvalidInput(f"{path}: the first line is no heading of sacct's columns: {error}") from error
     place = _places(path, heading, names)
     width, joined, pick = len(heading), place.get("JobName"), itemgetter(*place.values())
     picked, numbers, wrong = [], [], []
-    for row in reader:
+    for row in _rows(reader):
         if not row:
             continue
         rule, further = "", len(row) - width
@@ -407,6 +413,17 @@ def _read_sacct(path: str | Path, names: Mapping[str, str]) -> tuple[dict[str, l
     empty = [""] * len(picked)
     columns = dict(zip(place, map(list, zip(*picked, strict=True)), strict=True))
     return {name: columns.get(name, empty) for name in _COLUMNS}, sieve
+
+
+def _rows(reader: Iterator[list[str]]) -> Iterator[list[str]]:
+    """The rows of a table; one that cannot be taken apart is a short one."""
+    while True:
+        try:
+            yield next(reader)
+        except csv.Error:
+            yield ["?"]
+        except StopIteration:
+            return
 
 
 def _places(path: str | Path, heading: Sequence[str], names: Mapping[str, str]) -> dict[str, int]:
@@ -461,7 +478,7 @@ def _memory(words: Sequence[str], nodes: Floats, cores: Floats) -> Floats:
 # -- PBS --------------------------------------------------------------------------------------------------------------
 
 _LINE = re.compile(r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;([A-Za-z]);([^;]*);(.*)")
-_FIELD = re.compile(r'([A-Za-z][\w.]*)=("[^"]*"|\S*)')
+_FIELD = re.compile(r'(?<![\w.])([A-Za-z][\w.]*)=("[^"]*"|\S*)')  # else each letter of a long word is tried
 _ENDED, _DELETED, _WAITS_OR_RUNS = "E", ("D", "A"), ("Q", "S")
 _KILLED = ("271", "265")  # PBS adds 256 to a signal: SIGTERM, SIGKILL
 _DEVICES = ("ngpus", "gpus", "nmics", "mics")

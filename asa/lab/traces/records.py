@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from asa.core.arrays import Floats
 from asa.core.errors import InvalidInput, UnknownName, cause
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import MOST_NODES, Cluster
 from asa.lab.core.workload import Workload
 
 # -- Rules for odd records --------------------------------------------------------------------------------------------
@@ -50,6 +50,7 @@ RULES = {
         RecordRule("unfinished", "a job that was waiting or running when the log was written", _LEFT_OUT, drops=True),
         RecordRule("cancelled", "cancelled before it had started", _LEFT_OUT, drops=True),
         RecordRule("no-submit-time", "no time of submission, or one before the log begins", _LEFT_OUT, drops=True),
+        RecordRule("too-large", "a number that is not below 9.0e15, which nothing here can be", _LEFT_OUT, drops=True),
         RecordRule("no-run-time", "no run time", _LEFT_OUT, drops=True),
         RecordRule("negative-run-time", "a run time below zero", _LEFT_OUT, drops=True),
         RecordRule("no-processors", "neither requested nor allocated processors", _LEFT_OUT, drops=True),
@@ -64,7 +65,7 @@ RULES = {
         RecordRule("requeued", "a further run of a job that was requeued", "kept as a job of its own"),
         RecordRule("component", "a part of a heterogeneous job", "kept as a job of its own"),
         RecordRule("zero-run-time", "ended in the second in which it started", "kept"),
-        RecordRule("no-requested-time", "no requested time", "kept: dispatchers must do without, or with a prediction"),
+        RecordRule("no-requested-time", "no requested time", "kept: planned as the longest that is requested"),
         RecordRule("overrun", "ran past its requested time", "kept: the simulator's rule for overruns decides"),
         RecordRule("no-memory", "no memory, where it was asked for", "kept: it needs none"),
         RecordRule("no-wait", "no observed wait", "kept, with an unknown wait"),
@@ -238,7 +239,7 @@ class Trace:
         if log is None and not nodes:
             raise InvalidInput(
                 f"{self.source} does not say how large its machine is: give nodes, and cores per node unless "
-                "each has one"
+                f"each has one (a size of more than {MOST_NODES:,} nodes is passed over)"
             )
         if log is not None:
             if not (nodes or cores or memory or gpus):

@@ -39,7 +39,8 @@ import numpy as np
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput, UnknownName, cause
 from asa.core.units import DAY, HOUR, WEEK
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import MOST_NODES, Cluster
+from asa.lab.core.files import LARGEST, parse_json, shortened
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.traces.patterns import Cycle, measure, offered_load, span, zipf
 
@@ -269,6 +270,11 @@ class SiteModel:
                 f"site {self.name!r} has {self.nodes} nodes of {self.cores_per_node} cores and {self.users} users: "
                 "at least one of each expected"
             )
+        if max(self.nodes, self.users) > MOST_NODES or self.cores >= LARGEST:
+            raise InvalidInput(
+                f"site {self.name!r} has {self.nodes} nodes of {self.cores_per_node} cores and {self.users} users: at "
+                f"most {MOST_NODES:,} nodes and users, and less than {LARGEST:.1e} cores, expected"
+            )
         if not self.classes:
             raise InvalidInput(f"site {self.name!r} has no job classes: at least one expected")
         if (most := max(max(each.cores) for each in self.classes)) > self.cores:
@@ -357,10 +363,10 @@ class SiteModel:
     def read(cls, path: str | Path) -> SiteModel:
         """A site from a JSON file."""
         try:
-            return cls.from_dict(json.loads(Path(path).read_text()))
+            return cls.from_dict(parse_json(Path(path).read_bytes()))
         except OSError as error:
             raise InvalidInput(f"{path} cannot be read: {cause(error)}") from error
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, InvalidInput) as error:
             raise InvalidInput(f"{path} holds no site model: {error}") from error
 
     def _drawn(self, work: float, rng: np.random.Generator) -> Drawn:
@@ -417,7 +423,19 @@ def _make(kind: Any, values: Mapping[str, Any]) -> Any:
     known = {item.name for item in fields(kind)}
     if unknown := set(values) - known:
         raise ValueError(f"{min(unknown)!r} is none of {', '.join(sorted(known))}")
+    for item in fields(kind):
+        if (wanted := _JSON.get(str(item.type))) and item.name in values and item.name != "classes":
+            given = values[item.name]
+            if not all(type(each) in wanted for each in (given if "tuple" in str(item.type) else [given])):
+                raise ValueError(f"{item.name} is {shortened(given)}: {item.type} expected")
     return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+
+_JSON = {
+    "int": (int,), "float": (int, float), "str": (str,),
+    "tuple[int, ...]": (int,), "tuple[float, ...]": (int, float),
+}  # fmt: skip
+"""What JSON has for a field of this kind, or its items; true is no number."""
 
 
 # -- Sites ------------------------------------------------------------------------------------------------------------

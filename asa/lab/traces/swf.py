@@ -25,7 +25,8 @@ import numpy.typing as npt
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput, cause
 from asa.core.job import JobState
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import MOST_NODES, Cluster
+from asa.lab.core.files import LARGEST
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.traces.records import Sieve, Trace, TraceReport, contents, shown
@@ -97,7 +98,7 @@ class SwfHeader:
     def number(self, key: str) -> int | None:
         """The whole number that a field begins with; None where it is absent, no number, or -1 (unknown)."""
         match = _NUMBER.match(self.get(key) or "")
-        return int(match[0]) if match and int(match[0]) >= 0 else None
+        return int(match[0]) if match and 0 <= float(match[0]) < LARGEST else None
 
     @property
     def max_nodes(self) -> int | None:
@@ -122,10 +123,11 @@ class SwfHeader:
 
     def _named(self, key: str) -> dict[int, str]:
         texts = (text for name, text in self.fields if name == key)
-        return {int(match[1]): match[2].split("\n")[0].strip() for match in map(_NAMED.match, texts) if match}
+        named = [match for match in map(_NAMED.match, texts) if match and float(match[1]) < LARGEST]
+        return {int(match[1]): match[2].split("\n")[0].strip() for match in named}
 
     def machine(self) -> Cluster | None:
-        """The machine, or None when the header does not give its size.
+        """The machine, or None when the header does not give its size, or one that no machine has.
 
         MaxNodes nodes of MaxProcs / MaxNodes processors when that is a whole number. Otherwise (nodes unknown, or of
         several kinds) as many nodes of one processor as there are processors: SWF jobs are processors anywhere.
@@ -133,9 +135,10 @@ class SwfHeader:
         nodes, processors = self.max_nodes, self.max_procs
         if not nodes and not processors:
             return None
-        if nodes and processors and processors % nodes == 0:
+        if nodes and nodes <= MOST_NODES and processors and processors % nodes == 0:
             return Cluster.of(nodes, processors // nodes)
-        return Cluster.of(processors or nodes or 1)
+        alone = processors or nodes or 1
+        return Cluster.of(alone) if alone <= MOST_NODES else None
 
 
 def make_header(fields: Mapping[str, object]) -> SwfHeader:
@@ -295,6 +298,7 @@ class SwfLog:
     def _sift(self, run: Floats, cores: Floats, never: npt.NDArray[np.bool_]) -> Sieve:
         part = np.isin(self["status"], _PARTS)
         sieve = Sieve(self.source, len(self), lambda row: f"job {self['number'][row]:.0f}")
+        sieve.drop("too-large", (np.abs(self.records) >= LARGEST).any(axis=1))
         sieve.drop("no-submit-time", self["submit"] < 0)
         sieve.drop("partial", part & np.isin(self["number"], self["number"][~part]))
         sieve.drop("cancelled", never)

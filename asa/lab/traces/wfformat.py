@@ -199,7 +199,7 @@ def read_workflow(path: str | Path) -> WorkflowInstance:
     """
     try:
         document = json.loads(contents(path))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} is no JSON: {error}") from error
     return parse_workflow(document, str(path))
 
@@ -230,7 +230,7 @@ def parse_workflow(document: Any, source: str = "workflow") -> WorkflowInstance:
         )
         makespan = workflow.get("execution", workflow).get("makespanInSeconds")
         return WorkflowInstance(str(document.get("name", source)), found, None if makespan is None else float(makespan))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         if isinstance(error, InvalidInput):
             raise
         raise InvalidInput(

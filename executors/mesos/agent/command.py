@@ -1,7 +1,7 @@
 """``asa agent``, or ``python -P -m executors.mesos.agent`` in a batch job: the agent of one node.
 
-Exit codes: 0 sent away by the master or an operator, or its allocation has ended; 75 no master for too long
-(``EX_TEMPFAIL``); 128 + n ended by signal n; 1 it could not be started, 2 wrong options.
+Exit codes: 0 sent away by the master or an operator, or its allocation has ended; 75 no master, or no driver of its
+run, for too long (``EX_TEMPFAIL``); 128 + n ended by signal n; 1 it could not be started, 2 wrong options.
 
 Its arguments hold no secret: those are in the pool's directory.
 """
@@ -16,7 +16,6 @@ import math
 import os
 import re
 import signal
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -30,7 +29,7 @@ from asa.log.messages import VARIABLE, add_log_level, log_to_terminal, notify
 from executors import node
 from executors.cgroup import probe
 from executors.cgroup.group import Quotas
-from executors.mesos.agent.containers import Unlimited
+from executors.mesos.agent.containers import AGENT_HOST, AgentHost, Unlimited
 from executors.mesos.agent.state import AgentOptions
 from executors.mesos.agent.storage import FETCH_MOST, WorkDirectory, own_place, remove_abandoned
 from executors.mesos.codec import Message
@@ -97,7 +96,7 @@ class AgentCommand:
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Run it until its work is over."""
         directory = PoolDirectory(options.directory.absolute())
-        if not _appears(directory, options.patience):
+        if not appears(directory, options.patience):
             from executors.mesos.agent.service import NO_MASTER
 
             text = f"no pool was made in {directory.path} for {options.patience:g} s: asa master makes one"
@@ -110,7 +109,7 @@ class AgentCommand:
         try:
             with ThreadPoolExecutor(1) as beside:  # to try them is to wait for the kernel, mostly
                 trying = beside.submit(copy_context().run, _quotas, options, key, given.resources.scalar("cpus"))
-                from executors.mesos.agent.service import NO_MASTER, AgentService
+                from executors.mesos.agent.service import NO_MASTER
 
                 gc.enable()  # what has been loaded stays: a batch job's agent has not had it looked through
                 quotas = trying.result()
@@ -119,29 +118,45 @@ class AgentCommand:
                 held.remove()
             held.release()
             raise
-        service = AgentService(
-            directory,
-            given,
-            quotas,
-            work=held,
-            tls=not options.plain_http,
-            authenticate=not options.no_authentication,
-            host=options.host,
-            port=options.port,
-            keep=options.work is not None,
-            patience_s=options.patience,
-            orphan_grace_s=options.orphan_grace,
-            space="" if isinstance(quotas, Unlimited) else _space(key),
-            released=options.released,
-            fetch_most=options.fetch_most,
-            shim=self._shim,
-        )
+        service = agent_service(options, given, quotas, held, self._shim)
         code, number = _run(service, f"agent {name}", quotas.name)
         if number:
             return CommandResult({"signal": number}, f"the agent was ended by signal {number}", 128 + number)
         if code == NO_MASTER:
-            return CommandResult({"master": None}, f"there was no master for {options.patience:g} s", code)
+            text = f"no master for {options.patience:g} s, or no driver of its run for as long as that may be away"
+            return CommandResult({"master": None}, text, code)
         return CommandResult({}, "", code)
+
+
+def agent_service(
+    options: argparse.Namespace,
+    given: AgentOptions,
+    quotas: Quotas,
+    held: WorkDirectory,
+    shim: ForkedShim | None = None,
+    host: AgentHost = AGENT_HOST,
+) -> AgentService:
+    """The agent that the command line asks for, in a work directory that is held."""
+    from executors.mesos.agent.service import AgentService
+
+    return AgentService(
+        PoolDirectory(options.directory.absolute()),
+        given,
+        quotas,
+        work=held,
+        tls=not options.plain_http,
+        authenticate=not options.no_authentication,
+        host=options.host,
+        port=options.port,
+        keep=options.work is not None,
+        patience_s=options.patience,
+        orphan_grace_s=options.orphan_grace,
+        space="" if quotas.name == Unlimited.name else _space(directory_key(options, given.hostname)),
+        released=options.released,
+        fetch_most=options.fetch_most,
+        shim=shim,
+        node=host,
+    )
 
 
 def _directories() -> tuple[Path, str]:
@@ -174,20 +189,20 @@ def _hold(options: argparse.Namespace) -> tuple[str, str, WorkDirectory]:
                 raise
 
 
-def _appears(directory: PoolDirectory, patience_s: float) -> bool:
+def appears(directory: PoolDirectory, patience_s: float, host: AgentHost = AGENT_HOST) -> bool:
     """Wait for the pool's directory: a batch job may start before its driver has made it, or on a slow file system."""
-    deadline = time.monotonic() + patience_s
+    deadline = host.monotonic() + patience_s
     while not directory.is_whole():
-        if time.monotonic() >= deadline:
+        if host.monotonic() >= deadline:
             return False
-        time.sleep(_LOOK_S)
+        host.sleep(_LOOK_S)
     return True
 
 
-def agent_options(options: argparse.Namespace, name: str) -> AgentOptions:
+def agent_options(options: argparse.Namespace, name: str, host: AgentHost = AGENT_HOST) -> AgentOptions:
     """What the command line asks for; ports and directories are filled in later."""
-    cores, gpus = node.cores(options.cores, os.environ), node.gpus(options.gpus, os.environ)
-    memory = node.memory(options.memory and node.share(options.memory, options.cores or cores, cores), os.environ)
+    cores, gpus = node.cores(options.cores, host.environ), node.gpus(options.gpus, host.environ)
+    memory = node.memory(options.memory and node.share(options.memory, options.cores or cores, cores), host.environ)
     margin_s = AgentOptions.margin_s if options.margin is None else options.margin or None
     if margin_s is not None and not 0 < margin_s < math.inf:
         raise InvalidInput(f"--margin {margin_s:g}: expected a number of seconds, or 0")
@@ -197,11 +212,11 @@ def agent_options(options: argparse.Namespace, name: str) -> AgentOptions:
         resources=node_resources(cores, memory, len(gpus)),
         attributes=with_capacity(parse_attributes(options.attribute), options.capacity),
         directory="",
-        environment=inherited_environment(os.environ),
+        environment=inherited_environment(host.environ),
         endpoint="",
         gpus=gpus,
         margin_s=margin_s,
-        ends=allocation_end(options.ends, options.lasts, os.environ, time.time()),
+        ends=allocation_end(options.ends, options.lasts, host.environ, host.time()),
         quotas=options.quotas != "none",
         user=getpass.getuser(),
     )

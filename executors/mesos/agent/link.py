@@ -279,6 +279,8 @@ class MasterLink:
         """Why there is no connection, or why the last one broke."""
         self.released = False
         """Whether `over` was there."""
+        self.orphaned = False
+        """Whether the master has sent it away since its run had no driver for too long."""
 
     def send(self, item: Message) -> None:
         """Send this to the master; without a connection it is dropped."""
@@ -404,7 +406,8 @@ class MasterLink:
                 ping: float = field(item, "registered.ping_s", float, PING_S)
                 pings: int = field(item, "registered.pings", int, PINGS)
                 self._silence_s = min(max(ping * pings, SILENCE_S[0]), SILENCE_S[1])
-            self._sent_away |= item.get("type") == "SHUTDOWN"
+            if item.get("type") == "SHUTDOWN":
+                self._sent_away, self.orphaned = True, field(item, "shutdown.orphaned", bool, False)
             self._take(item)
 
     async def _watch(self) -> None:

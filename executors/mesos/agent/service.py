@@ -189,7 +189,7 @@ class AgentServer:
 
 
 NO_MASTER = 75
-"""Exit code when no master was there for too long (``EX_TEMPFAIL``)."""
+"""Exit code when no master, or no driver of its run, was there for too long (``EX_TEMPFAIL``)."""
 
 _SPARE_S = 15.0
 
@@ -383,7 +383,7 @@ class AgentService:
             if not killed.done():
                 await engine.close()
                 await server.close()
-                return code
+                return NO_MASTER if engine.link.orphaned else code
         finally:
             server.abort()
             engine.abandon()

@@ -434,7 +434,9 @@ def expire_recovered(core: Core) -> None:
         remove(core, agent_id, gone=False)
 
 
-def remove(core: Core, agent_id: str, *, gone: bool, state: str = "TASK_GONE_BY_OPERATOR") -> None:
+def remove(
+    core: Core, agent_id: str, *, gone: bool, state: str = "TASK_GONE_BY_OPERATOR", orphaned: bool = False
+) -> None:
     """Give an agent up.
 
     Parameters
@@ -443,12 +445,14 @@ def remove(core: Core, agent_id: str, *, gone: bool, state: str = "TASK_GONE_BY_
         For good, and it has to go; otherwise it is unreachable and may come back, with its tasks.
     state
         What becomes of the tasks of one that is gone, for frameworks that can tell.
+    orphaned
+        Whether nobody has released its allocation, so that its job is not to end well.
     """
     known = core.state
     agent = known.agents.get(agent_id) or known.recovered.get(agent_id)
     lost = known.unreachable_tasks.pop(agent_id, [])
     if agent is not None:
-        _leave(core, agent, "given up" if gone else "")
+        _leave(core, agent, "given up" if gone else "", orphaned=orphaned)
         lost = list(agent.tasks.values())
     _log.info("agent %s is %s, with %d tasks", agent_id, "gone" if gone else "unreachable", len(lost))
     core.filters.forget(agent_id)
@@ -477,9 +481,9 @@ def remove(core: Core, agent_id: str, *, gone: bool, state: str = "TASK_GONE_BY_
         core.publish(message("AGENT_REMOVED", agent_id=identity(agent_id)))
 
 
-def _leave(core: Core, agent: AgentRecord, text: str) -> None:
+def _leave(core: Core, agent: AgentRecord, text: str, *, orphaned: bool = False) -> None:
     if text:
-        core.send(agent.stream, message("SHUTDOWN", message=text))
+        core.send(agent.stream, message("SHUTDOWN", message=text, **({"orphaned": True} if orphaned else {})))
     core.close(agent.stream)
     agent.stream = None
     for offer in list(agent.offers.values()):

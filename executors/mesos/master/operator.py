@@ -103,7 +103,7 @@ def _mark_agent_gone(core: Core, payload: Message) -> None:
         return
     if not any(agent_id in group for group in (state.agents, state.recovered, state.unreachable)):
         raise HTTPError(404, f"agent {agent_id!r:.100} is not known")
-    agents.remove(core, agent_id, gone=True)
+    agents.remove(core, agent_id, gone=True, orphaned=field(payload, "orphaned", bool, False))
 
 
 # ---------------------------------------------------------------------- roles

@@ -10,7 +10,7 @@ import shutil
 import statistics
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ from snakemake_executor_plugin_asa.task import Ended, run_job
 
 _LOOK_S, _ANNOUNCE_S = 0.2, 5.0
 _WALLTIME_S, _SPARE = 3600.0, 1.1
-_MIB = 2**20
+_MIB, _NAME = 2**20, "snakemake"
 _GPUS = ("gpu", "gpus", "nvidia_gpu")
 
 
@@ -81,13 +81,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(job: Any) -> Shape:
-    """What a job, or a group of jobs, needs.
-
-    Raises
-    ------
-    WorkflowError
-        When it asks for what an allocation of several tasks cannot give.
-    """
+    """What a job, or a group of jobs, needs; `WorkflowError` if an allocation of several cannot give that."""
     there = job.resources
     if there.get("mpi"):
         raise WorkflowError(f"{job.name}: a job with mpi= cannot share an allocation: have another executor run it")
@@ -116,11 +110,11 @@ def _rounded(memory: int) -> int:
     return -(-memory // step) * step
 
 
-class Pool:
-    """Allocations of one size in one place, and the calls of each size that run there."""
+class Pool(NamedTuple):
+    """Allocations of one size in one place."""
 
-    def __init__(self, place: Place, calls: PoolExecutor, walltime_s: float) -> None:
-        self.place, self.calls, self._walltime_s = place, calls, walltime_s
+    place: Place
+    calls: PoolExecutor
 
     def takes(self, shape: Shape) -> bool:
         """Whether an allocation has room for such a job, for as long as it may run."""
@@ -130,7 +124,7 @@ class Pool:
             and shape.cores <= there.cores
             and shape.gpus <= there.gpus
             and (there.memory is None or shape.memory * _MIB <= there.memory)
-            and (shape.runtime_s or 0.0) <= self._walltime_s
+            and (shape.runtime_s or 0.0) <= self.calls.spec.walltime_s
         )
 
 
@@ -142,17 +136,13 @@ class Executor(RemoteExecutor):
             raise WorkflowError("leave out --immediate-submit: ASA submits allocations, and waits for jobs in them")
         self.next_seconds_between_status_checks = _LOOK_S
         self.settings = self.workflow.executor_settings
-        slurm = "slurm" if shutil.which("sbatch") else "local"
-        self._backend = self.settings.backend or slurm
+        self._backend = self.settings.backend or ("slurm" if shutil.which("sbatch") else "local")
         self._logs = Path(self.workflow.workdir_init, ".snakemake", "asa", time.strftime("%Y%m%dT%H%M%S"))
         self._pools: list[Pool] = []
         self._sizes: dict[tuple[str, Shape], tuple[Pool, Any]] = {}
-        self._seconds: dict[str, list[float]] = {}
+        self._seconds: dict[str, tuple[int, float]] = {}
         self._last: dict[str, tuple[str, Shape]] = {}
-        self._announce_at = 0.0
-        self._cores = 1
-
-    # ------------------------------------------------------------- submission, in Snakemake's main thread
+        self._announce_at, self._cores = 0.0, 1
 
     @property
     def cores(self) -> int:
@@ -176,51 +166,39 @@ class Executor(RemoteExecutor):
         if (found := self._sizes.get((name, shape))) is None:
             pool = next((pool for pool in self._pools if pool.takes(shape)), None) or self._open(shape)
             number = sum(rule == name for rule, _ in self._sizes)
-            memory = f"{shape.memory}M" if shape.memory else None
-            size = pool.calls.sized(
-                f"{name}-{number + 1}" if number else name,
-                cores=shape.cores,
-                memory=memory,
-                gpus=shape.gpus,
-                timeout=shape.runtime_s,
-            )
-            found = self._sizes[name, shape] = pool, size
+            needs = {"cores": shape.cores, "gpus": shape.gpus, "timeout": shape.runtime_s}
+            needs["memory"] = f"{shape.memory}M" if shape.memory else None
+            called = f"{name}-{number + 1}" if number or name == _NAME else name
+            found = self._sizes[name, shape] = pool, pool.calls.sized(called, **needs)
         self._last[name] = name, shape
         return found
 
     def _open(self, shape: Shape) -> Pool:
         """A pool with room for jobs of this shape, and for all others there that are known of."""
-        alike = [each for _, each in self._shapes() if each.place == shape.place] + [shape]
+        known = (self._shape(job) for job in self._pending())
+        alike = [shape, *(each for each in known if each is not None and each.place == shape.place)]
         longest_s = max(each.runtime_s or 0.0 for each in alike)
-        walltime: float | str = self.settings.walltime or max(_WALLTIME_S, _SPARE * longest_s + 60.0)
-        options: dict[str, Any] = {name: value for name, value in shape.place._asdict().items() if value}
-        options.pop("gpus", None)
+        given = self.settings
+        options: dict[str, Any] = {name: value for name, value in shape.place._asdict().items() if type(value) is str}
+        options = {name: value for name, value in options.items() if value}
+        options |= {"name": _NAME, "workdir": self.workflow.workdir_init, "executor": given.executor}
+        options |= {"maximum": given.allocations or None, "idle": given.idle or None, "state": given.state or None}
+        options["walltime"] = given.walltime or max(_WALLTIME_S, _SPARE * longest_s + 60.0)
         if shape.gpus:
-            options["gpus"] = max(each.gpus for each in alike)
-        if self.settings.cores:
-            options["cores"] = max(self.settings.cores, shape.cores)
-        elif shape.gpus:
-            options["cores"] = max(each.cores for each in alike)
-        made: dict[str, Any] = {
-            "name": "snakemake",
-            "workdir": self.workflow.workdir_init,
-            "walltime": walltime,
-            "maximum": self.settings.allocations or None,
-            "idle": self.settings.idle or None,
-            "executor": self.settings.executor,
-            "state": self.settings.state or None,
-        }
-        if self.settings.memory:
-            options["memory"] = self.settings.memory
+            options |= {"gpus": max(each.gpus for each in alike), "cores": max(each.cores for each in alike)}
+        if given.cores:
+            options["cores"] = max(given.cores, shape.cores)
+        if given.memory:
+            options["memory"] = given.memory
         elif needing := [each for each in alike if each.memory]:
             options["memory"] = f"{max(each.memory for each in needing)}M"
             usual = statistics.median(each.memory / each.cores for each in needing)
             options["memory_per_core"] = f"{math.ceil(usual)}M"
         try:
-            calls = PoolExecutor(self._backend, **made, **options)
+            calls = PoolExecutor(self._backend, **options)
         except AsaError as error:
             raise WorkflowError(f"asa: no allocations can be asked for: {error}") from error
-        pool = Pool(shape.place, calls, calls.spec.walltime_s)
+        pool = Pool(shape.place, calls)
         if not pool.takes(shape):
             calls.shutdown()
             raise WorkflowError(
@@ -231,11 +209,8 @@ class Executor(RemoteExecutor):
         self.logger.info(f"ASA run {calls.name}: allocations of {calls.spec.resources}; asa status {calls.name}")
         return pool
 
-    # ------------------------------------------------------------- what comes next
-
     def _pending(self) -> dict[Any, set[Any]]:
-        """Jobs and groups that have not ended, with those that they wait for, which come before; none where the DAG is
-        not as expected."""
+        """Jobs and groups that have not ended, with those that they wait for, which come before."""
         dag, found = self.workflow.dag, dict[Any, set[Any]]()
         try:
             jobs = list(dag.needrun_jobs())
@@ -245,18 +220,13 @@ class Executor(RemoteExecutor):
                     whole = one[job]
                     before = {one[other] for other in dag.dependencies[job] if other in one} - {whole}
                     found.setdefault(whole, set()).update(before)
-        except (AttributeError, KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError) as error:  # another version's
             self.logger.debug(f"asa: what comes next is not read from the DAG: {error!r}")
             return {}
         return found
 
-    def _shapes(self) -> Iterator[tuple[str, Shape]]:
-        """What jobs need that have not ended, as far as it is known without their input."""
-        for job in self._pending():
-            if (shape := self._shape(job)) is not None:
-                yield job.name, shape
-
     def _shape(self, job: Any) -> Shape | None:
+        """What a job needs, as far as it is known without its input."""
         try:
             return None if job.is_local else shape_of(job)
         except Exception:  # functions of the user's, about files that are not there yet
@@ -268,7 +238,7 @@ class Executor(RemoteExecutor):
             return
         self._announce_at = now + _ANNOUNCE_S
         starts: dict[Any, tuple[int, float]] = {}  # how many are before it in a row, and when the last of them ends
-        moments: dict[Pool, dict[int, list[tuple[float, str]]]] = {pool: {} for pool in self._pools}
+        moments: dict[int, dict[int, list[tuple[float, str]]]] = {}
         for job, before in self._pending().items():
             depth, at = -1, 0.0
             for other in before:
@@ -282,21 +252,18 @@ class Executor(RemoteExecutor):
                 last = self._last[job.name]
             if last is not None:
                 pool, calls = self._sizes[last]
-                moments.setdefault(pool, {}).setdefault(depth, []).append((at, calls.name))
-        for pool, levels in moments.items():
-            times = [statistics.median(at for at, _ in jobs) for jobs in levels.values()]
-            counts = [Counter(name for _, name in jobs) for jobs in levels.values()]
-            pool.calls.expect(*zip(times, counts, strict=True))
+                moments.setdefault(self._pools.index(pool), {}).setdefault(depth, []).append((at, calls.name))
+        for number, pool in enumerate(self._pools):
+            levels = [tuple(zip(*jobs, strict=True)) for jobs in moments.get(number, {}).values()]
+            pool.calls.expect(*((statistics.median(times), Counter(names)) for times, names in levels))
 
     def _expected_s(self, job: Any) -> float:
-        """How long a job will take [s]: as others of its rule did, else as long as it may; infinite where neither is
-        known."""
-        if seconds := self._seconds.get(job.name):
-            return statistics.fmean(seconds)
+        """How long a job will take [s]: as others of its rule did, else as long as it may, which may be for ever."""
+        if job.name in self._seconds:
+            count, total_s = self._seconds[job.name]
+            return total_s / count
         shape = self._shape(job)
         return math.inf if shape is None or shape.runtime_s is None else shape.runtime_s
-
-    # ------------------------------------------------------------- outcomes, in the executor's thread
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncGenerator[SubmittedJobInfo, None]:
         for info in active_jobs:
@@ -314,15 +281,13 @@ class Executor(RemoteExecutor):
             return
         if ended.code:
             how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
-            said = f"; the end of {log}:\n{ended.tail}\n"
-            self.report_job_error(info, msg=how + said, aux_logs=[str(log)])
+            self.report_job_error(info, msg=f"{how}; the end of {log}:\n{ended.tail}\n", aux_logs=[str(log)])
             return
-        self._seconds.setdefault(info.job.name, []).append(ended.seconds)
+        count, total_s = self._seconds.get(info.job.name, (0, 0.0))
+        self._seconds[info.job.name] = count + 1, total_s + ended.seconds
         if not self.settings.keep_logs:
             log.unlink(missing_ok=True)
         self.report_job_success(info)
-
-    # ------------------------------------------------------------- the end
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         """End what runs, with all allocations: Ctrl-C."""

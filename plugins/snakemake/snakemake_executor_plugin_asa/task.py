@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shlex
@@ -12,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-TAIL = 4000
-"""How much of a job's log is reported when it fails [bytes]."""
+_TAIL = 4000  # how much of a job's log is reported when it fails [bytes]
 
 
 class Ended(NamedTuple):
@@ -31,9 +31,8 @@ def run_job(command: str, environment: Mapping[str, str], log: str) -> Ended:
     a fork of it. A command that is more than a plain call of this Python's Snakemake gets a shell.
     """
     began = time.monotonic()
-    words = _own_call(command)
-    if words is not None:
-        _warm()
+    if (words := _own_call(command)) is not None:
+        _import()
     sys.stdout.flush()
     sys.stderr.flush()
     if not (child := os.fork()):
@@ -43,11 +42,10 @@ def run_job(command: str, environment: Mapping[str, str], log: str) -> Ended:
 
 
 @functools.cache
-def _warm() -> None:
-    """Import Snakemake, and the plugins that it looks for."""
+def _import() -> None:
     from snakemake.cli import get_argument_parser
 
-    get_argument_parser()
+    get_argument_parser()  # imports the plugins, too
 
 
 def _own_call(command: str) -> list[str] | None:
@@ -69,7 +67,7 @@ def _become(command: str, words: Sequence[str] | None, environment: Mapping[str,
     """The child's part; never returns."""
     code = 1
     try:
-        os.makedirs(os.path.dirname(log) or ".", exist_ok=True)
+        Path(log).parent.mkdir(parents=True, exist_ok=True)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         for descriptor, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
             os.dup2(descriptor, target)
@@ -87,15 +85,13 @@ def _become(command: str, words: Sequence[str] | None, environment: Mapping[str,
     except BaseException:
         traceback.print_exc()
     finally:
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            os._exit(code)
+        with contextlib.suppress(OSError, ValueError):
+            print(end="", flush=True)
+        os._exit(code)
 
 
 def _tail(log: str) -> str:
     try:
-        return Path(log).read_bytes()[-TAIL:].decode(errors="replace").strip()
+        return Path(log).read_bytes()[-_TAIL:].decode(errors="replace").strip()
     except OSError as error:
         return f"({log} cannot be read: {error.strerror})"

@@ -18,6 +18,7 @@ from asa.core.ports import RunContext
 from asa.testing import tasks
 from asa.testing.executors import PATIENCE_S, Bench, ExecutorDriver
 from executors.mesos import driver_side, framework, master_command, sharing
+from executors.mesos.agent.service import NO_MASTER
 from executors.mesos.agent.shim import birth_of
 from executors.mesos.executor import Mesos
 from executors.mesos.operator import Operator
@@ -160,7 +161,7 @@ def test_a_driver_that_dies_takes_nothing_of_others_along(pool: Pool) -> None:
     seen(right, Recalled, lease.allocation)
     assert right.values(1) == [None]
     right.executor.release(lease.allocation)
-    assert pool.left.programs[0].wait(PATIENCE_S) == 0
+    assert pool.left.programs[0].wait(PATIENCE_S) == NO_MASTER, "what waits for its release must not start"
 
 
 def test_leases_end_with_their_driver(pool: Pool) -> None:

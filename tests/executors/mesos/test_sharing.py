@@ -371,7 +371,7 @@ class Lending:
         self.lease = Lease(f"{self.borrower.prefix}x-1", "b", "them", TaskNeed(2.0, 64 * MIB), 900.0)
         self.borrower.leases[self.lease.key] = self.lease
         scheduler = cast(FrameworkScheduler, self.asked)
-        self.tenant = Tenant(self.borrower, scheduler, self.told.append, self.dismissed.append, self._post)
+        self.tenant = Tenant(self.borrower, scheduler, self.told.append, self.dismissed.append, self._post, lambda: 7.0)
         runs = (PoolRun("us", True, False, 4.0), PoolRun("them", True, False, 2.0))
         self.runs = {run.run: run for run in (*runs, PoolRun("others", True, False, 8.0))}
         nodes = (PoolNode("a", "us", "us.0", 60.0, True, 2.0), PoolNode("b", "them", "them.0", 60.0, True, 2.0))
@@ -668,7 +668,7 @@ def test_what_makes_no_sense_is_a_bad_message(pool: Pool) -> None:
 @pytest.fixture
 def watch(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> OrphanWatch:
     """Steps by hand, in the time of the test."""
-    monkeypatch.setattr(sharing, "Operator", lambda directory: pool.operator)
+    monkeypatch.setattr(sharing, "Operator", lambda directory, **_: pool.operator)
     return OrphanWatch(PoolDirectory(Path("nowhere")))
 
 

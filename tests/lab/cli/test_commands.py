@@ -176,6 +176,24 @@ def simulated(*words: str) -> Any:
     return json.loads(Path("out.json").read_text())
 
 
+def test_instants_and_ties_are_a_choice() -> None:
+    """Two jobs of one instant, the later number first in the file: each wants the whole machine."""
+    Path("log.swf").write_text(swf(((7, 0, 10, 2, 10), (3, 0, 50, 2, 50))))
+    assert simulated("log.swf")["wait"]["mean"] == 5.0
+    found = simulated("log.swf", "--ties", "number", "--instant", "one-by-one")
+    assert (found["wait"]["mean"], found["ties"], found["instant"]) == (25.0, "number", "one-by-one")
+
+
+def test_a_dispatcher_that_does_not_fit_leaves_the_others_theirs(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("log.swf").write_text(swf())
+    names = "easy,dras-dql:model=theta-dql,fcfs"
+    assert main(["simulate", "log.swf", "--dispatcher", names, "--quiet", "--json", "out.json"]) == 1
+    found = json.loads(Path("out.json").read_text())
+    assert [row["dispatcher"] for row in found["rows"]] == ["easy", "fcfs"]
+    assert len(found["refused"]) == 1 and found["refused"][0].startswith("dras-dql")
+    assert found["refused"][0] in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("dispatcher", "waits"), [("fcfs", [0, 9, 18, 0]), ("easy", [0, 9, 0, 0])])
 def test_numbers_of_one_dispatcher(dispatcher: str, waits: list[int], capsys: pytest.CaptureFixture[str]) -> None:
     found = simulated("log.swf", "--dispatcher", dispatcher)

@@ -404,3 +404,55 @@ def test_each_version_has_a_directory_and_old_ones_go(tmp_path: Path) -> None:
     assert recent.exists()
     (compiled,) = tmp_path.glob("asa-numba-*/**/*.nbi")
     assert "solve" in compiled.name
+
+
+# -- Signals ----------------------------------------------------------------------------------------------------------
+
+ENDLESS = """
+import signal, sys
+from asa.core.errors import AsaError
+from asa.lab.core.compiled import compiled
+from asa.lab.core.signals import ends_on_signals
+
+@compiled
+def endless(n):
+    k = 0
+    while n > 0:
+        k = (k * 3 + n) % 1000003
+        if k == 2000000:
+            n = 0
+    return k
+
+@ends_on_signals
+def run(at_work):
+    if at_work == "compiled":
+        endless(0)  # compiles
+        print("ready", flush=True)
+        endless(5)
+    print("ready", flush=True)
+    while True:
+        pass
+
+def handle(number, frame):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGTERM, handle)
+try:
+    run(sys.argv[1])
+except KeyboardInterrupt:
+    print("cleaned up", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("at_work", "code", "said"), [("compiled", 130, ""), ("python", 0, "cleaned up\n")])
+def test_a_signal_ends_what_is_compiled_and_lets_the_rest_clean_up(
+    at_work: str, code: int, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    command = [sys.executable, str(tmp_path / "endless.py"), at_work]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (code, said)
+    assert ("interrupted by SIGTERM" in err) == (at_work == "compiled")

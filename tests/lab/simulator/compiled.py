@@ -1,10 +1,42 @@
-"""``python -m tests.lab.simulator.compiled``: compile the simulator, so that no test is timed while it does."""
+"""``python -m tests.lab.simulator.compiled``: compile the simulator, so that no test is timed while it does.
+
+With a folder behind it: compile what commands use most, for any processor of this machine's architecture, into that
+folder, for a wheel (``make wheel``).
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 from asa.lab.core.cluster import Cluster
+from asa.lab.core.compiled import PORTABLE
 from asa.lab.core.workload import Workload
 from asa.lab.simulator.run import simulate
+from asa.lab.traces.lublin import lublin
+from asa.lab.traces.swf import log_of, write_swf
+
+INSTANCE = {
+    "cap": [[4, 8], [4, 8]],
+    "running": [{"rn": 2, "req": [2, 1], "end": 30, "alloc": [[0, 1], [1, 1]]}],
+    "queue": [{"rn": 1, "req": [4, 2], "d": 60, "q": -5}, {"rn": 3, "req": [1, 0], "d": 10, "q": 0}],
+}
+WINDOWS = {
+    "leafsize": 2, "podsize": 4, "w": [1, 3, 5], "c": 10, "instances": [{"idle": [0, 1, 5, 6, 7, 9], "sizes": [2, 3]}],
+}  # fmt: skip
+COMMANDS = (
+    "simulate log.swf --quiet --dispatcher easy,fcfs,conservative,easy:order=sjf,random",
+    "dispatch instance.json",
+    "place windows.json",
+    "replay-waits log.swf --jobs 60 --warmup 10 --seeds 1 --quiet",
+    "compare statistics --seeds 1 --cores 28 --quiet --processes 1",
+)
+"""What compiles what most users use."""
 
 
 def compile_simulator() -> None:
@@ -13,5 +45,27 @@ def compile_simulator() -> None:
     simulate(jobs, Cluster.of(nodes=1), "easy")
 
 
+def compile_ahead(folder: Path) -> None:
+    """Into that folder, in the place of what was in it before."""
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        machine = Cluster.of(nodes=64)
+        write_swf(log_of(simulate(lublin(600, machine.cores, seed=0), machine, "easy")), work / "log.swf")
+        (work / "instance.json").write_text(json.dumps(INSTANCE))
+        (work / "windows.json").write_text(json.dumps(WINDOWS))
+        kept = os.environ.get("NUMBA_CACHE_DIR", str(work / "kept"))
+        environment = os.environ | {"NUMBA_CPU_NAME": PORTABLE, "NUMBA_CACHE_DIR": kept}
+        for command in COMMANDS:
+            print(f"asa {command}", file=sys.stderr, flush=True)
+            words = [sys.executable, "-m", "asa", *command.split()]
+            subprocess.run(words, cwd=work, env=environment, check=True, stdout=subprocess.DEVNULL)
+        shutil.rmtree(folder, ignore_errors=True)
+        for version in Path(kept).glob("asa-numba-*"):
+            shutil.copytree(version, folder / version.name.removeprefix("asa-numba-"))
+
+
 if __name__ == "__main__":
-    compile_simulator()
+    if sys.argv[1:]:
+        compile_ahead(Path(sys.argv[1]))
+    else:
+        compile_simulator()

@@ -238,6 +238,10 @@ def test_wall_times_are_needed_to_plan_with() -> None:
     with pytest.raises(InvalidInput, match="2 of 2 jobs have no requested time, and easy plans"):
         simulate(without, Cluster.of(2), "easy")
     assert simulate(without, Cluster.of(2), "fcfs").start.tolist() == [0.0, 5.0]
+    some = Workload.of(submit=[0, 1, 2, 3], run=[9, 9, 3, 3], cores=[1, 2, 1, 1], walltime=[9, 9, np.nan, 3])
+    schedule = simulate(some, Cluster.of(2), "easy")
+    assert schedule.start.tolist() == [0.0, 9.0, 18.0, 3.0], "planned as 9 s, the third would delay the second"
+    assert schedule.ran.all()
     assert simulate(without, Cluster.of(2), "easy", predictor="oracle").start.tolist() == [0.0, 5.0]
 
 

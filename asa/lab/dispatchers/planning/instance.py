@@ -13,8 +13,8 @@ import numpy as np
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
 from asa.core.view import QueueView
-from asa.lab.core.compiled import compiled_alone
-from asa.lab.core.files import read_json
+from asa.lab.core.compiled import compiled
+from asa.lab.core.files import LARGEST, check_keys, read_json, shortened
 from asa.lab.core.table import TableView
 from asa.lab.dispatchers.room import amounts_of
 from asa.lab.placement.nodes import most_units
@@ -76,7 +76,7 @@ class Instance:
     def check(self) -> None:
         """Raise `InvalidInput` when something makes no sense; who makes an instance of a checked machine need not."""
         self._refuse(self.units < 1, "units", self.units)
-        self._refuse(~(self.duration > 0), "seconds as its duration", self.duration)
+        self._refuse(~((self.duration > 0) & (self.duration < np.inf)), "seconds as its duration", self.duration)
         for sort, need in enumerate(self.need):
             room = self.capacity * self.members[self.sorts[sort, 2]][:, None]
             most = int(most_units(room, need, int(self.sorts[sort, 1])))
@@ -145,7 +145,7 @@ class Instance:
             raise InvalidInput(f"job {self.names[job]!r} has {values[job]:g} {what}: more than 0 expected")
 
 
-@compiled_alone
+@compiled
 def held(release: Ints, demands: Ints, nodes: int) -> Ints:
     """What running jobs, as in `Instance.release`, hold of each node; shape (nodes, resources)."""
     found = np.zeros((nodes, demands.shape[1]), np.int64)
@@ -302,12 +302,20 @@ def read_instance(path: str | Path) -> Instance:
         raise InvalidInput(f"{path}: {error!r}. Expected cap, running, queue as docs/dispatch.md has them") from error
 
 
+_MACHINE = ("cap", "running", "queue", "resources", "shared", "system", "at", "note")
+_WAITING = ("id", "req", "rn", "d", "q", "shared", "note")
+_RUNNING = ("id", "req", "rn", "end", "alloc", "shared", "note")
+_SHORTEST_S = 1e-6
+"""The shortest duration of a file [s]: slowdowns of shorter jobs mean nothing."""
+
+
 def _made(found: Mapping[str, Any]) -> Instance:
-    capacity = np.array(found["cap"], dtype=np.int64)
+    check_keys(found, _MACHINE, "the file")
+    capacity = _capacity(found.get("cap"))
     width = capacity.shape[1]
-    _check_numbers(found["running"], ("rn", "end"), "running job")
-    _check_numbers(found["queue"], ("rn", "d", "q"), "job")
-    names = tuple(found.get("resources", ("cores", "memory", *(f"resource {k}" for k in range(2, width)))[:width]))
+    _check_jobs(found.get("running"), "running", _RUNNING, ("end",), len(capacity))
+    _check_jobs(found.get("queue"), "queue", _WAITING, ("d", "q"), len(capacity))
+    names = _resources(found.get("resources"), width)
     shared = _whole(found.get("shared", {}), "the machine")
     kinds: dict[tuple[int, ...], int] = {}
     ends, release, left, pool = [], [], capacity.copy(), np.array(list(shared.values()), dtype=np.int64)
@@ -342,17 +350,62 @@ def _made(found: Mapping[str, Any]) -> Instance:
     )  # fmt: skip
 
 
-def _check_numbers(jobs: Sequence[Mapping[str, Any]], keys: Sequence[str], who: str) -> None:
+def _capacity(given: object) -> Ints:
+    """What each node has, shape (nodes, resources)."""
+    rows = given if isinstance(given, list) else []
+    width = len(rows[0]) if rows and isinstance(rows[0], list) else 0
+    for node, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != width or not all(type(each) is int and each >= 0 for each in row):
+            raise InvalidInput(
+                f"cap of node {node} is {shortened(row)}: {width or 'some'} whole numbers, at least 0, expected, as of "
+                "every node"
+            )
+    if not width:
+        raise InvalidInput(f"cap is {shortened(given)}: a list of nodes, each a list of what it has, expected")
+    if any(sum(amounts) >= LARGEST for amounts in zip(*rows, strict=True)):
+        raise InvalidInput(f"cap of all nodes together: less than {LARGEST:.1e} of each resource expected")
+    return np.array(rows, dtype=np.int64)
+
+
+def _resources(given: object, width: int) -> tuple[str, ...]:
+    """What a node's amounts are called."""
+    if given is None:
+        return ("cores", "memory", *(f"resource {k}" for k in range(2, width)))[:width]
+    words = isinstance(given, list) and all(isinstance(name, str) for name in given)
+    if not isinstance(given, list) or not words or len(set(given)) != width or len(given) != width:
+        raise InvalidInput(f"resources are {shortened(given)}: {width} different names expected, as nodes have amounts")
+    return tuple(given)
+
+
+def _check_jobs(jobs: object, of: str, known: Sequence[str], keys: Sequence[str], nodes: int) -> None:
+    """Refuse what is no list of jobs with their own names, units, and these numbers."""
+    if not isinstance(jobs, list):
+        raise InvalidInput(f"Expected cap, running, queue as docs/dispatch.md has them: {of} is {shortened(jobs)}")
+    who, seen = "running job" if of == "running" else "job", set()
     for number, job in enumerate(jobs):
+        check_keys(job, known, f"{who} {number}")
+        name = job.get("id", number)
+        if isinstance(name, bool) or not isinstance(name, int | str):
+            raise InvalidInput(f"{who} {number} has id {shortened(name)}: a text or a whole number expected")
+        if name in seen:
+            raise InvalidInput(f"{who} {number} has id {name!r}, as one before it: each its own expected")
+        seen.add(name)
         for key in keys:
             if isinstance(value := job.get(key), bool) or not isinstance(value, int | float):
-                raise InvalidInput(f"{who} {job.get('id', number)!r} has {key} {value!r}: a number expected")
+                raise InvalidInput(f"{who} {name!r} has {key} {shortened(value)}: a number expected")
+        if type(units := job.get("rn")) is not int or not 0 <= units <= nodes * MOST:
+            most = f"from 1 to {MOST:.0f} for each node"
+            raise InvalidInput(f"{who} {name!r} has rn {shortened(units)}: a whole number of units, {most}, expected")
+        if "d" in keys and 0 < job["d"] < _SHORTEST_S:
+            raise InvalidInput(f"{who} {name!r} has d {job['d']!r}: at least {_SHORTEST_S} s expected")
 
 
 def _whole(shared: Mapping[str, Any], who: str) -> Mapping[str, int]:
     """What the machine has as a whole, or what a unit of a job draws of that."""
+    if not isinstance(shared, Mapping):
+        raise InvalidInput(f"{who} has shared {shortened(shared)}: amounts by name expected")
     for name, amount in shared.items():
-        if not isinstance(amount, int) or amount < 0:
+        if type(amount) is not int or amount < 0:
             raise InvalidInput(
                 f"{who} has {amount!r} of the shared resource {name!r}: a whole number, at least 0, expected"
             )
@@ -380,9 +433,10 @@ def _refuse_if_too_much(
 
 def _need(job: Mapping[str, Any], number: int, names: Sequence[str]) -> tuple[int, ...]:
     """What a unit of a job needs."""
-    need, name = tuple(job["req"]), job.get("id", number)
-    if len(need) != len(names) or not all(isinstance(amount, int) for amount in need):
-        raise InvalidInput(f"job {name!r} has req {list(need)}: {len(names)} whole numbers expected")
+    given, name = job.get("req"), job.get("id", number)
+    need = tuple(given) if isinstance(given, list) else ()
+    if len(need) != len(names) or not all(type(amount) is int for amount in need):
+        raise InvalidInput(f"job {name!r} has req {shortened(given)}: {len(names)} whole numbers expected")
     if min(need) < 0 or not any(need):
         raise InvalidInput(
             f"a unit of job {name!r} needs {amounts(names, need)}: no amount below 0, and one above it, expected"
@@ -397,7 +451,13 @@ def _places(job: Mapping[str, Any], name: str | int, nodes: int) -> list[tuple[i
             f"running job {name!r} is expected to end at {job['end']} s, which is not after now (0 s): give one that "
             f"is late {LEAST_S:g} s more"
         )
-    places = [(node, units) for node, units in job["alloc"]]
+    given = job.get("alloc")
+    pairs = given if isinstance(given, list) else [given]
+    if wrong := [each for each in pairs if not isinstance(each, list) or [type(part) for part in each] != [int, int]]:
+        raise InvalidInput(
+            f"running job {name!r} has {shortened(wrong[0])} in alloc: pairs of node and units, whole numbers, expected"
+        )
+    places = [(node, units) for node, units in pairs]
     for node, units in places:
         if not 0 <= node < nodes or units < 1:
             raise InvalidInput(

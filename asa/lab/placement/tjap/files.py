@@ -8,12 +8,15 @@ from typing import Any
 
 from asa.core.errors import InvalidInput
 from asa.core.hostlist import expand
-from asa.lab.core.files import read_json
+from asa.lab.core.files import check_keys, read_json, shortened
 from asa.lab.placement.tjap.instance import PRICE, Window, grouped
 from asa.lab.placement.topology import CONVENTIONS, Convention, Topology
 
 _SHARED = {"leafsize": "leaf", "podsize": "pod", "w": "w", "c": "c"}
 """What windows of a file may have in common, and what it is called in one of them."""
+_WINDOW = ("idle", "sizes", "leaf", "pod", "w", "c", "name", "note", "epoch", "period", "queue_left", "ub", "lb")
+_FILE = ("instances", *_SHARED, "cap", "name", "note")
+"""Published files have more than is read here: where a window comes from, and what others found for it."""
 
 
 def read_windows(
@@ -41,6 +44,10 @@ def read_windows(
     found = read_json(path, "'instances'")
     shared: dict[str, Any] = {}
     if isinstance(found, Mapping):
+        try:
+            check_keys(found, _FILE if "instances" in found else found, "the file")
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error}") from error
         shared = {short: found[long] for long, short in _SHARED.items() if long in found}
         found = found.get("instances")
     if not isinstance(found, list):
@@ -48,6 +55,7 @@ def read_windows(
     windows = []
     for number, one in enumerate(found):
         try:
+            check_keys(one, _WINDOW, "it")
             one = shared | one
             windows.append(_at_numbers(one) if topology is None else _at_names(one, topology, convention))
         except KeyError as error:
@@ -60,14 +68,26 @@ def read_windows(
 def _at_numbers(one: Mapping[str, Any]) -> Window:
     _check_whole(one, "idle")
     _check_whole(one, "sizes")
-    return grouped(one["idle"], one["sizes"], below=[one["leaf"], one["pod"]], hops=one["w"], price=one.get("c", PRICE))
+    _check_whole(one | {"leaf and pod": [one["leaf"], one["pod"]]}, "leaf and pod")
+    hops = one["w"]
+    if not isinstance(hops, list) or not all(type(each) in (int, float) for each in hops):
+        raise InvalidInput(f"'w' is {shortened(hops)}: a list of numbers, hops, expected")
+    return grouped(one["idle"], one["sizes"], below=[one["leaf"], one["pod"]], hops=hops, price=_price(one))
+
+
+def _price(one: Mapping[str, Any]) -> float:
+    if type(found := one.get("c", PRICE)) not in (int, float):
+        raise InvalidInput(f"'c' is {shortened(found)}: a number, the price of a hop, expected")
+    return float(found)
 
 
 def _at_names(one: Mapping[str, Any], topology: Topology, convention: Convention | None) -> Window:
     _check_whole(one, "sizes")
     idle = [one["idle"]] if isinstance(one["idle"], str) else one["idle"]
+    if not isinstance(idle, list) or not all(type(each) in (str, int) for each in idle):
+        raise InvalidInput(f"'idle' is {shortened(idle)}: names of nodes expected")
     names = [name for each in idle for name in expand(str(each))]
-    return topology.window(names, one["sizes"], convention or CONVENTIONS["code"], price=one.get("c", PRICE))
+    return topology.window(names, one["sizes"], convention or CONVENTIONS["code"], price=_price(one))
 
 
 def _check_whole(one: Mapping[str, Any], what: str) -> None:

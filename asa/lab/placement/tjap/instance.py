@@ -20,6 +20,8 @@ from asa.core.errors import InvalidInput
 
 PRICE = 1000.0
 """What one hop costs unless a window says otherwise; Table I of the paper."""
+DEAREST = 1e15
+"""What the dearest placement may cost: beyond it, differences between placements are lost in rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,15 +82,21 @@ class Window:
         steps = np.diff(self.groups) > 0
         if (steps[1:] & ~steps[:-1]).any():
             raise InvalidInput("a switch is below two switches of one level: a tree expected")
-        if self.hops[0] < 0 or (np.diff(self.hops) < 0).any() or not self.price >= 0:
+        if not (self.hops[0] >= 0 and (np.diff(self.hops) >= 0).all() and self.price >= 0):
             raise InvalidInput(f"hops {self.hops.tolist()} at a price of {self.price:g}: rising, at least 0, expected")
-        if len(self.potential) >= levels or not all(0 <= worth < math.inf for worth in self.potential):
+        if not float(self.hops[-1]) * self.price * nodes < DEAREST:
+            raise InvalidInput(
+                f"hops {self.hops.tolist()} at a price of {self.price:g} for {nodes} nodes: finite, and together below "
+                f"{DEAREST:g}, expected"
+            )
+        if len(self.potential) >= levels or not all(0 <= worth < DEAREST for worth in self.potential):
             raise InvalidInput(
                 f"potential {list(self.potential)}: at most {levels - 1} numbers, one for each level below the root, "
                 "at least 0, expected"
             )
-        if (self.sizes < 1).any():
-            raise InvalidInput(f"a job asks for {self.sizes.min()} nodes: at least 1 expected")
+        if ((self.sizes < 1) | (self.sizes > nodes)).any():
+            wrong = self.sizes[(self.sizes < 1) | (self.sizes > nodes)]
+            raise InvalidInput(f"a job asks for {wrong[0]} nodes: at least 1, and at most the {nodes} idle, expected")
         if (asked := int(self.sizes.sum())) > nodes:
             raise InvalidInput(f"{len(self.sizes)} jobs ask for {asked} nodes together: {nodes} are idle")
 

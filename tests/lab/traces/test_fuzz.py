@@ -1,0 +1,251 @@
+"""Damaged files: each reader gives what it can, or one clear error; never a hang, a traceback or a plan of nonsense."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import random
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from asa.core.errors import AsaError
+from asa.lab.dispatchers.listplan import ListPlan
+from asa.lab.dispatchers.planning.instance import read_instance
+from asa.lab.dispatchers.planning.verify import violations
+from asa.lab.placement.tjap.files import read_windows
+from asa.lab.placement.tjap.free import Free
+from asa.lab.placement.tjap.instance import cost
+from asa.lab.placement.tjap.instance import violations as misplaced
+from asa.lab.simulator.run import simulate
+from asa.lab.traces.accounting import load_pbs, load_sacct
+from asa.lab.traces.records import Trace
+from asa.lab.traces.site import UPPMAX, SiteModel
+from asa.lab.traces.swf import load_swf
+from asa.lab.traces.wfformat import read_workflow
+
+INPUTS = int(os.environ.get("ASA_FUZZ", "10000"))
+"""How many damaged files are read, by all readers together; `make nightly` asks for more."""
+WARM = 50  # cases at which what was read is used, too: it costs more than reading
+
+ODD = (
+    "nan", "inf", "-inf", "NaN", "Infinity", "-1", "0", "-0", "1e30", "1e308", "1e-320", "1e999", "9" * 30, "9" * 5000,
+    "2.5", "true", "null", '""', "[]", "{}", "[[", "{{", '"', "\\", "\0", "\n", "\r", "|", ";", ",", ":", "=", "\x1f",
+    "UNLIMITED", "9999999-00:00:00", "0000-00-00T00:00:00", "0001-01-01T00:00:00", "٣", "²", "\ud7ff", "A" * 200_000,
+)  # fmt: skip
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1, 2.5, -0.0, 1e-320, 1e30, 10**30, 2**53, 2**62, 2**63, 2**31, math.nan, math.inf,
+    -math.inf, "", "x", "nan", [], [[]], {}, [1], {"a": 1}, [None], [0.5, 1],
+)  # fmt: skip
+
+JOBS = "".join(
+    f"{k} {10 * k} {k} {100 + k} {1 + k % 4} -1 64 {1 + k % 4} {200 + k} -1 1 {k % 3} 1 {k % 2} 1 1 -1 -1\n"
+    for k in range(1, 9)
+)
+SWF = f"; Version: 2.2\n; MaxNodes: 4\n; MaxProcs: 8\n; Partition: 1 batch\n{JOBS}"
+SACCT = (
+    "JobID|JobIDRaw|JobName|User|Partition|State|Submit|Eligible|Start|End|ElapsedRaw|Timelimit|ReqTRES|AllocTRES\n"
+    + "".join(
+        f"{k}|{k}|run|u{k % 2}|batch|COMPLETED|2024-01-01T00:00:0{k}|2024-01-01T00:00:0{k}|2024-01-01T00:01:00|"
+        f"2024-01-01T00:02:00|60|{'UNLIMITED' if k == 3 else '01:00:00'}|cpu=4,mem=8G,node=1|cpu=4,mem=8G,node=1\n"
+        for k in range(1, 8)
+    )
+)
+PBS = "".join(
+    f"03/01/2024 12:0{k}:00;E;{k}.srv;user=u group=g jobname=j queue=q ctime=1709294400 qtime=1709294400 "
+    f"etime=1709294400 start=170929446{k} exec_host=n/0 Resource_List.select=2:ncpus=8:mem=16gb "
+    f"Resource_List.walltime=01:00:00 end=170929500{k} Exit_status=0 resources_used.walltime=00:09:00\n"
+    for k in range(7)
+)
+WORKFLOW = json.dumps(
+    {
+        "name": "w",
+        "workflow": {
+            "specification": {
+                "tasks": [
+                    {"name": "a", "id": "a", "parents": [], "children": ["b"]},
+                    {"name": "b", "id": "b", "parents": ["a"], "children": []},
+                ]
+            },
+            "execution": {
+                "makespanInSeconds": 9,
+                "tasks": [
+                    {"id": "a", "runtimeInSeconds": 3, "coreCount": 1, "memoryInBytes": 1024},
+                    {"id": "b", "runtimeInSeconds": 4.5, "command": {"program": "/bin/b"}},
+                ],
+            },
+        },
+    }
+)
+SITE = json.dumps(UPPMAX.to_dict())
+INSTANCE = json.dumps(
+    {
+        "resources": ["cores", "memory"],
+        "cap": [[4, 8], [4, 8]],
+        "shared": {"power": 100},
+        "running": [{"rn": 2, "req": [2, 1], "end": 30, "alloc": [[0, 1], [1, 1]], "id": "r"}],
+        "queue": [
+            {"rn": 1, "req": [4, 2], "d": 60, "q": -5, "id": "a", "shared": {"power": 3}},
+            {"rn": 3, "req": [1, 0], "d": 10, "q": 0},
+        ],
+    }
+)
+WINDOWS = json.dumps(
+    {
+        "leafsize": 2, "podsize": 4, "w": [1, 3, 5], "c": 10,
+        "instances": [{"idle": [0, 1, 5, 6, 7, 9], "sizes": [2, 3]}],
+    }
+)  # fmt: skip
+
+
+def simulated(trace: Trace) -> None:
+    """What a log gives can be simulated."""
+    schedule = simulate(trace.workload, trace.machine(4, 8), "easy", predictor="oracle", keep_nodes=False)
+    assert len(schedule.start) == len(trace.workload)
+
+
+def planned(path: Path) -> Callable[[], None]:
+    found = read_instance(path)
+
+    def use() -> None:
+        plan = ListPlan().solve(found, 0.0).plan
+        assert plan is not None
+        assert violations(found, plan) == []
+        assert np.isfinite(plan.objective(found))
+
+    return use
+
+
+def put(path: Path) -> Callable[[], None]:
+    windows = read_windows(path)
+
+    def use() -> None:
+        for window in windows:
+            found = Free().place(window)
+            assert misplaced(window, found) == []
+            assert np.isfinite(cost(window, found))
+
+    return use
+
+
+def drawn(path: Path) -> Callable[[], object]:
+    site = SiteModel.read(path)
+    return lambda: site.workload(3600.0, 0)
+
+
+def staged(path: Path) -> Callable[[], object]:
+    return read_workflow(path).stages
+
+
+def trace_of(load: Callable[[Path], Trace]) -> Callable[[Path], Callable[[], None]]:
+    def read(path: Path) -> Callable[[], None]:
+        found = load(path)
+        return lambda: simulated(found)
+
+    return read
+
+
+class Reader(NamedTuple):
+    text: str
+    read: Callable[[Path], Callable[[], object]]
+    """Reads a file, and returns what uses what was read."""
+
+
+READERS = {
+    "swf": Reader(SWF, trace_of(load_swf)),
+    "sacct": Reader(SACCT, trace_of(load_sacct)),
+    "pbs": Reader(PBS, trace_of(load_pbs)),
+    "wfformat": Reader(WORKFLOW, staged),
+    "site": Reader(SITE, drawn),
+    "instance": Reader(INSTANCE, planned),
+    "windows": Reader(WINDOWS, put),
+}
+
+
+def damaged(text: str, chance: random.Random) -> bytes:
+    """The text with some bytes gone, doubled, changed or added; in JSON, perhaps with other values instead."""
+    if text[0] == "{" and chance.random() < 0.6:
+        document = json.loads(text)
+        for _ in range(chance.choice((1, 1, 2, 3))):
+            document = changed(document, chance)
+        text = json.dumps(document)
+        if chance.random() < 0.7:
+            return text.encode(errors="surrogatepass")
+    data = bytearray(text.encode())
+    for _ in range(chance.choice((1, 1, 2, 4, 8))):
+        at = chance.randrange(len(data) + 1)
+        until = min(len(data), at + chance.choice((1, 1, 2, 5, 40)))
+        match chance.randrange(6):
+            case 0:
+                del data[at:until]
+            case 1:
+                data[at:at] = data[at:until]
+            case 2:
+                data[at:until] = chance.choice(ODD).encode(errors="surrogatepass")
+            case 3:
+                data[at:at] = chance.choice(ODD).encode(errors="surrogatepass")
+            case 4:
+                data[at:until] = chance.randbytes(until - at)
+            case _:
+                words = bytes(data).replace(b"|", b" ").replace(b",", b" ").split() or [b"0"]
+                word = chance.choice(words)
+                where = data.find(word)
+                data[where : where + len(word)] = chance.choice(ODD).encode(errors="surrogatepass")
+    if chance.random() < 0.05:
+        del data[chance.randrange(len(data) + 1) :]
+    packed = gzip.compress(bytes(data), 1) if chance.random() < 0.05 else bytes(data)
+    return packed[: chance.randrange(len(packed) + 1)] if packed[:1] == b"\x1f" and chance.random() < 0.5 else packed
+
+
+def changed(document: Any, chance: random.Random) -> Any:
+    """The same with one value, anywhere in it, replaced, missing, doubled, or under another key."""
+    places = [(document, key) for key in document] if isinstance(document, dict) else []
+    for holder, key in places:  # which grows
+        child = holder[key]
+        if isinstance(child, dict | list):
+            places += [(child, each) for each in (child if isinstance(child, dict) else range(len(child)))]
+    if not places:
+        return chance.choice(VALUES)
+    holder, key = chance.choice(places)
+    match chance.randrange(8):
+        case 0:
+            del holder[key]
+        case 1 if isinstance(holder, list):
+            holder.append(holder[key])
+        case 1 if isinstance(holder, dict):
+            holder[key + chance.choice("xyz")] = holder.pop(key)
+        case 2 if isinstance(holder[key], int | float) and not isinstance(holder[key], bool):
+            holder[key] = holder[key] * chance.choice((-1, 0.5, 2, 1000, 2**40, 2**52))
+        case _:
+            holder[key] = chance.choice(VALUES)
+    return document
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_file_is_read_or_refused_in_words(name: str, tmp_path: Path) -> None:
+    reader, path, used = READERS[name], tmp_path / f"{name}.txt", 0
+    path.write_text(reader.text)
+    reader.read(path)()  # as it is, it can be used
+    share = INPUTS // len(READERS)
+    for seed in range(share):
+        data = damaged(reader.text, random.Random(f"{name} {seed}"))
+        path.write_bytes(data)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                use = reader.read(path)
+                if used < share // WARM or name in ("instance", "windows"):
+                    used += 1
+                    use()
+        except AsaError as error:
+            words = str(error)
+            assert words.strip() and len(words) < 2000, f"seed {seed}"
+        except Exception as error:
+            raise AssertionError(f"{name}, seed {seed}: {type(error).__name__}: {error}: {data[:600]!r}") from error
+    assert used >= share // WARM, "too few of the damaged files can still be read"
