@@ -82,7 +82,7 @@ class ResourceExecutor(futures.Executor):
         self._waiting: set[futures.Future[Any]] = set()
         self.pool = PoolExecutor(backend, **options)
 
-    def submit(
+    def submit(  # type: ignore[override]  # `resource_dict` is executorlib's
         self, fn: Callable[..., Any], /, *args: Any, resource_dict: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> futures.Future[Any]:
         """Have ``fn(*args, **kwargs)`` called.
