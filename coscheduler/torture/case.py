@@ -144,7 +144,7 @@ class Case:
     growing: tuple[tuple[int, int], ...] = ()
 
 
-def draw(seed: int, world: World | None = None) -> Case:
+def draw(seed: int, world: TortureWorld | None = None) -> Case:
     """The schedule of this seed: 2 to 200 stages in all, half of the time 8 or fewer, and 1 to 20 faults."""
     world = world or RUNS
     rng = random.Random(seed)
@@ -523,7 +523,7 @@ def _running(site: SimulatedSite, fault: Fault) -> Any:
 
 
 @dataclass(frozen=True)
-class World:
+class TortureWorld:
     """What schedules of one kind have in common: what is drawn, on which site they run, and what goes wrong there."""
 
     site: type[SimulatedSite]
@@ -535,11 +535,9 @@ class World:
     """Numbers of stages of half of the schedules, most others, and the rest."""
     longest_s: float = 60.0
     """How long tasks take at most [s]."""
-    lends: bool = False
-    """Whether tasks may run on borrowed nodes, which are taken from them when their allocation is released."""
 
 
-RUNS = World(SimulatedSite, FAULTS, HARMLESS, STRATEGIES, (1, 1, 1, 2, 3), ((2, 8), (8, 30), (30, 200)))
+RUNS = TortureWorld(SimulatedSite, FAULTS, HARMLESS, STRATEGIES, (1, 1, 1, 2, 3), ((2, 8), (8, 30), (30, 200)))
 
 
 # ---------------------------------------------------------------- a schedule, and what must hold
@@ -569,7 +567,9 @@ class ScheduleOutcome:
     steps: int = 0
 
 
-def run(case: Case, keep: Path | None = None, *, fingerprint: bool = False, world: World = RUNS) -> ScheduleOutcome:
+def run(
+    case: Case, keep: Path | None = None, *, fingerprint: bool = False, world: TortureWorld = RUNS
+) -> ScheduleOutcome:
     """Go through a schedule.
 
     Parameters
@@ -615,7 +615,7 @@ def _environment() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _run(case: Case, world: World, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
+def _run(case: Case, world: TortureWorld, directory: Path, *, fingerprint: bool) -> ScheduleOutcome:
     simulation, found = Simulation(case.seed), ScheduleOutcome()
     wide = {
         f"each{number}"
@@ -662,7 +662,7 @@ def _run(case: Case, world: World, directory: Path, *, fingerprint: bool) -> Sch
     return found
 
 
-def _go_through(case: Case, world: World, site: SimulatedSite, found: ScheduleOutcome) -> None:
+def _go_through(case: Case, world: TortureWorld, site: SimulatedSite, found: ScheduleOutcome) -> None:
     simulation = site.simulation
     for number, (steps, strategy) in enumerate(zip(case.workflows, case.strategies, strict=True)):
         failing = [each for each in case.failing if each.workflow == number and each.stage < len(steps)]
@@ -800,7 +800,7 @@ def _standing(site: SimulatedSite) -> str:
     return f"{runs}; jobs {Counter(status.state.value for _, status in site.batch.jobs())}"
 
 
-def _problems(case: Case, world: World, site: SimulatedSite) -> Iterator[str]:
+def _problems(case: Case, world: TortureWorld, site: SimulatedSite) -> Iterator[str]:
     """What must hold of runs that have ended, and does not."""
     for run, steps in zip(site.runs, case.workflows, strict=True):
         if isinstance(run.result, AsaError):  # one that is damaged is named in time: see `_go_through`
@@ -813,13 +813,12 @@ def _problems(case: Case, world: World, site: SimulatedSite) -> Iterator[str]:
     away_s = max(run.away_s for run in site.runs)
     late = any(status.state is JobState.TIMEOUT for _, status in site.batch.jobs())
     unhindered = kinds <= set(world.harmless) - {"disk full", "disk slow", "files late"} and not late
-    unhindered &= not world.lends
     if unhindered and away_s < case.grace_s / 2:
-        again = [f"{stage}-{number}" for (_, stage, number), times in site.began.items() if times > 1]
+        again = [f"{stage}-{number}" for stage, number in site.repeated(site.began)]
         if again and not case.failing:
             yield f"began more than once, though drivers were away for {away_s:g} s at most: {again}"
     if kinds <= set(world.harmless):
-        again = [f"{stage}-{number}" for (_, stage, number), times in site.completed.items() if times > 1]
+        again = [f"{stage}-{number}" for stage, number in site.repeated(site.completed)]
         if again and not case.failing:
             yield f"ran to their end more than once: {again}"
     if not {"clock jumps", "two drivers"} & kinds:

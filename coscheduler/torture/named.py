@@ -23,12 +23,12 @@ from typing import Any
 
 from asa.core.errors import AsaError
 from asa.core.job import Resources
-from asa.core.ports import Executor
+from asa.core.ports import Executor, Report, RunContext
 from asa.testing.simulated_loop import SimulatedLoop, SimulatedPorts
 from asa.testing.simulation import SimulatedProcess, Simulation
 from coscheduler.torture import case as cases
 from coscheduler.torture import site as sites
-from coscheduler.torture.case import HARMLESS, STRATEGIES, Case, Fault, ScheduleOutcome, StageShape, World
+from coscheduler.torture.case import HARMLESS, STRATEGIES, Case, Fault, ScheduleOutcome, StageShape, TortureWorld
 from coscheduler.torture.mesos import SimulatedPoolHost, SimulatedQuotas, SimulatedShim, uncollected
 from coscheduler.torture.site import LOGIN, SimulatedExecutor, SimulatedHost, SimulatedSite
 from executors import supervisor
@@ -36,6 +36,7 @@ from executors.mesos import agent, driver_side, master_command, sharing
 from executors.mesos.agent.command import AgentCommand, agent_options, agent_service, appears
 from executors.mesos.agent.service import NO_MASTER, AgentService
 from executors.mesos.agent.storage import WorkDirectory
+from executors.mesos.driver_side import DriverSide
 from executors.mesos.executor import Mesos
 from executors.mesos.master.server import MasterService
 from executors.mesos.master.state import MasterOptions
@@ -75,8 +76,13 @@ class SimulatedMesos(Mesos):
     """As executor `mesos`, on a simulated host."""
 
     def __init__(self, host: NamedPoolHost) -> None:
-        super().__init__(host=host)
-        self._inner = SimulatedExecutor(host)
+        super().__init__()
+        self._host, self._inner = host, SimulatedExecutor(host)
+
+    def _made_side(self, context: RunContext, post: Report) -> DriverSide:
+        start_master, path = self._host.start_master, context.pool
+        assert path is not None, "all runs are in a named pool"
+        return DriverSide(path, context, self._inner, self._released, post, self._host, start_master)
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, ("mesos",)
@@ -294,7 +300,7 @@ FAULTS: Mapping[str, Callable[[Any, Fault], None]] = {
 }
 """What can go wrong."""
 
-WORLD = World(
+WORLD = TortureWorld(
     NamedPoolSite,
     FAULTS,
     (*(kind for kind in HARMLESS if kind != "files late"), "master dies"),
@@ -302,12 +308,11 @@ WORLD = World(
     (2, 2, 2, 3, 3, 1),
     ((2, 8), (8, 16), (16, 40)),
     longest_s=120.0,
-    lends=True,
 )
 
 
 def draw(seed: int) -> Case:
-    """The schedule of this seed: one to three runs in one pool, many with wide stages that keep nodes for long."""
+    """The schedule of this seed: one to three runs in one pool, many with wide stages that end late."""
     case, rng = cases.draw(seed, WORLD), random.Random(f"named {seed}")
 
     def changed(step: StageShape) -> StageShape:

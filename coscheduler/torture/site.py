@@ -318,6 +318,8 @@ def run_order(site: SimulatedSite, host: SimulatedHost, caller: Caller, order: T
     """One task."""
     started, machine = host.time(), host.process.machine
     site.began[run, order.stage, order.number] += 1
+    if ".lease-" in host.process.name:
+        site.borrowed.add((run, order.stage, order.number))
     site.worked[machine] = site.simulation.now
     site.simulation.sleep(site.run_time(order))
     site.worked[machine] = site.simulation.now
@@ -654,6 +656,8 @@ class SimulatedSite:
         Tokens of jobs that were submitted twice.
     began, completed
         How often each task began, and ended well, on some worker.
+    borrowed
+        Tasks that were on a node of another run, which may take it back, and of which the next driver knows nothing.
     failing
         How often tasks of a stage fail, by the names of run and stage.
     worked
@@ -682,6 +686,7 @@ class SimulatedSite:
         self.simulation, self.directory = simulation, directory
         self.began: Counter[tuple[str, str, int]] = Counter()
         self.completed: Counter[tuple[str, str, int]] = Counter()
+        self.borrowed: set[tuple[str, str, int]] = set()
         self.failing: dict[tuple[str, str], int] = {}
         self.worked: dict[str, float] = {}
         self.hanging: set[str] = set()
@@ -906,6 +911,10 @@ class SimulatedSite:
             if "locked" in str(error) and self.locks is None:
                 self.note(f"another run has kept what was learned locked: {error}")
             raise
+
+    def repeated(self, times: Mapping[tuple[str, str, int], int]) -> list[tuple[str, int]]:
+        """Of these tasks, stage and index of those that were there more than once, and on their run's own nodes."""
+        return [key[1:] for key, count in times.items() if count > 1 and key not in self.borrowed]
 
     def goes_on(self, token: str) -> bool:
         """Whether a job of this name runs, and its programs do."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,7 @@ from executors.mesos.framework import (
 from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.master.server import MasterService
 from executors.mesos.master.state import MasterOptions
+from executors.mesos.master_command import start_master
 from executors.mesos.messages import attribute, identity
 from executors.mesos.operator import Operator
 from executors.mesos.pool_directory import READER, PoolDirectory
@@ -182,7 +183,9 @@ class DriverSide:
         released: set[str],
         post: Report,
         host: PoolHost = POOL_HOST,
+        start_master: Callable[..., None] = start_master,
     ) -> None:
+        self._launch_master = start_master
         self._context, self._inner, self._released, self._post = context, inner, released, post
         self._host = host
         self._directory = PoolDirectory.create(path, context.run)
@@ -368,4 +371,4 @@ class DriverSide:
 
     def _start_master(self) -> None:
         self._missed = self._host.monotonic() + _MISSED_S
-        self._host.start_master(self._directory, local=self._context.local, withheld=self._context.secrets)
+        self._launch_master(self._directory, local=self._context.local, withheld=self._context.secrets)

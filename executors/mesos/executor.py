@@ -35,7 +35,6 @@ from executors.wire import RELEASED
 
 if TYPE_CHECKING:  # with the HTTP libraries that it needs, imported when a run starts
     from executors.mesos.driver_side import DriverSide
-    from executors.mesos.host import PoolHost
 
 POOL = "pool"
 """The directory of a run's own pool, in the run's."""
@@ -54,8 +53,6 @@ class Mesos:
         dask.distributed, as with the `dask` executor.
     heartbeat_s
         A node that was silent for so long [s] is lost; > 0.
-    host
-        The machine that the driver runs on.
     **options
         Those of the executor of that name.
 
@@ -65,16 +62,13 @@ class Mesos:
         When an option is not known or out of range.
     """
 
-    def __init__(
-        self, tasks: str = "local", heartbeat_s: float = 60.0, *, host: PoolHost | None = None, **options: Any
-    ) -> None:
+    def __init__(self, tasks: str = "local", heartbeat_s: float = 60.0, **options: Any) -> None:
         if tasks not in _INNER:
             raise InvalidInput(f"tasks={tasks!r}: choose 'local' or 'dask'")
         try:
             self._inner = _INNER[tasks](heartbeat_s=heartbeat_s, **options)
         except TypeError as error:
             raise InvalidInput(f"executor 'mesos' with tasks={tasks!r}: {error}") from error
-        self._host = host
         self._released: set[str] = set()
         self._wanted: tuple[Resources | None, int] = (None, 0)
         self._lock = threading.Lock()
@@ -165,8 +159,7 @@ class Mesos:
     def _made_side(self, context: RunContext, post: Report) -> DriverSide:
         from executors.mesos.driver_side import DriverSide
 
-        machine = {} if self._host is None else {"host": self._host}
-        return DriverSide(_pool(context), context, self._inner, self._released, post, **machine)
+        return DriverSide(_pool(context), context, self._inner, self._released, post)
 
     def _want(self) -> None:
         if self._side is not None and self._side.tenant is not None:

@@ -609,7 +609,8 @@ class Framework:
             for offer in [offer for offer in self._held.values() if offer.has(program.attributes)]:
                 place, need = (program.key, offer.agent), all_of(offer.resources)
                 tried = self._tried.get(place, 0)
-                if place in taken or tried >= self.patience.attempts or need.cpus <= 0 or not offer.lasts(now):
+                # Whether it is over by our clock, which may be minutes ahead of the batch system's, does not matter.
+                if place in taken or tried >= self.patience.attempts or need.cpus <= 0:
                     continue
                 self._serial += 1
                 task = f"{program.key}.{offer.agent}.{self.name}-{self._serial}"

@@ -6,14 +6,12 @@ import os
 import random
 import socket
 import uuid
-from collections.abc import Collection
 from pathlib import Path
 
 from asa.web.server import listening_socket
 from executors.host import Host
 from executors.mesos import peer
 from executors.mesos.journal import Journal
-from executors.mesos.pool_directory import PoolDirectory
 
 
 class PoolHost(Host):
@@ -48,12 +46,6 @@ class PoolHost(Host):
     def is_ours(self, connection: socket.socket) -> bool:
         """Whether the process at the other end of a loopback connection belongs to our own user; raises `OSError`."""
         return peer.is_ours(*peer.ends(connection))
-
-    def start_master(self, directory: PoolDirectory, *, local: bool, withheld: Collection[str] = ()) -> None:
-        """See `executors.mesos.master_command.start_master`."""
-        from executors.mesos.master_command import start_master  # not needed where a run is alone
-
-        start_master(directory, local=local, withheld=withheld)
 
 
 POOL_HOST = PoolHost()
