@@ -251,10 +251,9 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
         jobs[name] = getattr(workload, name)
     jobs["cores"] = workload.cores
     jobs["partition"] = _partitions(workload, cluster)
-    asks = ~np.isnan(workload.walltime)
-    limit = np.where(asks, workload.walltime, np.inf)
+    limit = np.where(np.isnan(workload.walltime), np.inf, workload.walltime)
     stop = limit if settings.overrun == "clip" else np.full(n, np.inf)
-    longest = workload.walltime[asks].max() if asks.any() else np.inf  # expected of those that ask for no limit
+    longest = limit[limit < np.inf].max(initial=0.0) or np.inf  # expected of those that ask for no limit
     jobs["estimate"] = np.minimum(workload.run, stop) if settings.predictor == "oracle" else np.minimum(limit, longest)
     for name in ("eligible", "accrue", "started", "planned"):
         jobs[name] = np.nan

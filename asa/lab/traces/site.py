@@ -52,6 +52,7 @@ CHOICES = 16
 """How many numbers describe the sizes, requests and lengths of the sessions of a class."""
 REQUESTS = 3
 """Into how many classes jobs of one size are divided by the time they request."""
+_MOST_JOBS = 50_000_000  # more do not fit into the memory of most machines
 FEWEST = 64
 """A class of fewer sessions is joined to its neighbour."""
 
@@ -129,6 +130,8 @@ def draw(classes: Sequence[JobClass], sessions: int, rng: np.random.Generator, a
         cores[rows] = rng.choice(each.cores, len(rows))
         walltime[rows] = rng.choice(each.walltime_s, len(rows))
         length[rows] = rng.choice(each.session, len(rows))
+    if float(length.sum(dtype=np.float64)) > _MOST_JOBS:
+        raise InvalidInput(f"{sessions} sessions of up to {length.max()} jobs: at most {_MOST_JOBS:,} jobs expected")
     session = np.repeat(np.arange(sessions), length)
     again = rng.random(len(session)) < alike
     quantile = np.where(again, place[session], rng.random(len(session)))
