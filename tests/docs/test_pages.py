@@ -76,7 +76,6 @@ ELSEWHERE = {
     "howto/mpi.md": "tests/docs/test_cluster_pages.py",
     "howto/simulate-a-trace.md": "tests/docs/test_pages.py",
     "howto/simulated-backend.md": "tests/lab/test_study.py",
-    "howto/snakemake.md": "tests/integrations/test_snakemake.py",
     "howto/test-cluster.md": "tests/docs/test_cluster_pages.py",
     "howto/test-your-workflow.md": "tests/testing/test_plugin.py",
     "howto/write-a-sharing-rule.md": "tests/coscheduler/test_queues.py",

@@ -15,7 +15,9 @@ PLUGIN = ROOT / "plugins/snakemake"
 BESIDE = ROOT / ".venv/snakemake/beside"
 """Snakemake's own executor for Slurm, which each process of Snakemake imports that sees it."""
 
-needs_snakemake = pytest.mark.skipif(not PYTHON.exists(), reason="needs Snakemake in its environment: make snakemake")
+needs_snakemake = pytest.mark.skipif(
+    not (ROOT / ".venv/.snakemake").exists(), reason="needs Snakemake in its environment: make snakemake"
+)
 
 
 def command(*options: object) -> list[str]:
