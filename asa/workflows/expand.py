@@ -7,6 +7,7 @@ logs `StagesAdded`. A new driver finds the same in the log and the kept results,
 
 from __future__ import annotations
 
+import functools
 import inspect
 import io
 import pickle
@@ -73,6 +74,7 @@ class Structure:
                     return value
 
 
+@functools.cache
 def _pickler() -> Any:
     import cloudpickle  # here: a worker starts sooner without what it may not need
 
