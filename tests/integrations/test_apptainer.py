@@ -38,7 +38,7 @@ pytestmark = [
 
 FLOWS = Path(__file__).with_name("apptainer_flows.py")
 ASA = Path(sys.executable).with_name("asa")
-PROGRAMS = ("sh", "cat", "id", "printenv", "sleep")
+PROGRAMS = ("sh", "bash", "cat", "id", "printenv", "sleep")
 DEFINITION = """\
 Bootstrap: localimage
 From: {root}
