@@ -41,6 +41,8 @@ _LAB = Path(__file__).parent.parent
 _PACKAGES = ("core", "placement", "dispatchers", "simulator")
 _PREFIX = "asa-numba-"
 _SHIPPED = _LAB / "ahead"
+_REBUILD: Any = CompileResult._rebuild  # numba's, without types
+_DUMPS: Any = numba.core.serialize.dumps
 PORTABLE = "generic"
 """The processor that a wheel's code is for, as NUMBA_CPU_NAME has it: any of the architecture."""
 
@@ -70,7 +72,8 @@ def compiled(function: _Function) -> _Function:
 
     Other threads run while it does (see `asa.lab.core.signals`).
     """
-    found: Any = njit(_nrt=True, nogil=True)(function)
+    options: dict[str, Any] = {"_nrt": True, "nogil": True}
+    found: Any = njit(**options)(function)
     found._cache = _Kept(function)  # numba's own way, `cache=True`, has no other place for it
     result: _Function = found
     return result
@@ -82,7 +85,7 @@ _CHECK = hashlib.sha256
 _CHECK_BYTES = _CHECK().digest_size
 
 
-class _Kept(NullCache):  # type: ignore[misc]
+class _Kept(NullCache):
     """Where a function's compiled code is kept: a file for each kind of arguments, with a checksum at its head."""
 
     def __init__(self, function: Callable[..., object]) -> None:
@@ -96,7 +99,7 @@ class _Kept(NullCache):  # type: ignore[misc]
         target_context.refresh()
         for path in self._paths(sig, target_context.codegen()):
             if (payload := _read(path)) is not None:
-                return CompileResult._rebuild(target_context, *payload)
+                return _REBUILD(target_context, *payload)
         _announcer().begin(self._function.__name__)
         return None
 
@@ -134,7 +137,7 @@ def _read(path: Path) -> Any:
 
 def _write(path: Path, payload: Any) -> None:
     """Write a file, whole or not at all; where that cannot be, it is compiled again next time."""
-    data = zlib.compress(numba.core.serialize.dumps(payload), 6)
+    data = zlib.compress(_DUMPS(payload), 6)
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

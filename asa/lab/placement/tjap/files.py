@@ -68,7 +68,7 @@ def read_windows(
 def _at_numbers(one: Mapping[str, Any]) -> Window:
     _check_whole(one, "idle")
     _check_whole(one, "sizes")
-    _check_whole(one | {"leaf and pod": [one["leaf"], one["pod"]]}, "leaf and pod")
+    _check_whole({"leaf and pod": [one["leaf"], one["pod"]]}, "leaf and pod")
     hops = one["w"]
     if not isinstance(hops, list) or not all(type(each) in (int, float) for each in hops):
         raise InvalidInput(f"'w' is {shortened(hops)}: a list of numbers, hops, expected")
