@@ -17,6 +17,7 @@ from asa.core.decision import Cancel, Predict
 from asa.core.errors import InvalidInput, RunFailed
 from asa.core.event import (
     AllocationStarted,
+    CallsAdded,
     CancelAsked,
     Cancelled,
     Event,
@@ -29,7 +30,6 @@ from asa.core.event import (
     RunStarted,
     RunState,
     StageExpanded,
-    StagesAdded,
     SubmitRefused,
     Submitted,
     Submitting,
@@ -526,7 +526,7 @@ def test_the_scarcest_resource_bounds_the_calls_at_once(whole: Resources, one: R
 
 def sized(there: World, name: str, cores: int, **more: object) -> None:
     task = Resources(cores, memory=more.pop("memory", None))  # type: ignore[arg-type]
-    there.tell(StagesAdded(there.now, (replace(there.elastic.spec, name=name, task=task, **more),)))  # type: ignore[arg-type]
+    there.tell(CallsAdded(there.now, (replace(there.elastic.spec, name=name, task=task, **more),)))  # type: ignore[arg-type]
 
 
 def calls_of(there: World, name: str, count: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from asa.core.event import JobEnded, StagesAdded, Submitting, TaskDone
+from asa.core.event import CallsAdded, JobEnded, Submitting, TaskDone
 from asa.log.events import EventLog
 from tests.docs.blocks import follow, read
 from tests.integrations.snakemakes import PYTHON, command, environment, needs_snakemake, snakemake
@@ -109,7 +109,7 @@ def test_a_workflow_with_all_that_rules_can_be_runs_unchanged(tmp_path: Path) ->
     assert not (folder / "beside.txt").exists()
     assert "s3cret-of-mine" not in done.stdout
     events = log_of(state)
-    sizes = {spec.name: spec for event in events if isinstance(event, StagesAdded) for spec in event.stages}
+    sizes = {spec.name: spec for event in events if isinstance(event, CallsAdded) for spec in event.stages}
     assert sizes["wide"].task.cores == 3 and sizes["wide"].task.memory == 320 * 2**20
     assert sizes["work"].timeout_s == 300.0
     ran = [event.stage for event in events if isinstance(event, TaskDone)]

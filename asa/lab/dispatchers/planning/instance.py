@@ -452,7 +452,7 @@ def _places(job: Mapping[str, Any], name: str | int, nodes: int) -> list[tuple[i
             f"is late {LEAST_S:g} s more"
         )
     given = job.get("alloc")
-    pairs = given if isinstance(given, list) else [given]
+    pairs: list[Any] = given if isinstance(given, list) else [given]
     if wrong := [each for each in pairs if not isinstance(each, list) or [type(part) for part in each] != [int, int]]:
         raise InvalidInput(
             f"running job {name!r} has {shortened(wrong[0])} in alloc: pairs of node and units, whole numbers, expected"
