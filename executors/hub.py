@@ -105,6 +105,7 @@ def lost_event(task_order: TaskOrder, allocation: str, node: str, reason: str, n
     return TaskFailed(now, task_order.stage, task_order.number, allocation, node, now, error, infrastructure=True)
 
 
+_LENT = "it is lent to others"
 _HELLO_S = 10.0
 _UNAUTHENTICATED_MOST = 256
 _ACCEPTED_MOST = 64  # before those that are there are heard again: a thousand nodes may come at once
@@ -191,6 +192,7 @@ class Hub:
         self._nodes: dict[AssignedNode, _Peer] = {}
         self._assignments: dict[str, Assignment] = {}
         self._released: set[str] = set()
+        self._lent: dict[str, str] = {}  # allocation all of whose nodes are lent -> the last of them
         self._busy: set[str] = set()  # allocations in which something may be dealt
         self._events: list[Event] = []
         self._reported: dict[_Peer, list[int]] = {}
@@ -317,7 +319,9 @@ class Hub:
 
     def _launch(self, orders: list[TaskOrder], allocation: str) -> None:
         log.debug("%d tasks for allocation %s", len(orders), allocation)
-        if allocation not in self._released:
+        if (node := self._lent.get(allocation)) is not None:  # they were launched before that was known
+            self._events += [lost_event(order, allocation, node, _LENT, self._now()) for order in orders]
+        elif allocation not in self._released:
             self._assignments.setdefault(allocation, Assignment()).add(orders)
             self._busy.add(allocation)
 
@@ -377,8 +381,10 @@ class Hub:
                 assignment.leave(node)
                 del self._nodes[node]
                 log.info("node %s of allocation %s is dismissed: idle", node.name, peer.allocation)
-                self._events.append(NodeLost(self._now(), peer.allocation, node.name, "it is lent to others"))
+                self._events.append(NodeLost(self._now(), peer.allocation, node.name, _LENT))
                 self._send(peer, ReleaseNode())
+                if not assignment.nodes:
+                    self._lent[peer.allocation] = node.name
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTED_MOST):
@@ -461,6 +467,7 @@ class Hub:
         peer.kept = None if hello.kept else []
         assignment.join(peer.node)
         self._nodes[peer.node] = peer
+        self._lent.pop(hello.allocation, None)
         log.info(
             "node %s joined allocation %s: process %d, %d cores, %d GPUs, memory %d, from %s",
             hello.node,

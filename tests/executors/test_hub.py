@@ -321,9 +321,10 @@ class TestIdle:
         post.wait(NodeJoined)
         hub.dismiss_idle(0.0)
         first.hear(ReleaseNode)
-        hub.launch([task()], "a")
         again = Node(tmp_path, pid=2)
         assert again.hear(Welcome) == WELCOME
+        post.wait(NodeJoined, 2)
+        hub.launch([task()], "a")
         assert [order.number for order in again.hear(RunOrders).orders] == [0]
         first.channel.close()
         again.channel.send(Leaving("it is over"))
@@ -331,6 +332,17 @@ class TestIdle:
         assert [lost.reason for lost in post.wait(NodeLost, 2)] == ["it is lent to others", "it is over"], (
             "reported once"
         )
+
+    def test_what_is_launched_where_all_nodes_are_lent_is_returned(self, hub: Hub, tmp_path: Path, post: Post) -> None:
+        """Nothing would fetch them back: whoever launched it did not know that yet, and wants nothing more."""
+        node = Node(tmp_path)
+        post.wait(NodeJoined)
+        hub.dismiss_idle(0.0)
+        hub.launch([task()], "a")
+        node.hear(ReleaseNode)
+        (failed,) = post.wait(TaskFailed)
+        assert (failed.index, failed.infrastructure, failed.error) == (0, True, "node n1 was lost: it is lent to others")
+        assert post.wait(NodeLost)
 
     def test_one_that_works_or_has_just_worked_stays(self, hub: Hub, tmp_path: Path, post: Post) -> None:
         nodes = []

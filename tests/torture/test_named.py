@@ -58,14 +58,7 @@ def test_a_schedule_goes_the_same_way_each_time() -> None:
     assert once.fingerprint != other.fingerprint
 
 
-OPEN = {"disk slow": "run1 keeps a job with tasks of which none runs, and does not end: not looked into yet"}
-
-
-def _marked(kind: str) -> Any:
-    return pytest.param(kind, marks=pytest.mark.xfail(reason=OPEN[kind], strict=True)) if kind in OPEN else kind
-
-
-@pytest.mark.parametrize("kind", map(_marked, sorted(FAULTS)))
+@pytest.mark.parametrize("kind", sorted(FAULTS))
 def test_each_kind_of_fault_strikes_and_is_survived(kind: str) -> None:
     outcome = run(with_faults(*at(kind, 3.0, 12.0, 28.0, which=5)))
     assert outcome.violations == []
