@@ -205,7 +205,7 @@ packages:
 # lies beside: each process of Snakemake that can import it asks Slurm how it is configured.
 snakemake: .venv/.snakemake
 
-# Sid's Python may be newer than what Snakemake needs is built for, and the tree has no compiler.
+# Sid's Python may be newer than what Snakemake needs is built for: it is compiled then, if it can be.
 snakemake-if-possible:
 	@$(MAKE) .venv/.snakemake >/dev/null 2>&1 || echo "SKIPPED: rules of Snakemake's in images: it cannot be installed here"
 

@@ -72,15 +72,19 @@ def _row(directory: RunDirectory) -> dict[str, Any]:
     return row
 
 
+def _add_run(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """What only reads takes the newest run unless another one is named."""
+    words = f"name of the run, or a beginning of it{more} (@last)"
+    parser.add_argument("run", metavar="RUN", nargs="?", default="@last", help=words)
+
+
 class ExplainCommand:
     """Say of every stage of a run what it does or waits for; or of a job of a co-scheduled queue, why it ran there."""
 
     help = "say of every stage of a run what it does or waits for"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "run", metavar="RUN", help="name of the run, a beginning of it, or @last; or a job of a queue"
-        )
+        _add_run(parser, "; or a job of a queue")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         try:
@@ -102,7 +106,7 @@ class ReportCommand:
     help = "write a report of a run: .html, .png, .pdf, .svg or .json"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("run", metavar="RUN", help="name of the run, a beginning of it, or @last")
+        _add_run(parser)
         parser.add_argument("-o", "--output", metavar="PATH", default="run.html", help="file to write (run.html)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
@@ -120,7 +124,7 @@ class ExportCommand:
     help = "write a run in WfFormat, or as a Workflow Run RO-Crate"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("run", metavar="RUN", help="name of the run, a beginning of it, or @last")
+        _add_run(parser)
         parser.add_argument("--format", choices=("wfformat", "ro-crate"), default="wfformat", help="(wfformat)")
         parser.add_argument(
             "-o", "--output", metavar="PATH", help="file (RUN.json), or for ro-crate a folder (RUN-crate)"

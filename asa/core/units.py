@@ -101,10 +101,8 @@ def brief(seconds: float) -> str:
     >>> brief(3e-5), brief(0.25), brief(42), brief(125), brief(7260), brief(200000)
     ('0 s', '0.25 s', '42 s', '2 min 5 s', '2 h 1 min', '2 d 7 h')
     """
-    if abs(seconds) < 0.0005:
-        return "0 s"
     if seconds < 60:
-        return f"{seconds:.3g} s"
+        return f"{round(seconds, 2) + 0.0:.3g} s"
     whole = round(seconds)
     size, name, small, small_name = next(units for units in _TWO_UNITS if whole >= units[0])
     rest = whole % size // small

@@ -85,7 +85,7 @@ def reasons(plan: Plan, now: float, *, driven: bool = True) -> Reasons:
     strategy, underway = plan.strategy, plan.outcome is RunState.RUNNING and driven
     return Reasons(
         strategy.explain(plan.view(now)) if underway and isinstance(strategy, Explains) else "",
-        {name: _stage(plan, name, stage, now, underway) for name, stage in plan.stages.items()},
+        {each.spec.name: _stage(plan, each.spec.name, each, now, underway) for each in plan.in_order},
         "" if plan.closed or not driven else plan.trouble,
     )
 
