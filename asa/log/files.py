@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from asa.core.errors import CommandFailed, InvalidInput, cause
+from asa.security.files import sync, sync_tree
 
 UNFINISHED = ".asa-unfinished"
 """Directory beside outputs, with what is being written."""
@@ -88,13 +89,13 @@ class Draft:
         """
         try:
             for entry in _entries(self._folder):
-                _sync_tree(self._folder / entry)
+                sync_tree(self._folder / entry)
             for entry in sorted(_entries(self._folder), key=lambda each: each == self.name):
                 if entry == self.name:
                     self._swap()
                 else:
                     _merge(self._folder / entry, self.parent / entry)
-            _sync(self.parent)
+            sync(self.parent)
         except OSError as error:
             raise _cannot("put in place", self.parent / self.name, error) from error
         self.drop()
@@ -151,7 +152,7 @@ def _merge(source: Path, target: Path) -> None:
     if _is_folder(source) and target.is_dir():
         for entry in _entries(source):
             _merge(source / entry, target / entry)
-        _sync(target)
+        sync(target)
     else:
         os.replace(source, target)
 
@@ -162,27 +163,6 @@ def _remove(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink()
-
-
-def _sync_tree(path: str | Path) -> None:
-    mode = os.lstat(path).st_mode
-    if stat.S_ISDIR(mode):
-        for entry in os.scandir(path):
-            _sync_tree(entry.path)
-    if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
-        _sync(path)
-
-
-def _sync(path: str | Path) -> None:
-    """Have it survive a power failure, as far as whoever may read it can see to that."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except PermissionError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class File:

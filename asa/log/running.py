@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from asa.core.errors import InvalidInput
 from asa.core.task import Checkpoints, Staging
-from asa.security.files import private_directory
+from asa.security.files import private_directory, sync, sync_tree
 
 CHECKPOINT, ENDS = "ASA_CHECKPOINT", "ASA_ENDS"
 """Variables of a task with checkpoints: its directory, and when it is ended with its allocation [s since the epoch]."""
@@ -235,7 +235,7 @@ class Checkpoint:
             yield draft
             if not any(draft.iterdir()):
                 raise InvalidInput("nothing was saved: write files into the directory that save() returns")
-            _sync(draft)
+            sync_tree(draft)
             number = self._commit(draft)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
@@ -254,7 +254,7 @@ class Checkpoint:
                     raise
                 number += 1
                 continue
-            _sync_one(self.path)
+            sync(self.path)
             return number
 
     def _version(self, number: int) -> Path:
@@ -263,23 +263,6 @@ class Checkpoint:
 
 def _versions(path: Path) -> list[int]:
     return [int(name) for name in os.listdir(path) if re.fullmatch(r"\d{6,}", name)]
-
-
-def _sync(folder: Path) -> None:
-    """Have all that is in it on disk."""
-    for where, _, names in os.walk(folder):
-        for name in names:
-            if not (path := Path(where, name)).is_symlink():
-                _sync_one(path)
-        _sync_one(Path(where))
-
-
-def _sync_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def progress(directory: str) -> str:

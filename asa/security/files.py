@@ -117,7 +117,7 @@ def written_private(path: Path, *, durable: bool = False) -> Iterator[Callable[[
             draft.unlink(missing_ok=True)
             raise
         if durable:
-            _sync_directory(path.parent)
+            sync(path.parent)
     except OSError as error:
         raise cannot("write", path, error) from error
 
@@ -134,7 +134,7 @@ def write_once(path: Path, data: bytes) -> None:
     write_private(draft, data, durable=True)
     try:
         os.link(draft, path)
-        _sync_directory(path.parent)
+        sync(path.parent)
     except FileExistsError:
         pass
     except OSError as error:
@@ -149,12 +149,26 @@ def _write_all(descriptor: int, data: Buffer) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync(path: str | Path) -> None:
+    """Have a file, or the names in a directory, survive a power failure; not where reading it is not permitted."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        return
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_tree(path: str | Path) -> None:
+    """The same for a file, or a directory and all that is in it; links and devices are passed over."""
+    mode = os.lstat(path).st_mode
+    if stat.S_ISDIR(mode):
+        for entry in os.scandir(path):
+            sync_tree(entry.path)
+    if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
+        sync(path)
 
 
 def cannot(what: str, path: Path, error: OSError) -> StateError:

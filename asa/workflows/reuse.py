@@ -33,6 +33,7 @@ from asa.log.events import EventLog
 from asa.log.reuse import Files, KeepLimits, Known, ReuseStore, State
 from asa.log.rundir import RunDirectory
 from asa.log.values import check_file, note_refs
+from asa.security.files import sync
 from asa.workflows.fingerprint import SIZE, Fingerprint, Stored, digest, plain
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.payload import Payloads
@@ -359,7 +360,8 @@ class Reuse:
                 some[-1] = some[-1][0], index + 1
             else:
                 some.append((index, index + 1))
-        _sync(self._directory.values, any(result.path for _, result in found.values()))
+        if any(result.path for _, result in found.values()):
+            sync(self._directory.values)
         return replace(
             event,
             reused=tuple((run, tuple(some)) for run, some in ranges.items()),
@@ -559,16 +561,6 @@ def _copied(source: Path, target: Path) -> Path:
             draft.unlink(missing_ok=True)
             raise
     return target
-
-
-def _sync(directory: Path, needed: bool) -> None:
-    """Have names in a directory survive a power failure."""
-    if needed:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 # ---------------------------------------------------------------- why a task ran
