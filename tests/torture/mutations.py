@@ -90,7 +90,8 @@ MUTATIONS = (
     Mutation(
         "ends are acknowledged before they are logged",
         RUNNER,
-        "            self._record(self._with_kept(events))\n            for call in logged:\n                call()\n",
+        "            self._record(self._with_kept(events))\n            if self._leaving:\n                return\n"
+        "            for call in logged:\n                call()\n",
         "            for call in logged:\n                call()\n"
         "            self.clock.wait(threading.Event(), self.clock.now() + 0.5)\n"
         "            self._record(self._with_kept(events))\n",
@@ -167,7 +168,7 @@ MUTATIONS = (
     Mutation(
         "the death of a worker is not reported",
         POOL,
-        "                    self._outcomes.append(process.death(running, code, started, stderr, peak, timed_out))\n",
+        "                    self._outcomes.append(died)\n",
         "                    pass\n",
     ),
     Mutation(

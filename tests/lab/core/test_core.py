@@ -469,6 +469,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow  # numba is loaded, and compiles
 @pytest.mark.parametrize(("at_work", "code", "said"), [("compiled", 130, ""), ("python", 0, "cleaned up\n")])
 def test_a_signal_ends_what_is_compiled_and_lets_the_rest_clean_up(
     at_work: str, code: int, said: str, tmp_path: Path
