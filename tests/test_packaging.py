@@ -43,7 +43,9 @@ def config() -> configparser.ConfigParser:
     return found
 
 
-EXTRAS = [name for name in config()["options.extras_require"] if name != "dev"]
+APART = {"dev", "executorlib", "parsl"}
+"""Extras that are not in this environment; the last two are installed, and tested, in one of their own."""
+EXTRAS = [name for name in config()["options.extras_require"] if name not in APART]
 
 
 @pytest.fixture(scope="module")

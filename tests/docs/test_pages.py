@@ -58,7 +58,11 @@ HERE = {
 FRAGMENTS = {
     "howto/agents.md": (WORKFLOW, 1),
     "howto/dask.md": (WORKFLOW + "step = abs\n", 2),
-    "howto/dynamic.md": ("", 5),
+    "howto/dynamic.md": (
+        "import asa\n"
+        "measure = asa.stage(lambda letter, text: (letter in 'aeiou', text.count(letter)), name='measure')\n",
+        5,
+    ),
     "howto/failures.md": (
         "import asa\nworkflow = asa.stage(abs, name='align').map([1, -2])\n",
         3,
