@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput, StateError
-from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed, TasksKept
+from asa.core.event import REPLACED, Event, NodeJoined, NodeLost, TaskDone, TaskFailed, TasksKept, Trouble
 from asa.core.ports import Report, RunContext
 from asa.core.task import Task
 from asa.security.files import private_directory, write_private
@@ -273,10 +273,10 @@ class Hub:
         else:
             self._say_logged()
         for peer in list(self._peers):
-            peer.reason = "the run has another driver" if self._replaced else peer.reason
+            peer.reason = REPLACED if self._replaced else peer.reason
             self._drop(peer)
         if self._replaced:
-            self._post(self._events)  # the runner finds that it cannot log them, and ends
+            self._post([*self._events, Trouble(self._now(), REPLACED)])  # the runner cannot log them, and ends
         self._selector.close()
 
     def _is_replaced(self) -> bool:

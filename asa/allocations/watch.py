@@ -19,6 +19,7 @@ from asa.allocations.budget import QUERY, SUBMIT
 from asa.core.clock import Joinable, start_thread
 from asa.core.errors import BackendError
 from asa.core.event import (
+    REPLACED,
     AllocationStarted,
     Amended,
     Event,
@@ -323,7 +324,10 @@ class JobWatch:
         self._post(events)
 
     def _check_replaced(self) -> None:
-        """Forget all that is to be done, for good, if the run has another driver: that one knows of it from the log."""
+        """Forget all that is to be done, for good, if the run has another driver: that one knows of it from the log.
+
+        The runner finds that it cannot log that, and ends.
+        """
         if self._is_replaced():
             with self._lock:
                 _log.warning(
@@ -333,6 +337,7 @@ class JobWatch:
                     [handle.token for handle in self._to_cancel],
                 )
                 self._to_submit, self._to_amend, self._to_cancel = [], [], []
+            self._post([Trouble(self._clock.now(), REPLACED)])
 
     def _find_late(self, now: float) -> None:
         """Cancel jobs that another driver has submitted although they had been taken for lost."""

@@ -108,6 +108,10 @@ class DriverStarted(Event):
     keeps: bool = False
 
 
+REPLACED = "the run has another driver"
+"""The trouble of a driver that has been replaced: the run's log does not take it from that one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble(Event):
     """The batch system does not answer, in its own words; ``""`` once it does again."""
