@@ -255,6 +255,10 @@ def _driver_dies(site: SimulatedSite, fault: Fault) -> None:
         run.driver.dies_at = run.driver.turns + 1 + int(200 * fault.share**2)
 
 
+def _moment(fault: Fault) -> str:
+    return MOMENTS[min(int(fault.share * len(MOMENTS)), len(MOMENTS) - 1)]
+
+
 def _driver_dies_acting(site: SimulatedSite, fault: Fault) -> None:
     """In the middle of something, when it comes to that next."""
     if (run := site.runs[fault.which % len(site.runs)]).driver is not None:
@@ -263,7 +267,7 @@ def _driver_dies_acting(site: SimulatedSite, fault: Fault) -> None:
             if run.driver is not None:
                 site.simulation.kill(run.driver)
 
-        run.doomed = MOMENTS[int(fault.share * len(MOMENTS))], strike
+        run.doomed = _moment(fault), strike
 
 
 def _handover(site: SimulatedSite, fault: Fault) -> None:
@@ -347,7 +351,7 @@ def _run_cancelled(site: SimulatedSite, fault: Fault) -> None:
 def _power_fails_acting(site: SimulatedSite, fault: Fault) -> None:
     """Right after a driver has done something that others know of."""
     run = site.runs[fault.which % len(site.runs)]
-    run.doomed = MOMENTS[int(fault.share * len(MOMENTS))], partial(_power_fails, site, replace(fault, share=1.0))
+    run.doomed = _moment(fault), partial(_power_fails, site, replace(fault, share=1.0))
 
 
 def _power_fails(site: SimulatedSite, fault: Fault) -> None:
@@ -397,7 +401,7 @@ def _controller_fails_acting(site: SimulatedSite, fault: Fault) -> None:
     until_s = longest_s * (fault.which // 3 % 100) / 100
     run = site.runs[fault.which % len(site.runs)]
     run.doomed = (
-        MOMENTS[int(fault.share * len(MOMENTS))],
+        _moment(fault),
         lambda: setattr(site, attribute, site.simulation.now + until_s),
     )
 
