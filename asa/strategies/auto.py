@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -205,22 +205,21 @@ def fixed_s(size: Resources, view: WorkflowView) -> float:
 
 
 def contracted(view: WorkflowView, groups: Sequence[Group]) -> WorkflowView:
-    """The run with each group as one stage, of the name of its first."""
+    """The run with each group as one stage, of the name of its first.
+
+    It stands where the first of them stands in the run, and waits for what that one waits for: where tasks have added
+    stages, a group is in no order, and others may stand between its stages.
+    """
     group_of = {stage.spec.name: group for group in groups for stage in group}
-    stages = []
+    stages: dict[str, StageView] = {}
     for stage in view.stages:
         group = group_of.get(stage.spec.name)
-        if group is None:
-            stages.append(_after(stage, group_of))
-        elif stage is group[0]:
-            stages.append(_after(_as_one(group, view), group_of))
-    return replace(view, stages=tuple(stages), find=None, extent=None)
-
-
-def _after(stage: StageView, group_of: Mapping[str, Group]) -> StageView:
-    """The stage after groups instead of stages in them."""
-    before = [group_of[name][0].spec.name if name in group_of else name for name in stage.spec.predecessors]
-    return replace(stage, spec=replace(stage.spec, predecessors=tuple(dict.fromkeys(before))))
+        if group is None or group[0].spec.name not in stages:
+            one = stage if group is None else _as_one(group, view)
+            names = (group_of[name][0].spec.name if name in group_of else name for name in stage.spec.predecessors)
+            before = dict.fromkeys(name for name in names if name in stages)
+            stages[one.spec.name] = replace(one, spec=replace(one.spec, predecessors=tuple(before)))
+    return replace(view, stages=tuple(stages.values()), find=None, extent=None)
 
 
 def _as_one(group: Group, view: WorkflowView) -> StageView:
