@@ -25,6 +25,7 @@ from asa.core.context import Context
 from asa.core.decision import Amend, Cancel, Predict
 from asa.core.errors import AsaError, InvalidInput, StateError
 from asa.core.event import (
+    REPLACED,
     AllocationStarted,
     Amended,
     Amending,
@@ -58,6 +59,7 @@ from asa.core.event import (
     TaskResult,
     TasksKept,
     TasksLaunched,
+    Trouble,
     Wanted,
 )
 from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, JobState, Resources
@@ -427,6 +429,8 @@ class Runner:
                     self.reuse.done(result)
             elif isinstance(event, NodeJoined):
                 self._welcome(event.allocation)
+            elif isinstance(event, Trouble) and event.error == REPLACED:  # by one that may have died before it began
+                raise StateError(f"run {self.context.run}: {REPLACED}, and this one ends: asa attach shows the run")
             elif isinstance(event, Released):
                 self.watch.hurry(ENDING_S)
             elif isinstance(event, Cancelled):
