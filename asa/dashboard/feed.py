@@ -407,7 +407,7 @@ class RunModel:
         return {
             "run": rows.run_row(run, plan.trouble) | {"tells": self._tells()},
             "stages": {
-                stage.name: rows.stage_row(position, stage, run, plan.stages[stage.name].spec)
+                stage.name: rows.stage_row(position, stage, run, plan.stages[stage.name])
                 for position, stage in enumerate(run.stages)
             },
             "jobs": {job.token: rows.job_row(job, plan.pool.ever[job.token], run.state) for job in run.jobs},

@@ -8,7 +8,7 @@ from typing import Any
 from asa.core.context import geometry_of
 from asa.core.event import Learned, RunState
 from asa.core.job import explained
-from asa.core.run import ATTEMPT, AttemptLog, FoldedRun, Held
+from asa.core.run import ATTEMPT, AttemptLog, FoldedRun, Held, StageProgress
 from asa.core.stage import StageSpec
 from asa.dashboard.document import plain
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary
@@ -51,13 +51,14 @@ def run_row(run: RunSummary, trouble: str) -> Row:
 _COMPARED = ("overhead", "big_job", "per_stage")
 
 
-def stage_row(position: int, stage: StageSummary, run: RunSummary, spec: StageSpec) -> Row:
-    """The stage at this position of the workflow; `state` as reports say it."""
+def stage_row(position: int, stage: StageSummary, run: RunSummary, progress: StageProgress) -> Row:
+    """The stage at this position of the workflow; `state` as reports say it. It is after the one that added it, too."""
+    spec, added_by = progress.spec, [progress.origin] if progress.origin else []
     times = ("ready", "started", "ended", "predicted_wait_s", "wait_s", "perceived_wait_s", "run_time_s")
     return {
         "position": position,
         "state": stage_state(stage, run),
-        "after": list(spec.predecessors),
+        "after": list(dict.fromkeys([*added_by, *spec.predecessors])),
         "cores": stage.cores,
         "task_cores": spec.task.cores,
         "tasks": stage.tasks,

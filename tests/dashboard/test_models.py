@@ -28,6 +28,7 @@ from asa.core.event import (
     RunEnded,
     RunStarted,
     RunState,
+    StagesAdded,
     TaskDone,
     Trouble,
 )
@@ -114,6 +115,19 @@ def test_the_page_at_a_time_is_the_replay_of_what_was_logged_by_then(when: float
     by_then = replayed(RunModel, [event for event in LOG if event.at <= when])
     assert view.document == by_then.document(max(when, by_then.last), past=True)
     assert followed.bars(0, view.bars) == (by_then.bars_from(0) if by_then.bars else [])
+
+
+def test_a_stage_that_a_task_has_added_is_drawn_after_that_one() -> None:
+    study, report = stage_spec("study", 1, 1), stage_spec("report", 1, 1, "study")
+    added = StagesAdded(5.0, "study", 0, (stage_spec("study.measure", 1, 4),), ("study.measure",))
+    done = TaskDone(4.0, "study", 0, "a", "n1", 1.0, b"", None)
+    model = replayed(RunModel, [*run_begins(replace(study, expands=True), report), done, added])
+    stages = model.document(6.0)["stages"]
+    assert [stages[name]["after"] for name in ("study", "study.measure", "report")] == [
+        [],
+        ["study"],
+        ["study.measure"],
+    ]
 
 
 def test_an_event_behind_a_later_one_is_shown_with_that() -> None:
