@@ -131,7 +131,7 @@ test-slurm-26: packages
 	@$(call in_moving,testing,SLURM,.venv/.slurm suite-slurm)
 
 SLURM_WORKERS ?= 7
-SLURM_FILES = tests/integration/test_start_order.py $(call marked,slurm)
+SLURM_FILES = tests/integration/test_start_order.py tests/integration/test_driver_job.py $(call marked,slurm)
 suite-slurm:
 	@PATH=$$PATH:/usr/sbin slurmctld -V
 	$(call pytest,slurm,$(SLURM_WORKERS),worksteal,$(SLURM_FILES))
