@@ -426,7 +426,7 @@ class StageProgress:
         Task -> what it has added to the run, of those that are done; the stage that added it, or ""; whether what that
         had returned is lost; the first of those, of which something is expected, that it follows on, or "".
     number, followers
-        What its place in topological order is told by; the stages that wait for it.
+        Its sort key in topological order; the stages that wait for it.
     before, followed
         How many of those that it waits for are not done; whether that it is over was counted in its followers.
     held_back

@@ -70,7 +70,7 @@ class StageSpec:
     checkpoint
         Whether its tasks go on in another allocation when theirs ends.
     notice_s
-        How long before that they are told [s].
+        How long before that they get a signal [s].
     total_s
         How long such a task is expected to run in all [s], or None.
 

@@ -127,7 +127,7 @@ class Elastic(FoldedRun):
         return sum(stage.unlaunched + stage.running for stage in self.stages.values())
 
     def target(self, now: float) -> int:
-        """How many allocations the calls are worth, or will be by the time one that is asked for now is there."""
+        """How many allocations the calls are worth, now or when one that is asked for now will have started."""
         if self._is_over:
             return 0
         counts = [(stage, stage.unlaunched + stage.running) for stage in self.stages.values()]

@@ -149,6 +149,8 @@ def staged(staging: Staging | None, values: Mapping[str, Any]) -> Iterator[None]
     if staging is None:
         yield
         return
+    from asa.log.files import Draft  # here: few stages have files staged
+
     home, there = Path.cwd(), scratch()
     for pattern in staging.into:
         for name in _matching("stage_in", pattern, values, home):
@@ -160,14 +162,12 @@ def staged(staging: Staging | None, values: Mapping[str, Any]) -> Iterator[None]
         yield
         for pattern in staging.out:
             for name in _matching("stage_out", pattern, values, there):
-                target = home / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                draft = target.with_name(f".{target.name[:200]}.{os.urandom(8).hex()}")
+                draft = Draft((home / name).parent, Path(name).name)
                 try:
-                    shutil.copy2(there / name, draft)
-                    os.replace(draft, target)
+                    shutil.copy2(there / name, draft.path)
+                    draft.place()
                 finally:
-                    draft.unlink(missing_ok=True)
+                    draft.drop()
     finally:
         os.chdir(home)
 
@@ -282,7 +282,7 @@ def progress(directory: str) -> str:
 class Notice:
     """Calls `tell` so long before the task that asks is ended with its allocation, unless it has been closed by then.
 
-    A context manager; without checkpoints, or an end, nothing is told.
+    A context manager; without checkpoints, or an end, it does nothing.
     """
 
     def __init__(self, tell: Callable[[int], None]) -> None:

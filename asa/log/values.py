@@ -85,13 +85,29 @@ def load(value: Value) -> Any:
     StateError
         When it is in a file that is damaged, or gone.
     """
+    return _loaded(value)[0]
+
+
+def _loaded(value: Value) -> tuple[Any, bool]:
+    """As `load`; and whether a `Ref`, or an `asa.log.files.File`, may be in it."""
     if isinstance(value, bytes):
-        return pickle.loads(value)
+        return pickle.loads(value), _OURS in value
     with _opened(value) as file:
+        unpickler = _ValueUnpickler(file)
         try:
-            return pickle.load(file)
+            return unpickler.load(), unpickler.ours
         except (EOFError, pickle.UnpicklingError) as error:
             raise StateError(f"{value} cannot be read, it is damaged or was cut off: {error}") from error
+
+
+class _ValueUnpickler(pickle.Unpickler):
+    """Notes whether something of ours is among what it loads: a large file is not read for that once more."""
+
+    ours = False
+
+    def find_class(self, module: str, name: str) -> Any:
+        self.ours |= module.startswith(_OURS.decode())
+        return super().find_class(module, name)
 
 
 class Ref:
@@ -102,7 +118,7 @@ class Ref:
     Parameters
     ----------
     value
-        What a task returns: it becomes a file of its own, so that whoever gets the result need not read all of it.
+        What a task returns: it becomes a file of its own, so that a stage that gets the result need not read all of it.
 
     Examples
     --------
@@ -169,14 +185,6 @@ def _bytes_of(value: Value) -> Iterator[bytes | mmap.mmap]:
         return
     with open(value, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         yield content
-
-
-def _refers(value: Value) -> bool:
-    """Whether there may be a `Ref`, or a `File`, in a pickled value."""
-    if isinstance(value, bytes):
-        return _OURS in value
-    with _bytes_of(value) as content:
-        return content.find(_OURS) >= 0
 
 
 def refs_in(value: Value) -> dict[str, str]:
@@ -286,15 +294,15 @@ def call_with(stored: Value) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
     InvalidInput
         When a file among them is not as it should be.
     """
-    found = load(stored)
+    found, ours = _loaded(stored)
     refs = len(found) > 2
-    args, kwargs = _opened_values(found[:2], refs) if _refers(stored) else found[:2]
+    args, kwargs = _opened_values(found[:2], refs) if ours else found[:2]
     return args, kwargs, refs
 
 
 def _opened_whole(stored: Value, refs: bool) -> Any:
-    value = load(stored)
-    return _opened_values(value, refs) if _refers(stored) else value
+    value, ours = _loaded(stored)
+    return _opened_values(value, refs) if ours else value
 
 
 def _opened_values(value: Any, refs: bool) -> Any:

@@ -142,7 +142,7 @@ _log = logging.getLogger(__name__)
 class Turn:
     """What a driver's job was submitted for: to be the driver of this generation, and of no other.
 
-    The `first` one, which somebody asked for, also goes on with a run that has failed.
+    The `first` one, which a user asked for, also goes on with a run that has failed.
     """
 
     generation: int
@@ -259,7 +259,8 @@ def seal(run: RunDirectory, names: Sequence[str]) -> str:
 
 
 def unseal(run: RunDirectory) -> None:
-    """Have the variables again of which the environment has one half, which goes, as the other half does."""
+    """Have the variables again of which the environment has one half, which goes; the other half stays in the run's
+    directory, for a job that is requeued."""
     name, _, sealed = os.environ.pop(SEALED, "").partition(":")
     if name:
         path = run.path / f"{_HALF}.{name}"

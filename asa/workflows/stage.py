@@ -56,11 +56,11 @@ STOP, CONTINUE = ON_ERROR = ("stop", "continue")
 """What becomes of a stage when a task of it has failed for good."""
 
 NOTICE_SHARE, NOTICE_MOST_S = 0.1, 120.0
-"""How long before the end of an allocation tasks with checkpoints are told, unless that is said: a tenth of the wall
+"""How long before the end of an allocation tasks with checkpoints get their signal by default: a tenth of the wall
 time, two minutes at most [s]."""
 
 ROUND = "_round"
-"""Keyword argument with which a round of a loop is told its number."""
+"""Keyword argument that has the number of a round of a loop."""
 
 HASH = "hash"
 """What `reuse` is where files are compared by their contents."""

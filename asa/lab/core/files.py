@@ -77,7 +77,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_keys(found: object, known: Collection[str], who: str) -> None:
-    """Refuse what is no JSON object, or has a key that nobody reads: it may be a misspelt one.
+    """Refuse what is no JSON object, or has an unknown key: it may be a misspelt one.
 
     Raises
     ------
