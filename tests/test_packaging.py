@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.definitions import ROOT
 
@@ -160,3 +162,16 @@ def test_the_recipe_for_conda_says_the_same() -> None:
     for line in setup["options"]["install_requires"].split():
         assert f"- {line.replace('>=', ' >=')}\n" in recipe
     assert "asa = asa.cli.main:main" in recipe
+
+
+def test_how_it_is_cited_says_the_same() -> None:
+    cited, described = (
+        yaml.safe_load((ROOT / "CITATION.cff").read_text()),
+        json.loads((ROOT / "codemeta.json").read_text()),
+    )
+    metadata, needed = config()["metadata"], config()["options"]["install_requires"].split()
+    assert cited["version"] == described["version"] == metadata["version"]
+    assert cited["license"] == metadata["license"] == described["license"].rpartition("/")[2]
+    assert described["description"] == metadata["description"]
+    assert described["softwareRequirements"] == [line.partition(">")[0] for line in needed]
+    assert {key for item in cited["references"] for key in item} == {"type", "title", "authors", "notes"}
