@@ -55,7 +55,7 @@ class DoctorCommand:
         if options.runs:
             return runs()
         specs = [options.backend] if options.backend else ["local", *(["slurm"] if shutil.which("sbatch") else [])]
-        backends = (found for spec in specs for found in _backend(spec))
+        backends = (found for spec in specs for found in of_backend(spec))
         rows = [*machine(), slurm(), *backends, *_others(), *laboratory(), extras()]
         works = conclusions(rows)
         shown = [each | {"ok": "yes" if each["ok"] else "NO"} for each in rows]
@@ -104,7 +104,8 @@ def _others() -> Iterator[dict[str, Any]]:
             yield row(name, False, str(error))
 
 
-def _backend(spec: str) -> Iterator[dict[str, Any]]:
+def of_backend(spec: str) -> Iterator[dict[str, Any]]:
+    """What a batch system is like, or why it does not answer."""
     try:
         backend = BACKENDS.create(spec)
         site = backend.capabilities()

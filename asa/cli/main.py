@@ -37,7 +37,8 @@ MEANT = {
     **dict.fromkeys(("watch", "monitor", "follow"), "top"),
     **dict.fromkeys(("reattach", "connect", "fg"), "attach"),
     **dict.fromkeys(("describe", "reason", "debug"), "explain"),
-    **dict.fromkeys(("check", "test"), "doctor"),
+    "check": "doctor",
+    "test": "selftest",
     **dict.fromkeys(("plot", "dag"), "graph"),
 }
 """Words by which other tools, or people, call commands."""
@@ -48,7 +49,7 @@ GROUPS = {
     "look at runs": ("runs", "status", "explain", "logs", "top", "dashboard", "report", "export", "why", "waits"),
     "manage runs": ("hold", "release", "cancel", "rm", "clean"),
     "sites, pools and shared nodes": (
-        "doctor", "master", "agent", "pool", "cosched", "calibrate-contention", "completion",
+        "doctor", "selftest", "master", "agent", "pool", "cosched", "calibrate-contention", "completion",
     ),
     "laboratory": (
         "simulate", "compare", "calibrate", "replay-waits", "dispatch", "place", "train", "figure", "torture",
