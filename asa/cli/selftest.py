@@ -24,9 +24,8 @@ from asa.core.units import brief
 from asa.log.rundir import list_runs, state_directory
 from asa.report.words import counted
 from asa.workflows.clean import cancel_run
-from asa.workflows.graph import Node
 from asa.workflows.run import Run, open_run, resume, submit
-from asa.workflows.stage import stage
+from asa.workflows.stage import Node, stage
 
 _WORKFLOW = "from asa.cli.selftest import workflow\n\nresult = workflow({marks!r})\n"
 _SQUARES, _TOTAL = range(3), 5
