@@ -187,7 +187,7 @@ packages:
 	@touch $@
 
 .venv/.test: .venv/bin/pip setup.cfg constraints.txt
-	$(INSTALL) -e '.[dev]'
+	$(INSTALL) -e '.[dev]' ./plugins/models
 	$(INSTALL) --no-deps pymesos
 	@touch $@
 

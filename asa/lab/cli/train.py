@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from asa.report.outputs import check_outputs, progress_bar
 
 if TYPE_CHECKING:
     from asa.lab.core.workload import Workload
-    from asa.lab.dras_paper.compact import CompactPoint
     from asa.lab.dras_paper.figures import EpisodePoint
     from asa.lab.dras_paper.training import TrainingPlan
 
@@ -60,66 +58,6 @@ def _span(text: str) -> tuple[float, float]:
     if not 0 <= found[0] < found[1]:
         raise argparse.ArgumentTypeError(f"{text!r}: two days expected, the later one second, as in 90-120")
     return found
-
-
-COMPACT_ROWS = 12
-"""Points of the curve that are shown; ``--json`` has all."""
-
-
-class TrainCompact:
-    """Train the compact policy on a log: imitation, then proximal policy optimisation."""
-
-    help = "the dispatcher compact, for machines of any size"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        add = parser.add_argument
-        add_days(parser)
-        add("-o", "--output", default="compact.safetensors", metavar="FILE", help="the model (compact.safetensors)")
-        add("--steps", type=int, default=120_000, metavar="N", help="actions to learn from (120000); 0: only imitate")
-        add("--late", type=float, default=0.2, metavar="X", help="what a long wait is worth (0.2)")
-        add("--threshold", default="60h", metavar="T", help="jobs that have waited for longer come first (60h)")
-        add("--window", type=positive, default=64, metavar="W", help="jobs that there are to select from (64)")
-        add("--seed", type=int, default=0, metavar="S", help="of everything that is drawn (0)")
-        add("--plot", metavar="OUT", help="draw the validation curve: .png, .pdf or .svg")
-        add("--quiet", action="store_true", help="show no progress")
-
-    @ends_on_signals
-    def run(self, options: argparse.Namespace) -> CommandResult:
-        from asa.lab.study import need
-
-        need("torch", "gymnasium", "sb3_contrib", "safetensors")
-        check_outputs(options, "output", picture="plot")
-        from asa.lab.dras_paper.compact import CompactOptions, train
-        from asa.lab.traces.load import load_trace
-
-        chosen = CompactOptions(options.steps, options.seed, options.late, options.threshold, options.window)
-        trace = load_trace(options.trace)
-        log, validation = parts(trace.workload, options)
-        with progress_bar("actions", quiet=options.quiet, counts=True) as bar:
-            found = train(log, validation, trace.machine(options.nodes or 0), chosen, progress=bar)
-        found.network.save(options.output)
-        if options.plot:
-            from asa.lab.dras_paper.compact import draw_curve
-
-            draw_curve(found.curve, options.plot)
-        use = f"{options.output}: asa simulate TRACE --dispatcher compact:model={options.output}"
-        return CommandResult(found.to_json(), f"{table(_compact_rows(found.curve), 'nothing')}\n\n{use}")
-
-
-def _compact_rows(curve: Sequence[CompactPoint]) -> list[dict[str, Any]]:
-    best = min(curve, key=lambda point: point.score)
-    chosen = dict.fromkeys([*curve[:: -(-len(curve) // COMPACT_ROWS)], best, curve[-1]])
-    return [
-        {
-            "actions": point.steps,
-            "time [s]": point.seconds,
-            "wait / EASY's": point.wait,
-            "slowdown / EASY's": point.slowdown,
-            "longest / EASY's": point.longest,
-            "": "kept" if point is best else "",
-        }
-        for point in sorted(chosen, key=lambda point: point.steps)
-    ]
 
 
 DRAS_ROWS = 12

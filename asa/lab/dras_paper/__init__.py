@@ -2,6 +2,5 @@
 IPDPS 2021.
 
 Made again: Figures 4 and 5 (trainings), Figures 6 to 9 and Table IV (dispatchers on a log), and learning in operation
-(`online`). `compact` is a smaller policy of our own, trained in the same environment. Needs the extra `learn`, but for
-`figures`.
+(`online`). Needs the extra `learn`, but for `figures`.
 """

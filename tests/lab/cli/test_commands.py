@@ -655,7 +655,7 @@ def test_help_loads_neither_a_compiler_nor_networks(command: str) -> None:
         ("place", "windows.json"),
         ("replay-waits", "sim:hpc2n"),
         ("train", "nsa"),
-        ("train", "compact", "--trace", "log.swf", "--validate", "1-2"),
+        ("train", "dras", "--trace", "log.swf", "--validate", "1-2", "--output", "m"),
     ],
     ids=" ".join,
 )

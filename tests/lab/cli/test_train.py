@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from asa.core.errors import InvalidInput
-from asa.lab.dras_paper import compact as compact_picture
 from asa.lab.dras_paper import figures as dras_picture
 from asa.lab.dras_paper.figures import EpisodePoint as DrasPoint
 from asa.lab.nsa_paper import training as picture
@@ -18,9 +16,7 @@ from asa.lab.nsa_paper.training import RepairPoint
 pytest.importorskip("torch", reason="needs the extra 'learn'")
 pytest.importorskip("sb3_contrib", reason="needs the extra 'learn'")
 
-import asa.lab.dras_paper.compact as compact
 from asa.cli.main import main
-from asa.lab.dispatchers.learned.compact import read_network
 from tests.lab.dras_paper.workloads import NODES, busy
 
 
@@ -36,36 +32,17 @@ def trace(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.slow
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch, trace: str) -> None:
-    for name, value in {"ENVIRONMENTS": 2, "STEPS": 32, "LESSONS": 60, "PIECES": 1, "EVERY": 1}.items():
-        monkeypatch.setattr(compact, name, value)
-    out, told, picture = tmp_path / "m.safetensors", tmp_path / "m.json", tmp_path / "m.png"
-    spans = ["--trace", trace, "--to-day", "1.2", "--validate", "1.2-2"]
-    options = ["--steps", "64", "--window", "8", "--output", str(out), "--json", str(told), "--plot", str(picture)]
-    assert main(["train", "compact", *spans, *options]) == 0
-    assert f"--dispatcher compact:model={out}" in capsys.readouterr().out
-    found = json.loads(told.read_text())
-    assert found["window"] == 8 and [point["steps"] for point in found["curve"]] == [0, 64]
-    assert picture.read_bytes()[:4] == b"\x89PNG"
-    assert read_network(out).about["steps"] == 64
-
-
 def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], trace: str) -> None:
     cases = {
         "days 0 to 2 to learn from, days 1 to 2 to validate": ["--to-day", "2", "--validate", "1-2"],
-        "--output": ["--validate", "1-2", "--output", str(tmp_path / "no" / "m")],
-        "-1 steps": ["--validate", "1-2", "--steps", "-1"],
-        "threshold 'soon' is not a positive duration": ["--validate", "1-2", "--threshold", "soon"],
         "no job was submitted from day 90": ["--validate", "90-120"],
     }
     for says, options in cases.items():
-        where = [] if "--output" in options else ["--output", str(tmp_path / "m")]
-        assert main(["train", "compact", "--trace", trace, *where, *options]) == 1
+        assert main(["train", "dras", "--trace", trace, "--output", str(tmp_path / "m"), *options]) == 1
         assert says in capsys.readouterr().err
     for span in ("2-1", "soon", "1"):
         with pytest.raises(SystemExit):
-            main(["train", "compact", "--trace", trace, "--validate", span])
+            main(["train", "dras", "--trace", trace, "--output", str(tmp_path / "m"), "--validate", span])
         assert f"'{span}': two days expected, the later one second, as in 90-120" in capsys.readouterr().err
 
 
@@ -76,7 +53,7 @@ pytest.importorskip("matplotlib")
 def axes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The axes of pictures that are drawn; no file is written."""
     found: list[Any] = []
-    for module in (picture, compact_picture, dras_picture):
+    for module in (picture, dras_picture):
         monkeypatch.setattr(module, "save_figure", lambda figure, path: found.extend(figure.axes))
     return found
 
@@ -95,19 +72,6 @@ def test_rewards_over_episodes(axes: list[Any]) -> None:
     curve = [DrasPoint(**rest | {"episode": k, "validation_reward": -float(k)}) for k in (1, 2, 3)]  # type: ignore[arg-type]
     dras_picture.draw_curves({"pg": curve, "dql": curve[:1]}, Path("x.png"))
     assert [line.get_xydata().tolist() for line in axes[0].lines] == [[[1, -1], [2, -2], [3, -3]], [[1, -1]]]
-
-
-def test_shares_of_easy_and_what_is_kept(axes: list[Any]) -> None:
-    pytest.importorskip("gymnasium")
-    from asa.lab.dras_paper.compact import CompactPoint as CompactPoint
-
-    rest = dict.fromkeys(CompactPoint.__dataclass_fields__, 1.0)
-    curve = [CompactPoint(**rest | {"steps": k, "wait": wait}) for k, wait in enumerate((0.9, 0.7, 0.8))]  # type: ignore[arg-type]
-    compact_picture.draw_curve(curve, Path("x.png"))
-    wait, slowdown, longest, kept = axes[0].lines
-    assert wait.get_ydata().tolist() == [0.9, 0.7, 0.8]
-    assert slowdown.get_ydata().tolist() == longest.get_ydata().tolist() == [1.0] * 3
-    assert set(kept.get_xdata()) == {min(curve, key=lambda point: point.score).steps}
 
 
 def test_names_that_are_no_pictures(tmp_path: Path) -> None:

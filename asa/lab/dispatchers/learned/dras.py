@@ -22,6 +22,7 @@ from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import DAY, duration
 from asa.core.view import QueueView
 from asa.lab.core.files import UNREADABLE, read_tensors, write_tensors
+from asa.lab.core.registry import MODELS
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Reals
 from asa.lab.dispatchers.learned.selection import Memory, QueueColumns, Selection, Turns, queue_of
@@ -158,8 +159,6 @@ def one_by_one(observation: Reals, window: int) -> Reals:
 
 KINDS = ("pg", "dql")
 """A policy over the window, or the value of one job."""
-SHIPPED = Path(__file__).parent / "models"
-"""Where the models are that ship: each is called by the name of its file without the suffix, as in ``theta-pg``."""
 SLOPE = 0.01
 """Of the leaky rectifier below 0. The paper names none; this is the usual one, also of the book that it refers to."""
 
@@ -283,20 +282,24 @@ def rectified(values: Reals) -> Reals:
 
 
 def read_model(path: str | Path) -> DrasModel:
-    """The model in a safetensors file, or one that ships. Such files hold numbers only: reading one runs nothing.
+    """The model in a safetensors file, or one that a distribution has under a name in the group ``asa.models``, such as
+    ``theta-pg`` of `asa-hpc-models`. Such files hold numbers only: reading one runs nothing.
 
     Raises
     ------
     InvalidInput
         When it is no such file, or holds another network than it says.
     """
-    shipped = SHIPPED / f"{path}.safetensors"
-    path = shipped if Path(path).name == str(path) and shipped.is_file() and not Path(path).exists() else path
+    if not Path(path).exists() and str(path) in MODELS:
+        path = MODELS.load(str(path))
     try:
         tensors, about = read_tensors(path)
         return DrasModel(NetworkShape(**about | {"hidden": tuple(about["hidden"])}), tensors)
     except UNREADABLE as error:
-        raise InvalidInput(f"{path}: {error!r}. Expected a model of DRAS: a safetensors file") from error
+        raise InvalidInput(
+            f"{path}: {error!r}. Expected a model of DRAS: a safetensors file, or a name of the distribution "
+            "asa-hpc-models (plugins/models), where that is installed"
+        ) from error
 
 
 # -- Dispatchers ------------------------------------------------------------------------------------------------------
@@ -371,7 +374,7 @@ class NetworkDispatcher(Selecting):
     Parameters
     ----------
     model
-        A safetensors file, the name of a model that ships, or a `DrasModel`.
+        A safetensors file, the name of an installed model, or a `DrasModel`.
     greedy
         Whether the job with the highest score is selected; else one is drawn by the policy's probabilities.
 
@@ -408,7 +411,7 @@ class DrasPg(NetworkDispatcher):
     Parameters
     ----------
     model
-        A safetensors file, the name of a model that ships, or a `DrasModel`.
+        A safetensors file, the name of an installed model, or a `DrasModel`.
     greedy
         Whether the likeliest job is selected instead.
     patience

@@ -1,18 +1,17 @@
-"""The dispatcher `compact` beside rules: on the days that it has not seen, and on machines that it was not trained on.
+"""Learned dispatchers beside rules: on days that they have not seen, and on machines that they were not trained on.
 
-    python benchmarks/compact.py FOLDER [theta] [others] [time] [--seeds 5] [--models FILE ...] [--logs NAME ...]
-        [--days 72-107] [--dispatchers NAME ...]
+    python benchmarks/learned.py FOLDER [theta] [others] [--seeds 5] [--logs NAME ...] [--days 72-107]
+        [--dispatchers NAME ...]
 
 FOLDER has logs in the Standard Workload Format. Theta: all that was submitted from day 120 on, once as it was and then
 with jobs up to half an hour later, drawn anew for each seed; numbers are in shares of EASY's on the same jobs, with
-intervals of 95 % over the seeds. Others: stretches of other logs, or all jobs of some days, likewise. Time: of one
-decision, from a view to what to start, and of an episode. Other models may be given, from other seeds of the training.
+intervals of 95 % over the seeds. Others: stretches of other logs, or all jobs of some days, likewise. By default the
+rules alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +23,9 @@ from measure import show
 from asa.core.units import DAY
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.learned.compact import Compact
-from asa.lab.dras_paper.compact import SETTINGS, delayed
 from asa.lab.metrics.schedule import summarise
 from asa.lab.simulator.run import simulate
-from asa.lab.study import TimedDispatcher, estimate
+from asa.lab.study import estimate
 from asa.lab.traces.load import load_trace
 
 RULES = ("easy:order=sjf,threshold=60h", "easy:order=sjf", "easy:order=wfp3", "easy:order=f1", "conservative")
@@ -55,7 +52,7 @@ def versions(log: Workload, seeds: int) -> Iterator[Workload]:
 
 
 def numbers(log: Workload, cluster: Cluster, dispatcher: Any) -> list[float]:
-    found = summarise(simulate(log, cluster, dispatcher, **SETTINGS))
+    found = summarise(simulate(log, cluster, dispatcher, keep_nodes=False))
     return [found[name] for name in COLUMNS]
 
 
@@ -97,40 +94,33 @@ def with_walltimes(log: Workload, begin: float, end: float, most: int | None) ->
     return log.take(np.flatnonzero(known)[:most])
 
 
-def times(log: Workload, cluster: Cluster) -> list[dict[str, Any]]:
-    """Of decisions [ms], and of the whole [s]."""
-    simulate(log.take(np.arange(200)), cluster, TimedDispatcher(Compact()))
-    timed, began = TimedDispatcher(Compact()), time.process_time()
-    simulate(log, cluster, timed, **SETTINGS)
-    spent, each = time.process_time() - began, 1e3 * np.array([decision.seconds for decision in timed.timings])
-    median, high = np.percentile(each, (50, 99)).tolist()
-    row = {"jobs": len(log), "decisions": len(each), "mean [ms]": each.mean(), "median [ms]": median}
-    return [row | {"99 % [ms]": high, "most [ms]": each.max(), "CPU [s]": spent}]
+def delayed(jobs: Workload, draw: np.random.Generator, most_s: float = 1800.0) -> Workload:
+    """The same jobs, each submitted up to `most_s` [s] later, drawn alike."""
+    submit = jobs.submit + draw.uniform(0.0, most_s, len(jobs))
+    order = np.argsort(submit, kind="stable")
+    together = replace(jobs, submit=np.zeros(len(jobs)))  # rows must be in order of submission all the while
+    return replace(together.take(order), submit=submit[order])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("what", nargs="*", default=["theta", "others", "time"])
+    parser.add_argument("what", nargs="*", default=["theta", "others"])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--models", nargs="*", default=[])
     parser.add_argument("--logs", nargs="*", default=[*OTHERS])
     parser.add_argument("--days", default="", help="of these logs all jobs of these days, as in 72-107")
-    parser.add_argument("--dispatchers", nargs="*", default=["compact", *RULES, *UNORDERED])
+    parser.add_argument("--dispatchers", nargs="*", default=[*RULES, *UNORDERED])
     options = parser.parse_args()
-    names = [*options.dispatchers, *(f"compact:model={model}" for model in options.models)]
     theta = load_trace(options.folder / THETA)
     if "theta" in options.what:
         log = theta.workload.between(120 * DAY, np.inf)
-        show("Theta, day 120 to the end", against_easy(log, theta.machine(), names, options.seeds))
+        show("Theta, day 120 to the end", against_easy(log, theta.machine(), options.dispatchers, options.seeds))
     for name in options.logs if "others" in options.what else ():
         trace = load_trace(options.folder / name)
         for begin, end, most in stretches(name, options.days):
             log = with_walltimes(trace.workload, begin, end, most)
-            rows = against_easy(log, trace.machine(), names, options.seeds)
+            rows = against_easy(log, trace.machine(), options.dispatchers, options.seeds)
             show(f"{name}, {len(log)} jobs from day {begin:g}", rows)
-    if "time" in options.what:
-        show("Time", times(theta.workload.between(30 * DAY, np.inf).take(np.arange(3000)), theta.machine()))
 
 
 if __name__ == "__main__":
