@@ -877,6 +877,8 @@ def _problems(case: Case, world: TortureWorld, site: SimulatedSite) -> Iterator[
         yield from _over_budget(site)
     if "lesson damaged" not in kinds:
         yield from _unlearned(site)
+    if not {"clock jumps", "two drivers", "result damaged", "power fails", "power fails acting"} & kinds:
+        yield from _shortened(site)
     if exposed := _exposed(site):
         yield f"a secret is in {exposed}"
     submitted = Counter(request.token for request, _ in site.batch.jobs())
@@ -902,6 +904,22 @@ def _unlearned(site: SimulatedSite) -> Iterator[str]:
             for key, value in database.execute("SELECT key, value FROM records WHERE key LIKE 'waits %'"):
                 if (jobs := json.loads(value)["jobs"]) != seen[key]:
                     yield f"{seen[key]} jobs have taught {key!r}, and {jobs} are in it"
+
+
+def _shortened(site: SimulatedSite) -> Iterator[str]:
+    """Stages with checkpoints of which the times in all allocations do not add up to what their tasks ran."""
+    for run in site.runs:
+        lasting = {stage: each for (name, stage), each in site.lasting.items() if name == run.name}
+        if lasting:
+            with EventLog(run.directory.events) as log:
+                stages = restore_plan(run.directory.name, log).stages
+            for stage, each in lasting.items():
+                if stages[stage].done and (ran_s := stages[stage].longest_s) < each.total_s - CLOSE_S:
+                    yield f"{run.name}: tasks of {stage} ran for {each.total_s:g} s, and {ran_s:g} s are counted"
+
+
+CLOSE_S = 1.0
+"""By how much times of several attempts may differ together [s]."""
 
 
 def _over_budget(site: SimulatedSite) -> Iterator[str]:
