@@ -151,6 +151,18 @@ class SharedBudget:
         self._path, self._limits = path, limits
         self._own: dict[str, Bucket] = {}
 
+    @classmethod
+    def of(cls, state: Path) -> SharedBudget | None:
+        """That of a state directory; None where the environment wants none.
+
+        Raises
+        ------
+        InvalidInput
+            When it cannot be read what the environment wants.
+        """
+        limits = CallLimits.of()
+        return None if limits is None else cls(state / "scheduler-budget.json", limits)
+
     def reserve(self, kind: str, now: float, spare: float = 0.0) -> float | None:
         """When a call of this kind may be made [s since the epoch]; see `Bucket.reserve`."""
         return self._shared(now, lambda: self._take(kind, now, spare))

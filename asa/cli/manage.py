@@ -21,7 +21,7 @@ from asa.log.events import EventLog
 from asa.log.messages import notify
 from asa.log.rundir import RunDirectory, RunLimits, list_runs, state_directory
 from asa.report.words import core_hours, counted
-from asa.workflows.clean import cancel_run, hold_run, jobs_left, next_driver
+from asa.workflows.clean import cancel_run, hold_run, jobs_left, next_drivers
 from asa.workflows.run import open_run
 
 RUN = "name of the run, a beginning of it (the newest is meant), or @last, @last~1 ..."
@@ -106,7 +106,8 @@ class StatusCommand:
         if (since := summary.on_hold) is not None:
             held_for = brief(max(0.0, run.now() - since))
             lines.append(f"held for {held_for}, nothing new is submitted or launched: asa release {run.name}")
-        if summary.state is RunState.INTERRUPTED and (job := next_driver(run.directory)):
+        if summary.state is RunState.INTERRUPTED and (coming := next_drivers(run.directory)):
+            job = next(iter(coming.values()))
             lines.append(f"it has no driver until job {job.job_id} starts")
         elif summary.state is RunState.INTERRUPTED:
             lines.append(f"its driver is gone: asa resume {run.name}")

@@ -23,7 +23,7 @@ from asa.core.units import brief
 from asa.log.messages import notify
 from asa.log.rundir import RunDirectory, state_directory
 from asa.report.words import counted
-from asa.workflows.clean import awaits_driver, next_driver
+from asa.workflows.clean import awaits_driver, next_drivers
 from asa.workflows.driver import (
     DriverJobs,
     Turn,
@@ -183,9 +183,7 @@ def in_job(run: RunDirectory, options: argparse.Namespace) -> CommandResult:
     words = [f"--report={Path(options.report).absolute()}"] if options.report else []
     words += ["--quiet"] * options.quiet
     with closing(DriverJobs(run, options.driver)) as jobs:
-        if next_driver(run) is not None:
-            jobs.withdraw()
-        job = jobs.submit(Turn(run.generation + 1, first=True), None, words).job_id
+        job = jobs.begin(words).job_id
     if not options.quiet:
         how = f"asa attach {run.name} shows how it gets on, asa cancel {run.name} ends it"
         notify(f"job {job} drives it once it starts: {how}")
@@ -194,13 +192,14 @@ def in_job(run: RunDirectory, options: argparse.Namespace) -> CommandResult:
 
 def drive_in_job(turn: Turn, options: argparse.Namespace) -> CommandResult:
     """In a job, drive the run for as long as it is this job's."""
-    run = take_turn(options.run, turn)
-    if run is None:
-        return CommandResult(None, f"run {options.run} is over, or has another driver: this job has nothing to do")
     words = [f"--report={options.report}"] if options.report else []
     words += ["--quiet"] * options.quiet
-    with closing(DriverJobs(run.directory, options.driver)) as jobs, succeeded_by_job(run, jobs, turn, words):
-        return show_to_end(run, options)
+    with closing(DriverJobs.here(options.run, options.driver)) as jobs:
+        run = take_turn(jobs, turn, words)
+        if run is None:
+            return CommandResult(None, f"run {options.run} is over, or has another driver: this job has nothing to do")
+        with succeeded_by_job(run, jobs, turn, words):
+            return show_to_end(run, options)
 
 
 def detached(run: RunDirectory, options: argparse.Namespace) -> CommandResult:
@@ -232,8 +231,8 @@ class AttachCommand:
         quiet = options.quiet or options.json == "-"
         try:
             run.attach(awaits_driver(run.directory))
-            if not quiet and (job := next_driver(run.directory)) and not run.directory.is_driven():
-                notify(f"job {job.job_id} drives the run once it starts")
+            if not quiet and (jobs := next_drivers(run.directory)) and not run.directory.is_driven():
+                notify(f"job {next(iter(jobs.values())).job_id} drives the run once it starts")
             if not quiet:
                 print(f"run {run.name}", file=sys.stderr)
                 show_progress(run)

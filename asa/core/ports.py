@@ -205,12 +205,14 @@ class VirtualClock(Clock, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a task ended: with a value, or with an error; `seconds` is how long the call really took [s]."""
+    """How a task ended: with a value, or with an error; `seconds` is how long the call really took [s], `cause`
+    is `asa.core.task.PAUSED` where the task is to go on."""
 
     seconds: float
     value: Value | None
     error: str = ""
     traceback: str = ""
+    cause: str = ""
 
 
 class Work(Protocol):

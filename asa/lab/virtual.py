@@ -18,7 +18,7 @@ from asa.core.event import Event
 from asa.core.job import JobRequest, Resources
 from asa.core.ports import Estimator, Outcome, RunContext, Strategy, VirtualBackend
 from asa.core.registry import ESTIMATORS, is_pooled
-from asa.core.task import Task
+from asa.core.task import Checkpoints, Task
 from asa.workflows.assemble import VIRTUAL, Timing, chosen_strategy, first_event, make_plan, make_runner
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.runner import WaitBook
@@ -186,8 +186,9 @@ class Outlines:
         return width
 
     def task(self, name: str, index: int, resources: Resources) -> Task:
-        """A task that only says what it needs."""
-        return Task(name, index, "", _NOTHING, (), resources)
+        """A task that only says what it needs, and whether it goes on elsewhere."""
+        kept = Checkpoints("") if self._graph.nodes[name].stage.needs.checkpoint else None
+        return Task(name, index, "", _NOTHING, (), resources, checkpoints=kept)
 
     def seconds(self, task: Task) -> float | None:
         return self._times.seconds(task.stage, task.index, lambda: self._arguments(task))

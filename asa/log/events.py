@@ -27,7 +27,7 @@ from asa.core.event import (
 )
 from asa.core.task import Value
 from asa.log.database import Database
-from asa.log.values import check_file
+from asa.log.values import check_value
 
 _VERSION = 3
 """Of the tables; 1 had no checksums, 2 a row for each event."""
@@ -302,12 +302,12 @@ class EventLog:
 
     def is_whole(self, stage: str, width: int | None) -> bool:
         """Whether all that the tasks of a stage, so many, have returned is there and undamaged."""
-        count = 0
+        count, sound = 0, set[str]()
         try:
             for value in self.all_values(stage):
                 count += 1
-                if isinstance(value, str) and self._checked:
-                    check_file(value)
+                if self._checked:
+                    check_value(value, sound)
         except StateError:
             return False
         return count == width
@@ -355,6 +355,7 @@ class EventLog:
     def _verified(self) -> Iterator[tuple[str, int, str]]:
         """The tasks that have returned, as (stage, index); what is wrong with what they did, or ""."""
         after: tuple[str, int] = ("", -1)
+        sound = set[str]()
         where = "WHERE (stage, task) > (?, ?) ORDER BY stage, task LIMIT ?"
         sql = f"SELECT stage, task, data, path, {self._crc} FROM results {where}"
         while rows := self._database.rows(sql, *after, _PAGE):
@@ -365,8 +366,8 @@ class EventLog:
                 after, why = (stage, index), ""
                 try:
                     value = self._whole(stage, index, data, path, crc)
-                    if isinstance(value, str) and self._checked:
-                        check_file(value)
+                    if self._checked:
+                        check_value(value, sound)
                 except StateError as error:
                     why = str(error)
                 yield stage, index, why

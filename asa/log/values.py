@@ -162,7 +162,16 @@ class Ref:
         StateError
             When its file is damaged, or gone with its run.
         """
-        return self._value if self._stored is None else load(self._stored)
+        try:
+            return self._value if self._stored is None else load(self._stored)
+        except StateError as error:
+            found = _ELSEWHERE.fullmatch(os.fsencode(self._stored)) if isinstance(self._stored, str) else None
+            if found is None:
+                raise
+            raise StateError(
+                f"{error}. A task of run {found[1].decode()} has returned it: asa resume {found[1].decode()} runs that "
+                "again; a run that was given it gets the new one when it is run anew"
+            ) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Ref, (self._value,)) if self._stored is None else (Ref.to, (self._stored,))
@@ -232,6 +241,24 @@ def check_file(path: str) -> None:
         When it is damaged, or gone.
     """
     _opened(path, whole=True).close()
+
+
+def check_value(value: Value, sound: set[str]) -> None:
+    """Make sure that a result can be read, with all that a `Ref` in it stands for; files that are `sound` are not read
+    again, and more of them are found.
+
+    Raises
+    ------
+    StateError
+        When a file is damaged, or gone.
+    """
+    if isinstance(value, str):
+        if value in sound:
+            return
+        check_file(value)
+        sound.add(value)
+    for path in refs_in(value):
+        check_value(path, sound)
 
 
 def _opened(path: str, *, whole: bool = False) -> BinaryIO:

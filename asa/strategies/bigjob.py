@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from asa.core.decision import Ask, StrategyDecision
 from asa.core.job import Resources
+from asa.core.stage import StageState
 from asa.core.view import StageView, WorkflowView
 from asa.strategies.options import DEFAULT_ESTIMATOR
 
@@ -13,7 +15,8 @@ from asa.strategies.options import DEFAULT_ESTIMATOR
 class BigJob:
     """Ask once for the largest stage's resources, for the sum of all wall times (the paper's equation 1).
 
-    When the site allows no such wall time, or the allocation ends early, another is asked for what is left.
+    When the site allows no such wall time, or the allocation ends early, another is asked for what is left; ahead of
+    that, as `Hold` asks for stages that follow on one another, where tasks have checkpoints.
 
     References
     ----------
@@ -27,18 +30,54 @@ class BigJob:
         if len(kinds := view.kinds) <= 1:
             return [*self._decide(view, view.stages)]
         alike = ([stage for stage in view.stages if stage.spec.resources.options == options] for options in kinds)
-        return [ask for stages in alike for ask in self._decide(view, stages)]
+        return [item for stages in alike for item in self._decide(view, stages)]
 
-    def _decide(self, view: WorkflowView, alike: Sequence[StageView]) -> Iterator[Ask]:
+    def _decide(self, view: WorkflowView, alike: Sequence[StageView]) -> Iterator[StrategyDecision]:
         """One for the stages with the same options of the batch system: one job cannot be in two partitions."""
-        if any(not item.leaving for stage in reversed(alike) for item in stage.allocations):
+        goes_on = any(stage.spec.checkpoint for stage in alike)
+        if not goes_on and any(not item.leaving for stage in reversed(alike) for item in stage.allocations):
             return  # seen at once: the last stages need it to the end
         left = [stage for stage in alike if not stage.state.final]
+        if any(stage.spec.checkpoint for stage in left):
+            yield from _ahead(view, left)
+            return
+        if any(not item.leaving for stage in left for item in stage.allocations):
+            return
         if not any(stage.unlaunched for stage in left):
             return  # none, or the last tasks are running in an allocation that is about to end
-        peak = largest([stage.spec.resources for stage in left], view.cores_per_node)
-        walltime_s = min(sum((1 + stage.spec.rounds) * stage.spec.walltime_s for stage in left), view.longest_s)
-        yield Ask(tuple(stage.spec.name for stage in left), peak, walltime_s)
+        yield Ask(tuple(stage.spec.name for stage in left), *_size(view, left))
+
+
+def _size(view: WorkflowView, left: Sequence[StageView]) -> tuple[Resources, float]:
+    """What all of these need, and for how long [s]."""
+    peak = largest([stage.spec.resources for stage in left], view.cores_per_node)
+    return peak, min(sum((1 + stage.spec.rounds) * stage.spec.walltime_s for stage in left), view.longest_s)
+
+
+def _ahead(view: WorkflowView, left: Sequence[StageView]) -> Iterator[StrategyDecision]:
+    """Allocations for all that is left, one after the other: as for one stage with checkpoints."""
+    from asa.strategies.continuing import continued, of_stages  # here: few workflows need it
+    from asa.strategies.hold import Hold
+
+    peak, walltime_s = _size(view, left)
+    name, names = left[0].spec.name, tuple(stage.spec.name for stage in left)
+    live = {item.key: replace(item, stages=(name,)) for stage in left for item in stage.allocations}
+    begun = any(stage.started is not None for stage in left)
+    times = [stage.rest_s if stage.spec.checkpoint else stage.spec.run_time_s for stage in left]
+    whole = replace(
+        left[0],
+        spec=replace(left[0].spec, resources=peak, walltime_s=walltime_s, predecessors=(), checkpoint=True),
+        state=StageState.RUNNING if begun else StageState.READY,
+        allocations=tuple(live.values()),
+        expected_end=None,
+        attempts=max(stage.attempts for stage in left),
+        unlaunched=any(stage.unlaunched for stage in left),
+        rest_s=None if None in times else sum(filter(None, times)),
+    )
+    one = replace(view, stages=(whole,), find=None, extent=None)
+    ahead, links = continued(one)
+    for item in of_stages(Hold().decide(ahead), links, one):
+        yield replace(item, stages=names) if isinstance(item, Ask) else item
 
 
 def largest(needs: Sequence[Resources], cores_per_node: int | None) -> Resources:

@@ -154,7 +154,8 @@ class Parked:
         found = []
         for stage, item in _waiting(view, ready=True):
             park = stage.spec.name not in wanted
-            change = park if stage.spec.predecessors and item.parked is not park and not item.refused else None
+            may = stage.spec.predecessors or not park  # of a chain that has come so far, the first has none
+            change = park if may and item.parked is not park and not item.refused else None
             # one that came in the place of a lost one waits for others, which may be parked
             after = () if item.after and not park else None
             if change is not None or after is not None:

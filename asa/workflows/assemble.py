@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from asa.allocations.budget import QUERY, CallLimits, SharedBudget, in_turn
+from asa.allocations.budget import QUERY, SharedBudget, in_turn
 from asa.allocations.watch import SPARE, Budget, JobWatch, WatchCalls, WatchThread
 from asa.core.clock import SystemClock
 from asa.core.decision import Predict
@@ -420,8 +420,7 @@ def _budget(directory: RunDirectory, backend: Backend, site: Capabilities) -> Sh
     """How often the site may be called, which all runs of the user share; None where there is no queue."""
     if isinstance(backend, VirtualBackend) or site.regime is QueueRegime.IMMEDIATE:
         return None
-    limits = CallLimits.of()
-    return None if limits is None else SharedBudget(directory.state / "scheduler-budget.json", limits)
+    return SharedBudget.of(directory.state)
 
 
 def _last_look(

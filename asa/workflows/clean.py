@@ -6,11 +6,13 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from asa.allocations.budget import QUERY, SharedBudget
+from asa.allocations.watch import SPARE
 from asa.core.decision import DispatchDecision
 from asa.core.errors import AsaError, BackendError, InvalidInput, StateError
 from asa.core.event import (
@@ -210,9 +212,9 @@ def cancel_run(run: RunDirectory, patience_s: float) -> int:
         now = time.time()
         log.append([CancelAsked(now, reason), RunEnded(now, RunState.CANCELLED, reason)])
     run.cancel_request.unlink(missing_ok=True)
-    if next_driver(run) is not None:
+    if jobs := next_drivers(run):
         with contextlib.closing(backend_of(run)) as backend:
-            backend.cancel(list(backend.find([driver_name(run, run.generation + 1)]).values()))
+            backend.cancel(list(jobs.values()))
     return len(done)
 
 
@@ -267,44 +269,44 @@ def _is_held(log: EventLog) -> bool:
 
 
 _NEXT = "driver.next"
-"""File in the run's directory with the job of the next driver."""
+"""File in the run's directory with the jobs of the next drivers."""
 _ASK_S = 30.0
 """How often a run without a driver has the batch system asked about the next one's job [s]."""
 
 
-def driver_name(run: RunDirectory, generation: int) -> str:
+def driver_name(run: RunDirectory, number: int) -> str:
     """Of the job of this driver, if it is in one."""
-    return f"{run.name}.driver-{generation}"
+    return f"{run.name}.driver-{number}"
 
 
-def note_driver(run: RunDirectory, generation: int, job: JobHandle) -> None:
-    """Keep which job is to be the driver of this generation."""
-    kept = {"generation": generation, "job": job.job_id, "submitted": job.submitted}
-    write_private(run.path / _NEXT, json.dumps(kept).encode())
+def note_drivers(run: RunDirectory, jobs: Mapping[int, JobHandle]) -> None:
+    """Keep which jobs are to be drivers, by their numbers."""
+    rows = [[number, job.job_id, job.submitted] for number, job in jobs.items()]
+    write_private(run.path / _NEXT, json.dumps(rows).encode())
 
 
-def next_driver(run: RunDirectory) -> JobHandle | None:
-    """The job of the run's next driver, which waits, has just started, or was cancelled; None if none is known."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        kept = json.loads((run.path / _NEXT).read_bytes())
-        if kept["generation"] > run.generation:
-            return JobHandle(kept["job"], driver_name(run, kept["generation"]), kept["submitted"])
-    return None
+def next_drivers(run: RunDirectory) -> dict[int, JobHandle]:
+    """The jobs of the run's next drivers by their numbers, the first one first: each waits, has just started, or is
+    gone."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        rows = sorted(json.loads((run.path / _NEXT).read_bytes()))
+        return {row[0]: JobHandle(row[1], driver_name(run, row[0]), row[2]) for row in rows if row[0] > run.generation}
+    return {}
 
 
 def awaits_driver(run: RunDirectory) -> Callable[[], bool]:
-    """What says whether a run without a driver will have one: its job is asked about now and then."""
+    """What says whether a run without a driver will have one: its jobs are asked about now and then."""
     asked, waits = -math.inf, True
 
     def ask() -> bool:
         nonlocal asked, waits
-        job = next_driver(run)
-        if job is not None and time.monotonic() >= asked + _ASK_S:
-            asked = time.monotonic()
-            with contextlib.suppress(BackendError), contextlib.closing(backend_of(run)) as backend:
-                (status,) = backend.query([job])
-                waits = not status.state.final
-        return job is not None and waits
+        jobs = [*next_drivers(run).values()]
+        if jobs and time.monotonic() >= asked + _ASK_S:
+            asked, budget = time.monotonic(), SharedBudget.of(run.state)
+            if budget is None or budget.reserve(QUERY, time.time(), SPARE) is not None:
+                with contextlib.suppress(BackendError), contextlib.closing(backend_of(run)) as backend:
+                    waits = not all(status.state.final for status in backend.query(jobs))
+        return bool(jobs) and waits
 
     return ask
 

@@ -1,9 +1,10 @@
 """Drivers apart from the terminal: a process in a session of its own, or a batch job.
 
-Each driver of a run has a number, its *generation* (`asa.log.rundir`). A driver's job is named after that: it is
-found by its name, and drives the run in no other driver's place. The next one is in the queue from the beginning,
-behind the present one: it starts when that has ended, however it did. Half a wall time before its own end the present
-one lets it go; when it starts it asks for the run, which is handed over, and takes it up as `resume` does.
+Jobs of drivers are numbered, from the present driver's *generation* on (`asa.log.rundir`), and named after that: one is
+found by its name, and has nothing to do once a driver of its number has begun. There is always another in the queue,
+behind the present one, submitted with it, or by it before it does anything else: it starts when that has ended,
+however it did. Half a wall time before its own end the present one lets it go, once there is one more behind that; when
+it starts it asks for the run, which is handed over, and takes it up as `resume` does.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from asa.allocations.budget import QUERY, SUBMIT, SharedBudget
 from asa.core.errors import AsaError, BackendError, InvalidInput, StateError
 from asa.core.event import RunState
 from asa.core.job import Dependency, DependencyKind, JobChanges, JobHandle, JobRequest, QueueRegime, Refused, Resources
-from asa.core.ports import Backend, VirtualBackend
+from asa.core.ports import Backend, CountsQuestions, VirtualBackend
 from asa.core.registry import BACKENDS, parse_spec, with_options
 from asa.core.units import duration
 from asa.log.events import EventLog
 from asa.log.messages import logged_in
 from asa.log.rundir import RunDirectory, state_directory
 from asa.security.files import write_private
-from asa.workflows.clean import driver_name, note_driver
+from asa.workflows.clean import driver_name, next_drivers, note_drivers
 from asa.workflows.graph import make_graph
 from asa.workflows.run import Run, resume
 from asa.workflows.settings import Settings, load_settings
@@ -140,22 +142,23 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Turn:
-    """What a driver's job was submitted for: to be the driver of this generation, and of no other.
+    """What a driver's job was submitted for: to be a driver, as long as there was none of this number or above.
 
-    The `first` one, which a user asked for, also goes on with a run that has failed.
+    With a run that has failed it goes on only where a user has asked for that when the last driver was of the
+    generation `asked`, and it still is.
     """
 
-    generation: int
-    first: bool
+    number: int
+    asked: int = -1
 
     @classmethod
     def taken(cls) -> Turn | None:
         """That of this process, if it is a driver's job; asked once, since no job or task of the run is to have it."""
-        number, _, first = os.environ.pop(TURN, "").partition(" ")
-        return cls(int(number), bool(first)) if number else None
+        given = os.environ.pop(TURN, "")
+        return cls(*map(int, given.split())) if given else None
 
     def __str__(self) -> str:
-        return f"{self.generation}{' first' if self.first else ''}"
+        return f"{self.number} {self.asked}"
 
 
 class DriverJobs:
@@ -180,6 +183,8 @@ class DriverJobs:
         self.run, self.spec = run, spec
         self._walltime = options.pop("walltime", None)
         self._settings = load_settings(run)
+        self._budget = SharedBudget.of(run.state)
+        self._counted = 0
         self.backend = self._made(self._settings, options)
         try:
             site = self.backend.capabilities()
@@ -194,6 +199,13 @@ class DriverJobs:
             self.backend.close()
             raise
 
+    @classmethod
+    def here(cls, name: str, spec: str) -> DriverJobs:
+        """In a driver's job: those of its run; its secrets are in the environment again."""
+        run = RunDirectory.open(state_directory(), name)
+        unseal(run)
+        return cls(run, spec)
+
     def _made(self, settings: Settings, options: dict[str, Any]) -> Backend:
         if not isinstance(settings.backend, str):
             raise InvalidInput("driver 'job' needs a backend that is given in words, as in 'slurm:partition=core'")
@@ -202,7 +214,50 @@ class DriverJobs:
         return made
 
     def close(self) -> None:
+        self._count()
         self.backend.close()
+
+    def _count(self) -> None:
+        """Have the questions so far count among those of all runs of the user."""
+        if self._budget is not None and isinstance(self.backend, CountsQuestions):
+            if (more := self.backend.questions - self._counted) > 0:
+                self._budget.charge(QUERY, time.time(), more)
+            self._counted = self.backend.questions
+
+    def _await_turn(self) -> None:
+        """Wait until one more job may be submitted, or changed."""
+        if self._budget is not None and (at := self._budget.reserve(SUBMIT, time.time())) is not None:
+            time.sleep(max(0.0, at - time.time()))
+
+    def begin(self, options: Sequence[str]) -> JobHandle:
+        """Submit the jobs of a driver and of the next one, behind it, instead of those that wait; the first.
+
+        Raises
+        ------
+        BackendError
+            When the site refuses that one, or does not answer.
+        """
+        number, asked = max([self.run.generation, *next_drivers(self.run)]) + 1, self.run.generation
+        self.withdraw()
+        first = self.submit(Turn(number, asked), None, options)
+        try:
+            self.submit(Turn(number + 1, asked), first, options)
+        except BackendError as error:
+            _log.warning("the next driver's job is left for the first one to submit: %s", error)
+        return first
+
+    def follow(self, turn: Turn, options: Sequence[str]) -> JobHandle:
+        """The job of the driver after this one, submitted if there is none.
+
+        Raises
+        ------
+        BackendError
+            When the site refuses it, or does not answer.
+        """
+        number, kept = turn.number, next_drivers(self.run)
+        following = kept.get(number + 1) or self.find(number + 1)
+        after = None if following else kept.get(number) or self.find(number)
+        return following or self.submit(replace(turn, number=number + 1), after, options)
 
     def submit(self, turn: Turn, after: JobHandle | None, options: Sequence[str] = ()) -> JobHandle:
         """Submit the job of a driver, to start when another job has ended, or when the queue lets it.
@@ -223,30 +278,49 @@ class DriverJobs:
             variables[SEALED] = seal(self.run, withheld)
         words = resume_command(self.run, f"--driver={self.spec}", *options)
         request = JobRequest(
-            driver_name(self.run, turn.generation),
+            driver_name(self.run, turn.number),
             Resources(cores=1),
             self.walltime_s,
             ("env", *(f"{name}={value}" for name, value in variables.items()), *words),
             workdir=self._settings.workdir,
-            output=str(self.run.jobs / f"driver-{turn.generation}.out"),
+            output=str(self.run.jobs / f"driver-{turn.number}.out"),
             dependencies=() if after is None else (Dependency(after, DependencyKind.AFTER_ANY),),
             withheld=withheld,
         )
+        self._await_turn()
         (outcome,) = self.backend.submit([request])
+        self._count()
         if isinstance(outcome, Refused):
             raise BackendError(f"the job of a driver was refused: {outcome.reason}")
-        note_driver(self.run, turn.generation, outcome)
+        note_drivers(self.run, next_drivers(self.run) | {turn.number: outcome})
         return outcome
 
-    def find(self, generation: int) -> JobHandle | None:
+    def find(self, number: int) -> JobHandle | None:
         """The job of this driver, by its name."""
-        name = driver_name(self.run, generation)
-        return self.backend.find([name]).get(name)
+        name = driver_name(self.run, number)
+        found = self.backend.find([name]).get(name)
+        self._count()
+        return found
 
-    def withdraw(self) -> None:
-        """Cancel the job of the next driver, if there is one."""
-        if (handle := self.find(self.run.generation + 1)) is not None:
-            self.backend.cancel([handle])
+    def let_go(self, job: JobHandle) -> None:
+        """Have a job start that waits for another one to end; where it cannot be changed, the one behind it starts."""
+        self._await_turn()
+        try:
+            self.backend.update(job, JobChanges(dependencies=()))
+        except BackendError as error:
+            if error.transient:
+                raise
+            _log.info("job %s cannot be let go, and is cancelled: the one behind it starts: %s", job.job_id, error)
+            self.backend.cancel([job])
+        finally:
+            self._count()
+
+    def withdraw(self, but: int = 0) -> None:
+        """Cancel the jobs of drivers to come, `but` that of this number."""
+        kept = next_drivers(self.run)
+        if jobs := [job for number, job in kept.items() if number != but]:
+            self.backend.cancel(jobs)
+            note_drivers(self.run, {number: job for number, job in kept.items() if number == but})
 
 
 def seal(run: RunDirectory, names: Sequence[str]) -> str:
@@ -272,20 +346,28 @@ def unseal(run: RunDirectory) -> None:
         os.environ.update(json.loads(data))
 
 
-def take_turn(name: str, turn: Turn) -> Run | None:
-    """In a driver's job: take the run up as soon as the driver before lets go of it, or has ended.
+def take_turn(jobs: DriverJobs, turn: Turn, options: Sequence[str]) -> Run | None:
+    """In a driver's job: take the run up as soon as the driver before lets go of it, or has ended; the next one's job
+    is behind this by then, unless the batch system does not answer.
 
     None when there is no turn any more, because the run is over, or another driver has begun.
     """
-    run = RunDirectory.open(state_directory(), name)
-    unseal(run)
-    asked = -float("inf")
+    run, asked = jobs.run, -float("inf")
+    followed = False
     while True:
         with EventLog(run.events) as log:
             state = run.standing(log)
         over = state not in (RunState.RUNNING, RunState.INTERRUPTED)
-        if run.generation >= turn.generation or state is RunState.SUCCEEDED or (over and not turn.first):
+        begun = run.generation
+        if begun >= turn.number or state is RunState.SUCCEEDED or (over and begun > turn.asked):
+            if followed:
+                with suppress(AsaError):
+                    jobs.withdraw(turn.number)
             return None
+        if not followed:
+            followed = True
+            with suppress(AsaError):  # it is tried again once the run is driven
+                jobs.follow(turn, options)
         if not run.is_driven():
             try:
                 return resume(run.name)
@@ -294,7 +376,7 @@ def take_turn(name: str, turn: Turn) -> Run | None:
                     raise
         if time.monotonic() >= asked + _AGAIN_S:
             asked = time.monotonic()
-            write_private(run.handover_request, b"%d" % turn.generation)
+            write_private(run.handover_request, b"%d" % turn.number)
         time.sleep(_LOOK_S)
 
 
@@ -303,7 +385,7 @@ def succeeded_by_job(run: Run, jobs: DriverJobs, turn: Turn, options: Sequence[s
     """While this process drives the run in its job: see to it that the next job's driver is there in time."""
     over = threading.Event()
     until = time.monotonic() + jobs.walltime_s / 2
-    given = run, jobs, turn.generation, options, until, over
+    given = run, jobs, turn, options, until, over
     turns = threading.Thread(target=_see_to_next, args=given, name="asa-next-driver", daemon=True)
     turns.start()
     try:
@@ -312,45 +394,34 @@ def succeeded_by_job(run: Run, jobs: DriverJobs, turn: Turn, options: Sequence[s
         over.set()
         turns.join()
         if not run.handed_over:
-            with suppress(BackendError):
-                jobs.withdraw()
+            with suppress(AsaError):
+                jobs.withdraw(turn.number)
 
 
 def _see_to_next(
-    run: Run, jobs: DriverJobs, generation: int, options: Sequence[str], until: float, over: threading.Event
+    run: Run, jobs: DriverJobs, turn: Turn, options: Sequence[str], until: float, over: threading.Event
 ) -> None:
-    """Have the next driver's job wait behind this one, and let it go `until` [s, monotonic]; calls that fail are tried
-    again."""
-    following: JobHandle | None = None
+    """Have the next driver's job wait behind this one, and let it go `until` [s, monotonic], with another behind it;
+    calls that fail are tried again."""
 
-    def submit(after: JobHandle | None) -> JobHandle:
-        return jobs.find(generation + 1) or jobs.submit(Turn(generation + 1, first=False), after, options)
+    def followed() -> JobHandle:
+        return jobs.follow(turn, options)
 
-    def let_go() -> None:
-        assert following is not None
-        try:
-            jobs.backend.update(following, JobChanges(dependencies=()))
-        except BackendError as error:
-            if error.transient:
-                raise
-            _log.info("the next driver's job cannot be let go, and is submitted anew: %s", error)
-            jobs.backend.cancel([following])
-            jobs.submit(Turn(generation + 1, first=False), None, options)
+    def let_go() -> JobHandle:
+        following = jobs.follow(turn, options)
+        jobs.follow(replace(turn, number=turn.number + 1), options)
+        jobs.let_go(following)
+        return following
 
     with logged_in(run.directory.log):
-        while following is None:
-            try:
-                following = submit(jobs.find(generation))
-                _log.info("job %s is the next driver's, after this one", following.job_id)
-            except AsaError as error:
-                _log.warning("the next driver's job could not be submitted: %s", error)
-                if over.wait(_AGAIN_S):
-                    return
-        while not over.wait(max(0.0, until - time.monotonic())):
-            try:
-                let_go()
-                _log.info("job %s, the next driver's, may start from now on", following.job_id)
-                return
-            except AsaError as error:
-                _log.warning("the next driver's job could not be let go: %s", error)
-                until = time.monotonic() + _AGAIN_S
+        for at, act, what in (
+            (0.0, followed, "is the next driver's, after this one"),
+            (until, let_go, "of the next driver may start from now on"),
+        ):
+            while not over.wait(max(0.0, at - time.monotonic())):
+                try:
+                    _log.info("job %s %s", act().job_id, what)
+                    break
+                except AsaError as error:
+                    _log.warning("the next driver's job could not be submitted, or let go: %s", error)
+                    at = time.monotonic() + _AGAIN_S

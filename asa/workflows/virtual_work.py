@@ -15,9 +15,10 @@ from typing import Any
 from asa.core.errors import InvalidInput
 from asa.core.ports import Outcome
 from asa.core.run import FoldedRun, TaskOutcome
-from asa.core.task import Task, last_words
+from asa.core.task import PAUSED, Task, last_words
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
+from asa.log.running import Paused, running
 from asa.log.values import call_with, dump, fill, keep, load
 from asa.metrics.attempts import attempts_of
 from asa.workflows.graph import Graph
@@ -167,10 +168,14 @@ class Calls:
                 )
             function = self._function(task.function)
             args, kwargs = _arguments(task)
-            with contextlib.nullcontext() if os.getcwd() == self._workdir else contextlib.chdir(self._workdir):
+            there = contextlib.nullcontext() if os.getcwd() == self._workdir else contextlib.chdir(self._workdir)
+            # It is called once, for the time that it has in all its allocations: none of them ends for it.
+            with there, running(0.0, task.checkpoints):
                 result = function(*args, **kwargs)
             seconds = time.perf_counter() - began
             return Outcome(seconds, keep(result, self._values, task.stage, task.index))
+        except Paused:
+            return Outcome(time.perf_counter() - began, None, "it goes on from its checkpoint", cause=PAUSED)
         except BaseException as error:  # as in a worker, where sys.exit() ends the task and nothing else
             return Outcome(time.perf_counter() - began, None, *last_words(error, 1))
 

@@ -36,7 +36,7 @@ from asa.workflows import learned
 from asa.workflows.assemble import restore_plan
 from asa.workflows.run import open_run
 from asa.workflows.runner import LATEST_S
-from coscheduler.torture.site import LOGIN, SimulatedHost, SimulatedSite, SimulatedStore, TorturedRun
+from coscheduler.torture.site import LOGIN, Lasting, SimulatedHost, SimulatedSite, SimulatedStore, TorturedRun
 
 STRATEGIES = (
     "big-job", "per-stage", "asa", "asa:dependency=upfront", "asa:dependency=none,grace_s=20", "asa-naive:grace_s=30",
@@ -125,6 +125,20 @@ class FailingStage:
 
 
 @dataclass(frozen=True)
+class LastingStage:
+    """A stage, by the numbers of its workflow and its own, whose tasks run for so many wall times in all, and save what
+    they have done every so often [s]. A share of those that have just saved pauses. Of a stage that `stalls` they save
+    nothing at first."""
+
+    workflow: int
+    stage: int
+    walltimes: float
+    every_s: float
+    pauses: float = 0.0
+    stalls: bool = False
+
+
+@dataclass(frozen=True)
 class Case:
     """One schedule: `run` gives the same each time. Its `repr` makes it again.
 
@@ -142,6 +156,7 @@ class Case:
     faults: tuple[Fault, ...]
     failing: tuple[FailingStage, ...] = ()
     growing: tuple[tuple[int, int], ...] = ()
+    lasting: tuple[LastingStage, ...] = ()
 
 
 def draw(seed: int, world: TortureWorld | None = None) -> Case:
@@ -160,6 +175,7 @@ def draw(seed: int, world: TortureWorld | None = None) -> Case:
         Fault(rng.choice(kinds), round(rng.uniform(0.0, length), 3), rng.randrange(1000), round(rng.random(), 4))
         for _ in range(log_uniform(rng, 1, 20))
     )
+    growing = tuple(_growing(random.Random(f"growing {seed}"), workflows))
     return Case(
         seed=seed,
         workflows=workflows,
@@ -171,8 +187,22 @@ def draw(seed: int, world: TortureWorld | None = None) -> Case:
         grace_s=rng.choice([30.0, 60.0, 300.0]),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
         failing=tuple(_failing(random.Random(f"failing {seed}"), workflows)),
-        growing=tuple(_growing(random.Random(f"growing {seed}"), workflows)),
+        growing=growing,
+        lasting=tuple(_lasting(random.Random(f"lasting {seed}"), workflows, growing)) if world.lasts else (),
     )
+
+
+def _lasting(
+    rng: random.Random, workflows: Sequence[Sequence[StageShape]], growing: Collection[tuple[int, int]]
+) -> Iterator[LastingStage]:
+    """Stages with checkpoints: none in three schedules of four, four of a workflow at most."""
+    if rng.random() < 0.25:
+        for number, steps in enumerate(workflows):
+            short = [each for each, step in enumerate(steps) if step.walltime_s <= 120.0 and step.count < WIDE[0]]
+            among = [each for each in short if (number, each) not in growing]
+            for each in sorted(rng.sample(among, min(len(among), 4))):
+                every_s, pauses, stalls = rng.choice([3.0, 20.0, 50.0]), rng.choice([0.0, 0.0, 0.1]), rng.random() < 0.2
+                yield LastingStage(number, each, rng.uniform(0.3, 3.0), every_s, pauses, stalls)
 
 
 def _growing(rng: random.Random, workflows: Sequence[Sequence[StageShape]]) -> Iterator[tuple[int, int]]:
@@ -213,12 +243,15 @@ def _workflow(rng: random.Random, stages: int) -> tuple[StageShape, ...]:
     return tuple(found)
 
 
-def build(steps: Sequence[StageShape], growing: Collection[int] = ()) -> list[Any]:
-    """The workflow, as nodes; those of these numbers add others."""
+def build(steps: Sequence[StageShape], growing: Collection[int] = (), lasting: Collection[int] = ()) -> list[Any]:
+    """The workflow, as nodes; those of these numbers add others, or have checkpoints."""
     nodes: list[Any] = []
     for number, step in enumerate(steps):
         secrets = [VARIABLE] if number % 3 == 0 else []
-        stage = asa.stage(cores=step.cores, task_cores=step.task_cores, walltime=step.walltime_s, secrets=secrets)
+        stage = asa.stage(
+            cores=step.cores, task_cores=step.task_cores, walltime=step.walltime_s, secrets=secrets,
+            checkpoint=number in lasting,
+        )  # fmt: skip
         sources = [nodes[source] for source in step.sources]
         if step.mapped:
             mapped = stage(each).options(name=f"each{number}")
@@ -539,9 +572,13 @@ class TortureWorld:
     """Numbers of stages of half of the schedules, most others, and the rest."""
     longest_s: float = 60.0
     """How long tasks take at most [s]."""
+    lasts: bool = False
+    """Whether some go on in one allocation after the other."""
 
 
-RUNS = TortureWorld(SimulatedSite, FAULTS, HARMLESS, STRATEGIES, (1, 1, 1, 2, 3), ((2, 8), (8, 30), (30, 200)))
+RUNS = TortureWorld(
+    SimulatedSite, FAULTS, HARMLESS, STRATEGIES, (1, 1, 1, 2, 3), ((2, 8), (8, 30), (30, 200)), lasts=True
+)
 
 
 # ---------------------------------------------------------------- a schedule, and what must hold
@@ -672,7 +709,13 @@ def _go_through(case: Case, world: TortureWorld, site: SimulatedSite, found: Sch
         failing = [each for each in case.failing if each.workflow == number and each.stage < len(steps)]
         keep_going = any(each.keep_going for each in failing)
         growing = {each for workflow, each in case.growing if workflow == number}
-        site.runs.append(TorturedRun(f"run{number}", build(steps, growing), strategy, case.grace_s, keep_going))
+        lasting = {each.stage: each for each in case.lasting if each.workflow == number and each.stage < len(steps)}
+        workflow = build(steps, growing, lasting)
+        site.runs.append(TorturedRun(f"run{number}", workflow, strategy, case.grace_s, keep_going))
+        for place, part in lasting.items():
+            name = f"{'each' if steps[place].mapped else 'gather'}{place}"
+            total_s = part.walltimes * steps[place].walltime_s
+            site.lasting[f"run{number}", name] = Lasting(total_s, part.every_s, part.pauses, part.stalls)
         for part in failing:
             name = f"{'each' if steps[part.stage].mapped else 'gather'}{part.stage}"
             site.failing[f"run{number}", name] = part.times
@@ -776,7 +819,12 @@ def patience_s(case: Case) -> float:
              if (one, place) in case.growing)  # fmt: skip
     stages = max(map(len, case.workflows)) + 2 * sum(grown)
     jobs_s = (2 * max(case.waits) + 200.0) * stages * len(case.workflows)
-    return 3000.0 + 5 * longest_s * keeps + resumed_s + jobs_s
+    allocations = sum(
+        8.0 * (each.walltimes + 4 * each.stalls) * max(1, case.workflows[each.workflow][each.stage].count)
+        for each in case.lasting
+    )
+    lasting_s = allocations * (2 * max(case.waits) + 400.0)
+    return 3000.0 + 5 * longest_s * keeps + resumed_s + jobs_s + lasting_s
 
 
 def _is_damaged(site: SimulatedSite, run: TorturedRun) -> bool:
@@ -818,7 +866,7 @@ def _problems(case: Case, world: TortureWorld, site: SimulatedSite) -> Iterator[
     late = any(status.state is JobState.TIMEOUT for _, status in site.batch.jobs())
     unhindered = kinds <= set(world.harmless) - {"disk full", "disk slow", "files late"} and not late
     if unhindered and away_s < case.grace_s / 2:
-        again = [f"{stage}-{number}" for stage, number in site.repeated(site.began)]
+        again = [f"{stage}-{number}" for stage, number in site.repeated(site.began, site.lasted)]
         if again and not case.failing:
             yield f"began more than once, though drivers were away for {away_s:g} s at most: {again}"
     if kinds <= set(world.harmless):
@@ -829,6 +877,8 @@ def _problems(case: Case, world: TortureWorld, site: SimulatedSite) -> Iterator[
         yield from _over_budget(site)
     if "lesson damaged" not in kinds:
         yield from _unlearned(site)
+    if not {"clock jumps", "two drivers", "result damaged", "power fails", "power fails acting"} & kinds:
+        yield from _shortened(site)
     if exposed := _exposed(site):
         yield f"a secret is in {exposed}"
     submitted = Counter(request.token for request, _ in site.batch.jobs())
@@ -854,6 +904,22 @@ def _unlearned(site: SimulatedSite) -> Iterator[str]:
             for key, value in database.execute("SELECT key, value FROM records WHERE key LIKE 'waits %'"):
                 if (jobs := json.loads(value)["jobs"]) != seen[key]:
                     yield f"{seen[key]} jobs have taught {key!r}, and {jobs} are in it"
+
+
+def _shortened(site: SimulatedSite) -> Iterator[str]:
+    """Stages with checkpoints of which the times in all allocations do not add up to what their tasks ran."""
+    for run in site.runs:
+        lasting = {stage: each for (name, stage), each in site.lasting.items() if name == run.name}
+        if lasting:
+            with EventLog(run.directory.events) as log:
+                stages = restore_plan(run.directory.name, log).stages
+            for stage, each in lasting.items():
+                if stages[stage].done and (ran_s := stages[stage].longest_s) < each.total_s - CLOSE_S:
+                    yield f"{run.name}: tasks of {stage} ran for {each.total_s:g} s, and {ran_s:g} s are counted"
+
+
+CLOSE_S = 1.0
+"""By how much times of several attempts may differ together [s]."""
 
 
 def _over_budget(site: SimulatedSite) -> Iterator[str]:
@@ -900,14 +966,17 @@ def smaller(case: Case) -> Iterator[Case]:
     """Cases with less in them, the smallest first."""
     if case.growing:
         yield replace(case, growing=())
+    for number in range(len(case.lasting)):
+        yield replace(case, lasting=(*case.lasting[:number], *case.lasting[number + 1 :]))
     for number in range(len(case.failing)):
         yield replace(case, failing=(*case.failing[:number], *case.failing[number + 1 :]))
     if len(case.workflows) > 1:
         for number in range(len(case.workflows)):
             failing = tuple(replace(each, workflow=0) for each in case.failing if each.workflow == number)
             growing = tuple((0, each) for workflow, each in case.growing if workflow == number)
+            lasting = tuple(replace(each, workflow=0) for each in case.lasting if each.workflow == number)
             one, strategies = (case.workflows[number],), (case.strategies[number],)
-            yield replace(case, workflows=one, strategies=strategies, failing=failing, growing=growing)
+            yield replace(case, workflows=one, strategies=strategies, failing=failing, growing=growing, lasting=lasting)
     for parts in (2, 4, 8, len(case.faults)):
         size = max(1, len(case.faults) // max(1, parts))
         for first in range(0, len(case.faults), size):

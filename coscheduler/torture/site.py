@@ -51,11 +51,13 @@ from asa.core.job import (
 )
 from asa.core.ports import Executor, RunContext
 from asa.core.run import Held
+from asa.core.task import PAUSED
 from asa.core.view import QueueView
 from asa.log.database import TRIES, Change, LearnedStore, Record
 from asa.log.events import EventLog
 from asa.log.messages import logged_in
 from asa.log.rundir import RunDirectory
+from asa.log.running import Checkpoint
 from asa.security.files import write_private
 from asa.testing.backend_fake import FakeBatch
 from asa.testing.simulation import (
@@ -321,16 +323,45 @@ def run_order(site: SimulatedSite, host: SimulatedHost, caller: Caller, order: T
     if ".lease-" in host.process.name:
         site.borrowed.add((run, order.stage, order.number))
     site.worked[machine] = site.simulation.now
-    site.simulation.sleep(site.run_time(order))
+    name = Path(run).parent.name.rpartition("-")[0]
+    if order.checkpoints is None:
+        site.simulation.sleep(site.run_time(order))
+    elif not run_on(site, machine, order, run, name):
+        return OrderOutcome(order.ticket, started, host.time(), None, "it pauses", infrastructure=True, cause=PAUSED)
     site.worked[machine] = site.simulation.now
     outcome = caller.run(order)._replace(started=started, ended=host.time())
-    name = Path(run).parent.name.rpartition("-")[0]
     failing = site.failing.get((name, order.stage), 0) if order.number < FAILING_MOST else 0
     if site.began[run, order.stage, order.number] <= failing:
         outcome = outcome._replace(value=None, error="ValueError: it fails, as was drawn")
     if outcome.value is not None:
         site.completed[run, order.stage, order.number] += 1
     return outcome
+
+
+def run_on(site: SimulatedSite, machine: str, order: TaskOrder, run: str, name: str) -> bool:
+    """A task with checkpoints goes on from the last, and saves now and then, slowly; whether it is done, and has not
+    paused by itself."""
+    assert order.checkpoints is not None
+    key, lasting = (run, order.stage, order.number), site.lasting[name, order.stage]
+    kept = Checkpoint(Path(order.checkpoints.directory))
+    ran_s = float((kept.last / "ran").read_text()) if kept.last else 0.0
+    if ran_s < site.saved.get(key, 0.0):
+        site.note(f"{key[1:]} begins again at {ran_s:g} s, and had saved at {site.saved[key]:g} s")
+    site.lasted.add(key)
+    while ran_s < lasting.total_s:
+        step_s = min(lasting.every_s, lasting.total_s - ran_s)
+        site.simulation.sleep(step_s)
+        site.worked[machine] = site.simulation.now
+        ran_s += step_s
+        if lasting.stalls:
+            continue
+        with kept.save() as folder:
+            site.simulation.sleep(site.simulation.random.choice([0.0, 0.5]))
+            (folder / "ran").write_text(repr(ran_s))
+        site.saved[key] = ran_s
+        if ran_s < lasting.total_s and site.simulation.random.random() < lasting.pauses:
+            return False
+    return True
 
 
 class Controller:
@@ -515,11 +546,15 @@ class TorturedLog:
             simulation.sleep(simulation.random.uniform(0.1, 20.0))
         self._synchronised = False
         self._log.append(events)
+        for result in (result for event in events for result in event.results):
+            self._site.forget_saved(self._run, result.stage, result.task)
         if self._synchronised:
             self._run.durable = self._run.files()
         for event in events:
             self._check(event)
             self._run.on(event, simulation.now)
+            if isinstance(event, RunEnded) and NEVER_ENDS in event.message:
+                self._site.unblock(self._run.name, event.message)
         for event in events:
             self._run.reach(f"{type(event).__name__} is logged")
         simulation.turn()
@@ -531,6 +566,21 @@ class TorturedLog:
             quiet = max(self._site.disturbed, run.since, released)
             if self._site.harmless and quiet < now - 20.0 and self._site.goes_on(event.allocation):
                 self._site.note(f"{event.allocation} was released, and goes on for {now - quiet:.0f} s")
+
+
+@dataclass
+class Lasting:
+    """Tasks with checkpoints: how long each runs in all, how often it saves [s], how often it pauses by itself after
+    that, and whether it saves nothing, until its run has ended for that reason."""
+
+    total_s: float
+    every_s: float
+    pauses: float
+    stalls: bool
+
+
+NEVER_ENDS = "so it would never end: save more often, or raise walltime="
+"""What is said of a task that saves nothing."""
 
 
 @dataclass
@@ -660,6 +710,11 @@ class SimulatedSite:
         Tasks that were on a node of another run, which may take it back, and of which the next driver knows nothing.
     failing
         How often tasks of a stage fail, by the names of run and stage.
+    lasting
+        Stages with checkpoints, by the names of run and stage.
+    lasted, saved
+        Tasks of these that have begun; how long each had run in all when it saved last [s], until its result is in the
+        log.
     worked
         When a worker of each machine last had a task [s].
     hanging
@@ -688,6 +743,9 @@ class SimulatedSite:
         self.completed: Counter[tuple[str, str, int]] = Counter()
         self.borrowed: set[tuple[str, str, int]] = set()
         self.failing: dict[tuple[str, str], int] = {}
+        self.lasting: dict[tuple[str, str], Lasting] = {}
+        self.saved: dict[tuple[str, str, int], float] = {}
+        self.lasted: set[tuple[str, str, int]] = set()
         self.worked: dict[str, float] = {}
         self.hanging: set[str] = set()
         self.lost: set[str] = set()
@@ -912,9 +970,22 @@ class SimulatedSite:
                 self.note(f"another run has kept what was learned locked: {error}")
             raise
 
-    def repeated(self, times: Mapping[tuple[str, str, int], int]) -> list[tuple[str, int]]:
+    def forget_saved(self, run: TorturedRun, stage: str, index: int) -> None:
+        """A task has returned, as its run's log says: what it has saved is removed then."""
+        self.saved.pop((str(run.directory.values), stage, index), None)
+
+    def unblock(self, run: str, message: str) -> None:
+        """It was said that tasks of the run save nothing: the user has mended that."""
+        for (name, stage), lasting in self.lasting.items():
+            if name == run and f"{stage!r} failed" in message:
+                lasting.stalls = False
+
+    def repeated(
+        self, times: Mapping[tuple[str, str, int], int], but: AbstractSet[tuple[str, str, int]] = frozenset()
+    ) -> list[tuple[str, int]]:
         """Of these tasks, stage and index of those that were there more than once, and on their run's own nodes."""
-        return [key[1:] for key, count in times.items() if count > 1 and key not in self.borrowed]
+        other = self.borrowed | but
+        return [key[1:] for key, count in times.items() if count > 1 and key not in other]
 
     def goes_on(self, token: str) -> bool:
         """Whether a job of this name runs, and its programs do."""

@@ -9,9 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,8 @@ from asa.log.rundir import RunDirectory, list_runs
 from asa.workflows.driver import detach
 from asa.workflows.run import open_run, prepare
 from tests.waiting import until
+
+pytestmark = pytest.mark.usefixtures("state")
 
 FLOW = """
 import time
@@ -48,21 +48,6 @@ workflow = nap.map([0, 1])
 quick = nap(0)
 broken = fail.map([0, 1])
 """
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    (tmp_path / "flow.py").write_text(FLOW)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
-    yield tmp_path / "state"
-    (tmp_path / "gate").touch()
-    for run in list_runs(tmp_path / "state"):
-        until(partial(_is_left, run), "the drivers' ends")
-
-
-def _is_left(run: RunDirectory) -> bool:
-    return not run.is_driven()
 
 
 def argv(*words: str) -> list[str]:

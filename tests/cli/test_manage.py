@@ -8,7 +8,6 @@ import pty
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ from asa.integrations.futures import PoolExecutor
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
 from tests.waiting import until
+
+pytestmark = pytest.mark.usefixtures("state")
 
 FLOW = """
 import time, sys
@@ -44,15 +45,6 @@ if __name__ == "__main__":
     run.wait()
     print(run.status.value)
 """
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    (tmp_path / "flow.py").write_text(FLOW)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
-    yield tmp_path / "state"
-    (tmp_path / "gate").touch()
 
 
 def command(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,7 @@ FOLLOWED = {
     "comparison.md": 1,
     "howto/calibrate-your-queue.md": 5,
     "howto/files.md": 4,
-    "howto/checkpoint.md": 3,
+    "howto/checkpoint.md": 4,
     "howto/migrate.md": 4,
     "howto/notebook.md": 1,
     "howto/set-up-a-site.md": 1,

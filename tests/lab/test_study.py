@@ -25,6 +25,7 @@ from asa.core.event import (
     RunState,
     SubmitRefused,
     TaskDone,
+    TaskPaused,
 )
 from asa.core.job import JobRequest, Resources
 from asa.core.registry import STRATEGIES
@@ -250,6 +251,20 @@ def test_the_log_is_whole(busy: Simulated) -> None:
     assert [event.state for event in events if isinstance(event, RunEnded)] == [RunState.SUCCEEDED]
     assert isinstance(events[-1], JobEnded)
     assert {stage.name: stage.run_time_s for stage in summarise(events).stages} == {"square": 1800.0, "total": 300.0}
+
+
+def test_tasks_go_on_in_the_next_allocation(busy: Simulated) -> None:
+    @asa.stage(cores=8, walltime="1h", run_time="150m", checkpoint=True)
+    def long(x: int) -> None: ...
+
+    events = run_virtual(long.map(range(2)), busy.copy(), "auto")
+    paused = [event for event in events if isinstance(event, TaskPaused)]
+    done = {event.index: event.at - event.started for event in events if isinstance(event, TaskDone)}
+    assert all(
+        sum(each.at - each.started for each in paused if each.index == index) + last_s == pytest.approx(9000)
+        for index, last_s in done.items()
+    )
+    assert len(paused) >= 4 and len(done) == 2
 
 
 def test_pools(busy: Simulated) -> None:

@@ -55,6 +55,13 @@ def test_when_one_has_started_another_is_asked_for_at_the_end() -> None:
     assert isinstance(ask, Ask) and ask.after == (f"j{AHEAD - 1}",)
 
 
+def test_a_parked_place_is_let_go_when_the_one_before_has_ended() -> None:
+    parked = [allocation(f"j{number}", "md", parked=True) for number in range(1, AHEAD)]
+    paused = long(*parked, attempts=AHEAD, state=StageState.RUNNING)
+    found = decided(Auto(technique="parked"), paused, regime=QueueRegime.LIMITS, parks=True)
+    assert [item for item in found if isinstance(item, Amend)] == [Amend("j1", parked=False)]
+
+
 def test_no_more_are_asked_for_than_it_needs_as_far_as_was_said() -> None:
     ahead, links = continued(view(long(total_s=1500.0)))
     assert len(ahead.stages) == len(links) == 4, "three of 570 s each, and one in case it takes longer"

@@ -15,7 +15,7 @@ from asa.cli.main import main
 from asa.core.event import TaskFailed
 from asa.testing.simulation import KEPT_ALIVE_S, START_S, SimulatedProcess, SimulatedSelector, Simulation, Stuck
 from coscheduler.torture import case as cases
-from coscheduler.torture.case import FAULTS, Case, Fault, StageShape, draw, evaluate, run, shrink
+from coscheduler.torture.case import FAULTS, Case, Fault, LastingStage, StageShape, draw, evaluate, run, shrink
 from executors import hub
 from tests.torture import mutations, real
 
@@ -75,6 +75,12 @@ FOUND = {
     ),
     # Both wrote into one log: tasks ran twice, jobs were waited for that had ended.
     "two drivers of one run": with_faults(*at("two drivers", 2.0, 31.0, 34.0)),
+    # The parked place of a task's next allocation stayed parked when its turn came.
+    "a task with checkpoints and parked places": with_faults(
+        workflows=((StageShape(True, 1, (), 2, 1, 120.0),),),
+        strategies=("hold:technique=parked,grace_s=20",),
+        lasting=(LastingStage(0, 0, 1.5, 50.0),),
+    ),
     # The login node lost the end of the log, and new jobs got the names of forgotten ones.
     "a power failure after a submission": with_faults(*at("power fails", 1.0, 31.0, 33.0, share=1.0)),
     # The clock was set back: nothing was asked of the batch system until it had come that far again; later, hub and

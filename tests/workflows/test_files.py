@@ -422,6 +422,51 @@ def test_a_task_returns_parts_which_go_to_tasks_by_themselves(here: Path) -> Non
     assert len(rows) == 3, "and the list of them is short"
 
 
+@pytest.mark.parametrize("how", ["damaged", "gone"])
+def test_a_part_that_only_a_ref_holds_is_made_again(here: Path, how: str) -> None:
+    """By the task that made it; who has passed it on, and whoever opened it, runs again, too."""
+
+    @asa.stage
+    def divide(count: int) -> list[asa.Ref]:
+        with Path("divided").open("a") as file:
+            file.write("x")
+        return [asa.Ref({"part": bytes(100_000 + number)}) for number in range(count)]
+
+    @asa.stage(refs=True)
+    def last(parts: list[asa.Ref]) -> asa.Ref:
+        return parts[-1].load()[-1]  # of the list itself, too, only a Ref is given
+
+    @asa.stage
+    def fail_once(part: Any) -> int:
+        last = max(Path().glob("state/runs/*/values/divide-0-*"), key=lambda path: path.stat().st_size)
+        if not Path("failed").exists():
+            Path("failed").touch()
+            last.unlink() if how == "gone" else last.write_bytes(last.read_bytes()[:-20] + bytes(20))
+            raise OSError("no")
+        return len(part["part"])
+
+    run = asa.run(fail_once(last([divide(3)])), check=False)
+    with pytest.raises(RunFailed, match="no"):
+        run.result()
+    run.wait()
+    again = asa.resume(run.name)
+    assert again.result() == 100_002 and again.wait()
+    ran = [event.stage for _, event in again.events() if isinstance(event, TaskDone)]
+    assert ran == ["divide", "last", "divide", "last", "fail_once"] and Path("divided").read_text() == "xx"
+    assert asa.resume(run.name).result() == 100_002, "nothing is left to do"
+
+
+def test_a_damaged_part_of_a_result_is_named_and_made_again(here: Path) -> None:
+    run = asa.run(asa.stage(lambda: asa.Ref(bytes(100_000)), name="made")())
+    ref = run.result()
+    os.truncate(ref.stored, 1000)
+    with pytest.raises(StateError, match=rf"of run {run.name} has returned it: asa resume {run.name} runs that again"):
+        ref.load()
+    run.wait()
+    again = asa.resume(run.name)
+    assert len(again.result().load()) == 100_000 and again.result().stored != ref.stored
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 200_000), max_size=4), st.integers(0, 3))
 def test_what_is_opened_is_what_was_returned(tmp_path_factory: pytest.TempPathFactory, sizes: Any, deep: int) -> None:

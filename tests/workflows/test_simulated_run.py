@@ -13,10 +13,21 @@ import pytest
 import asa
 from asa.cli.main import main
 from asa.core.errors import GraphError, InvalidInput, RunFailed, RunNotFound
-from asa.core.event import JobEnded, RunStarted, RunState, SubmitRefused, TaskDone, TaskFailed
+from asa.core.event import (
+    AllocationStarted,
+    JobEnded,
+    RunStarted,
+    RunState,
+    SubmitRefused,
+    Submitting,
+    TaskDone,
+    TaskFailed,
+    TaskPaused,
+)
 from asa.core.job import JobState
 from asa.core.registry import STRATEGIES
 from asa.lab.backend.simulated import Simulated
+from asa.lab.simulator import operations
 from asa.log.database import LearnedStore
 from asa.workflows.run import Run, open_run, resume
 
@@ -230,6 +241,58 @@ def test_runs_on_one_queue_follow_one_another(tmp_path: Path) -> None:
     second.wait()
     assert first.result() == second.result()
     assert course(first)[-1][1] <= course(second)[0][1]
+
+
+@asa.stage(cores=8, task_cores=8, walltime="1h", run_time="5h", checkpoint=True)
+def simulate(x: int) -> int:
+    assert asa.checkpoint().last is None and asa.time_left() == float("inf"), "it is called once, for all its time"
+    return x + 1
+
+
+@pytest.mark.parametrize("strategy", list(STRATEGIES))
+def test_a_task_goes_on_in_the_next_allocation(tmp_path: Path, strategy: str) -> None:
+    run = go(square(simulate(6)), tmp_path, BUSY, strategy=strategy)
+    assert run.result() == 49
+    pauses, (done, _) = happened(run, TaskPaused), happened(run, TaskDone)
+    assert not happened(run, TaskFailed), "no retry is used up: it has none"
+    assert sum(each.at - each.started for each in [*pauses, done]) == pytest.approx(5 * 3600), "its time adds up"
+    most_s = 2 * 3600 if strategy == "big-job" else 3600
+    assert all(each.at - each.started <= most_s - 30.0 and not each.lost for each in pauses)
+    if strategy in ("auto", "hold", "big-job"):  # the next was asked for ahead: it is in the queue when the first starts
+        first, asked = happened(run, AllocationStarted)[0], happened(run, Submitting)
+        assert sum(each.at <= first.at for each in asked) > len(pauses) and done.started == pauses[-1].at
+
+
+def test_what_a_task_ran_since_it_was_paused_is_lost_with_its_node(tmp_path: Path) -> None:
+    queue = Simulated(nodes=1, cores=8)
+    begin = queue.clock.now()
+    operations.fail_node(queue.engine, 0, at=begin + 5400, back=begin + 5460)
+    run = go(simulate(6), tmp_path, queue, strategy="per-stage")
+    assert run.result() == 7
+    first, lost, *others = happened(run, TaskPaused)
+    assert (first.saved, lost.saved) == ("3570 s", "3570 s") and lost.lost and not any(each.lost for each in others)
+    ran_s = sum(each.at - each.started for each in [first, *others, *happened(run, TaskDone)])
+    assert ran_s == pytest.approx(5 * 3600)
+
+
+@asa.stage(walltime="1h", checkpoint=True)
+def part(most: int) -> list[str]:
+    saved = asa.checkpoint()
+    done = (saved.last / "done").read_text().split() if saved.last else []
+    if len(done) < most:
+        with saved.save() as folder:
+            (folder / "done").write_text(" ".join([*done, "x"]))
+        asa.pause()
+    return done
+
+
+def test_a_task_that_pauses_by_itself_is_called_again(tmp_path: Path) -> None:
+    run = go(part.options(run_time="3h")(2), tmp_path, strategy="per-stage")
+    assert run.result() == ["x", "x"]
+    ran = [each.at - each.started for each in [*happened(run, TaskPaused), *happened(run, TaskDone)]]
+    assert sum(ran) == pytest.approx(3 * 3600) and len(ran) == 6
+    run = go(part(2), tmp_path)  # as long as the calls really take: within one wall time
+    assert run.result() == ["x", "x"] and len(happened(run, TaskPaused)) == 2
 
 
 def test_a_run_can_be_cancelled(tmp_path: Path) -> None:

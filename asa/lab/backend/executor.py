@@ -13,10 +13,10 @@ from typing import Protocol
 
 from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput
-from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed
+from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed, TaskPaused
 from asa.core.job import JobRequest, JobState, JobStatus, Resources
 from asa.core.ports import Outcome, Report, RunContext, VirtualClock, Work
-from asa.core.task import Task, lacks
+from asa.core.task import PAUSED, Task, lacks
 from asa.core.units import brief
 
 
@@ -36,6 +36,18 @@ class SimulatedJobs(Protocol):
 
 _Need = tuple[int, int, int]
 """Cores, bytes of memory, GPUs."""
+
+
+_Key = tuple[str, int, str]
+"""A task with checkpoints, and where it keeps them."""
+
+
+@dataclass
+class _Saved:
+    """How long a task ran before it was paused [s]; how it will end, if it was called, which happens once."""
+
+    ran_s: float = 0.0
+    outcome: Outcome | None = None
 
 
 @dataclass
@@ -61,6 +73,11 @@ class _Running:
     started: float
 
     @property
+    def key(self) -> _Key | None:
+        """What a task with checkpoints goes on as, elsewhere: only when it is called with the same."""
+        return None if (kept := self.task.checkpoints) is None else (self.task.stage, self.task.index, kept.directory)
+
+    @property
     def node(self) -> str:
         return self.parts[0][0].name
 
@@ -80,12 +97,14 @@ class VirtualExecutor:
     Notes
     -----
     A task whose run time is known beforehand is called when that is over, and not at all when its job ends first; one
-    that takes as long as the call is called when it starts.
+    that takes as long as the call is called when it starts. One with checkpoints is paused when the time
+    of its allocation is over, and goes on where it was in another one. Until then it has saved nothing.
     """
 
     def __init__(self, jobs: SimulatedJobs, work: Work) -> None:
         self._jobs, self._work, self._clock = jobs, work, jobs.clock
         self._held: dict[str, _Held] = {}
+        self._saved: dict[_Key, _Saved] = {}
         self._numbers = itertools.count()
         self._post: Report | None = None
 
@@ -144,9 +163,11 @@ class VirtualExecutor:
         if (held := self._held.pop(allocation, None)) is None:
             return
         now = self._clock.now()
-        given = [(run.task, run.node, run.started) for run in held.running.values()]
+        begun = list(held.running.values())
+        given = [(run.task, run.node, run.started) for run in begun if run.key is None]
         given += [(task, held.nodes[0].name, now) for task in held.waiting]
-        lost: list[Event] = [
+        lost: list[Event] = [self._paused(allocation, run, reason) for run in begun if run.key is not None]
+        lost += [
             TaskFailed(now, task.stage, task.index, allocation, node, started, reason, infrastructure=True)
             for task, node, started in given
         ]
@@ -171,28 +192,56 @@ class VirtualExecutor:
         held.running[run.number] = run
         for node, need in parts:
             node.give(need)
-        outcome: Outcome | None = None
+        saved = _Saved() if run.key is None else self._saved.setdefault(run.key, _Saved())
+        outcome = saved.outcome
         try:
             seconds = self._work.seconds(task)
         except InvalidInput as error:
             outcome, seconds = Outcome(0.0, None, str(error)), 0.0
         if seconds is None:
-            outcome = self._work.call(task)
+            outcome = saved.outcome = outcome or self._work.call(task)
             seconds = outcome.seconds
+        seconds = max(0.0, seconds - saved.ran_s)
         if task.timeout_s is not None and seconds > task.timeout_s:
             seconds = task.timeout_s
             late = f"timed out after {brief(seconds)}: raise timeout= where tasks may take that long"
             outcome = Outcome(seconds, None, late)
-        self._clock.call_at(now + seconds, partial(self._end, allocation, run, outcome))
+        if run.key is not None and task.ends is not None and now + seconds > task.ends:
+            self._clock.call_at(task.ends, partial(self._pause, allocation, run, saved))
+        else:
+            self._clock.call_at(now + seconds, partial(self._end, allocation, run, outcome))
 
-    def _end(self, allocation: str, run: _Running, outcome: Outcome | None) -> None:
+    def _leave(self, allocation: str, run: _Running) -> _Held | None:
+        """Free what a task had; the allocation, unless it is gone, or started anew."""
         held = self._held.get(allocation)
         if held is None or held.running.pop(run.number, None) is None:
-            return  # the allocation is gone, or started anew
+            return None
         for each, need in run.parts:
             each.give(need, +1)
+        return held
+
+    def _pause(self, allocation: str, run: _Running, saved: _Saved) -> None:
+        """The time of its allocation is over."""
+        if (held := self._leave(allocation, run)) is not None:
+            saved.ran_s += self._clock.now() - run.started
+            self._say([self._paused(allocation, run)])
+            self._fill(allocation, held)
+
+    def _paused(self, allocation: str, run: _Running, lost: str = "") -> TaskPaused:
+        assert run.key is not None
+        task, ran_s = run.task, self._saved[run.key].ran_s
+        saved = f"{ran_s:g} s" if ran_s else ""
+        return TaskPaused(self._clock.now(), task.stage, task.index, allocation, run.node, run.started, saved, lost)
+
+    def _end(self, allocation: str, run: _Running, outcome: Outcome | None) -> None:
+        if (held := self._leave(allocation, run)) is None:
+            return
         outcome = self._work.call(run.task) if outcome is None else outcome
         task, node, now = run.task, run.node, self._clock.now()
+        if run.key is not None:
+            saved = self._saved.pop(run.key)
+            if outcome.value is None and saved.outcome is None:  # it is called again, for the time that is left
+                self._saved[run.key] = _Saved(saved.ran_s + (now - run.started) * (outcome.cause == PAUSED))
         if outcome.value is None:
             late = task.timeout_s is not None and now - run.started >= task.timeout_s
             failed = TaskFailed(
@@ -204,7 +253,8 @@ class VirtualExecutor:
                 run.started,
                 outcome.error,
                 outcome.traceback,
-                cause="time" if late else lacks(outcome.error, None),
+                infrastructure=outcome.cause == PAUSED,
+                cause=outcome.cause or ("time" if late else lacks(outcome.error, None)),
             )
             self._say([failed])
         else:
