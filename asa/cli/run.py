@@ -58,7 +58,7 @@ class RunCommand:
         ):
             parser.add_argument(f"--{name}", metavar="QUEUE=NUMBER,...", type=_numbers, help=what)
         parser.add_argument(
-            "--ask-twice", action="store_true", help="ask for the same in the second best queue, too"
+            "--ask-once", action="store_true", help="ask for nothing in the second best queue of those, too"
         )
         parser.add_argument(
             "--executor", help=f"how tasks run in allocations: {', '.join(EXECUTORS)} (mesos; local on this machine)"
@@ -107,7 +107,7 @@ class RunCommand:
             "keep_going": options.keep_going,
             "price": options.price,
             "preempted": options.preempted,
-            "ask_twice": options.ask_twice,
+            "ask_twice": not options.ask_once,
         }
         if options.dry_run:
             return _previewed(workflow_of(options), **wanted)

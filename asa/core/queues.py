@@ -55,7 +55,7 @@ class QueueTerms:
 
     price: Mapping[str, float] | None = None
     preempted: Mapping[str, float] | None = None
-    twice: bool = False
+    twice: bool = True
 
     def __post_init__(self) -> None:
         for what, numbers in (("price", self.price), ("preempted", self.preempted)):

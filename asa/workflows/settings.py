@@ -148,7 +148,7 @@ def make_settings(
     notify: str | None = None,
     price: Mapping[str, float] | None = None,
     preempted: Mapping[str, float] | None = None,
-    ask_twice: bool = False,
+    ask_twice: bool = True,
     **options: Any,
 ) -> Settings:
     """Settings as people give them.
