@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -30,8 +30,18 @@ from asa.core.event import (
     Submitted,
     Trouble,
 )
-from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Refused, is_limit
-from asa.core.ports import Backend, Clock, CountsQuestions, Post, VirtualBackend, VirtualClock
+from asa.core.job import (
+    JobChanges,
+    JobHandle,
+    JobRequest,
+    JobState,
+    JobStatus,
+    Options,
+    Refused,
+    is_limit,
+    queue_name,
+)
+from asa.core.ports import Backend, Clock, CountsQuestions, Post, ShowsQueues, VirtualBackend, VirtualClock
 from asa.core.view import QueueView
 
 _log = logging.getLogger(__name__)
@@ -84,6 +94,8 @@ class JobWatch:
         Called, from any thread, when there is something new to do.
     looks
         Whether to look at the whole queue now and then, for those who want to know (`seen`).
+    queues
+        Options of the queues to look at besides that which jobs without options are in.
     budget
         How often the batch system may be called; None for as often as is useful. What it does not allow yet is put off:
         questions, and submissions and changes in their order. The queue is looked at with what is to spare. Cancelling
@@ -108,6 +120,7 @@ class JobWatch:
         wake: Callable[[], None] = lambda: None,
         *,
         looks: bool = False,
+        queues: Iterable[Options] = (),
         budget: Budget | None = None,
         is_replaced: Callable[[], bool] = lambda: False,
         may_be_late: bool = False,
@@ -128,7 +141,8 @@ class JobWatch:
         self._jobs: dict[str, _Watched] = {}
         self._next_query = math.inf
         self._next_look = -math.inf if looks else math.inf
-        self._seen: QueueView | None = None
+        self._seen: dict[Options, QueueView | None] = dict.fromkeys(((), *queues))
+        self._unseen: set[Options] = set()
         self._virtual = isinstance(backend, VirtualBackend)
         self._not_before = -math.inf
         self._failures = 0
@@ -213,11 +227,20 @@ class JobWatch:
         with self._lock:
             return bool(self._to_submit or self._to_amend or self._to_cancel or self._to_find)
 
-    def seen(self) -> QueueView | None:
-        """The queue as it was when last looked at; None where it is not looked at, or nothing can be seen."""
+    def seen(self, options: Options = ()) -> QueueView | None:
+        """The queue of jobs with these options as it was when last looked at, which it will be from now on; None where
+        it is not looked at, or nothing can be seen."""
         if self._next_look < math.inf and self._virtual:
-            return self._backend.look()  # costs nothing, and time may have jumped
-        return self._seen
+            return self._views([options])[0]  # costs nothing, and time may have jumped
+        with self._lock:
+            return self._seen.setdefault(options, None)
+
+    def _views(self, queues: Sequence[Options]) -> list[QueueView | None]:
+        """What the backend shows of these queues, of a single partition if it cannot show more."""
+        if any(queues) and isinstance(self._backend, ShowsQueues):
+            return self._backend.looks(queues)
+        own = None if all(queues) else self._backend.look()
+        return [None if options else own for options in queues]
 
     def step(self) -> float:
         """Do what is due; when to come again [s since the epoch], infinite when there is nothing to wait for."""
@@ -293,7 +316,15 @@ class JobWatch:
             return
         self._paid += 1
         try:
-            self._seen = self._backend.look()
+            with self._lock:
+                queues = list(self._seen)
+            views = self._views(queues)
+            with self._lock:
+                self._seen |= zip(queues, views, strict=True)
+            for options in (options for options, view in zip(queues, views, strict=True) if options and view is None):
+                if options not in self._unseen:
+                    _log.info("queue %s cannot be seen: waits there are predicted without it", queue_name(options))
+                    self._unseen.add(options)
             self._next_look = now + self._slowest
         except BackendError as error:
             if error.transient:

@@ -35,10 +35,9 @@ from asa.core.job import (
     JobStatus,
     Options,
     Refused,
-    Resources,
 )
 from asa.core.ports import Clock
-from asa.core.units import clock as clock_text
+from asa.core.queues import misfit
 
 log = logging.getLogger(__name__)
 
@@ -438,42 +437,6 @@ def own_options(options: Options, names: Mapping[str, str], setup: Sequence[str]
             known = ", ".join([*names, SETUP])
             raise InvalidInput(f"{system} has no option {name!r} for the jobs of one stage: {known} expected")
     return found
-
-
-def misfit(request: JobRequest, site: Capabilities, kind: str, *, spreads: bool = False) -> str | None:
-    """Why a job could never start there, or None.
-
-    Parameters
-    ----------
-    kind
-        The system's word for a partition.
-    spreads
-        Whether a job that leaves the number of nodes open may have several.
-    """
-    need, largest = request.resources, site.largest
-    where = f"{kind} {site.partition!r} of {site.site!r}"
-    if largest is not None and not need.fits(largest):
-        return f"{where} has room for {_size(largest)} at most, and the job asks for {_size(need)}"
-    if largest is not None and largest.nodes is not None and (need.nodes or 1) > largest.nodes:
-        return f"a job in {where} may have {largest.nodes} nodes, and this one asks for {need.nodes}"
-    each = need.unit or (1 if spreads and need.nodes is None else need.cores // (need.nodes or 1))
-    if site.cores_per_node is not None and each > site.cores_per_node:
-        return f"nodes of {where} have {site.cores_per_node} cores at most, and the job asks for {each} on each"
-    if site.longest_s is not None and request.walltime_s > site.longest_s:
-        allowed, asked = clock_text(site.longest_s), clock_text(request.walltime_s)
-        return f"{where} allows a wall time of {allowed}, and the job asks for {asked}"
-    return None
-
-
-def _size(resources: Resources) -> str:
-    parts = [f"{resources.cores} cores"]
-    if resources.nodes is not None:
-        parts.append(f"{resources.nodes} nodes")
-    if resources.memory is not None:
-        parts.append(f"{resources.memory >> 20} MiB")
-    if resources.gpus:
-        parts.append(f"{resources.gpus} GPUs")
-    return ", ".join(parts)
 
 
 def unfulfilled(dependencies: Sequence[Dependency], query: Query) -> tuple[Dependency, ...]:

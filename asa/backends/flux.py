@@ -132,11 +132,11 @@ class Flux:
     def preview(self, requests: Sequence[JobRequest]) -> list[str]:
         """The commands that submit these; nothing is run."""
         now = self._clock.now()
-        lines = (submit_command(request, self._for(request.resources.options)._options, now) for request in requests)
+        lines = (submit_command(request, self._for(request.options)._options, now) for request in requests)
         return [shlex.join(batch.without(requests[0].withheld, line)) for line in lines]
 
     def _submit(self, request: JobRequest) -> JobHandle:
-        own = self._for(request.resources.options)
+        own = self._for(request.options)
         request = batch.submittable(request, own._site, self.query, "Flux")
         now = self._clock.now()
         printed = self._ask(batch.without(request.withheld, submit_command(request, own._options, now)))

@@ -102,7 +102,7 @@ class Pbs:
 
     def job_script(self, request: JobRequest) -> str:
         """The script that is submitted for a request."""
-        return job_script(request, self._for(request.resources.options)._options)
+        return job_script(request, self._for(request.options)._options)
 
     def capabilities(self) -> Capabilities:
         """What matters to planning; asked once."""
@@ -133,12 +133,12 @@ class Pbs:
 
     def preview(self, requests: Sequence[JobRequest]) -> list[str]:
         """The commands that submit these; nothing is run."""
-        wanted = ((request, self._for(request.resources.options)._options) for request in requests)
+        wanted = ((request, self._for(request.options)._options) for request in requests)
         lines = (["qsub", *qsub_options(request, options)] for request, options in wanted)
         return [shlex.join(batch.without(requests[0].withheld, line)) for line in lines]
 
     def _submit(self, request: JobRequest) -> JobHandle:
-        own = self._for(request.resources.options)
+        own = self._for(request.options)
         request = batch.submittable(request, own._site, self.query, "PBS")
         now = self._clock.now()
         words = qsub_options(request, own._options)

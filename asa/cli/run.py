@@ -17,7 +17,7 @@ from asa.core.command import CommandResult, add_set_option
 from asa.core.errors import RunFailed
 from asa.core.event import RunState
 from asa.core.job import Capabilities
-from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, with_options
+from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, convert, with_options
 from asa.core.serial import to_json
 from asa.core.units import brief
 from asa.log.messages import notify
@@ -52,6 +52,14 @@ class RunCommand:
             "--patience", type=float, metavar="CORE_HOURS", help="what an hour of your time is worth (strategy auto)"
         )
         parser.add_argument("--max-overhead", metavar="SHARE", help="what may be lost by coming early, such as 3%%")
+        for name, what in (
+            ("price", "price of a core-hour in each queue that a stage may go to"),
+            ("preempted", "how often an hour jobs there are preempted (learned)"),
+        ):
+            parser.add_argument(f"--{name}", metavar="QUEUE=NUMBER,...", type=_numbers, help=what)
+        parser.add_argument(
+            "--ask-once", action="store_true", help="ask for nothing in the second best queue of those, too"
+        )
         parser.add_argument(
             "--executor", help=f"how tasks run in allocations: {', '.join(EXECUTORS)} (mesos; local on this machine)"
         )
@@ -97,6 +105,9 @@ class RunCommand:
             "reuse_from": options.reuse_from,
             "notify": options.notify,
             "keep_going": options.keep_going,
+            "price": options.price,
+            "preempted": options.preempted,
+            "ask_twice": not options.ask_once,
         }
         if options.dry_run:
             return _previewed(workflow_of(options), **wanted)
@@ -310,6 +321,11 @@ def _strategy(options: argparse.Namespace) -> str | None:
     if options.patience is None and options.max_overhead is None:
         return given
     return with_options(given or "auto", patience=options.patience, max_overhead=options.max_overhead)
+
+
+def _numbers(text: str) -> dict[str, Any]:
+    """Numbers by name."""
+    return {name.strip(): convert(value) for name, _, value in (part.partition("=") for part in text.split(","))}
 
 
 def _name_of(target: str) -> str:

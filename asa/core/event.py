@@ -15,11 +15,11 @@ from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
 
 from asa.core.context import Context
-from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Resources
+from asa.core.job import JobHandle, JobRequest, JobState, Options, QueueRegime, Resources
 from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec
 
-VERSION = 6
+VERSION = 7
 """Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
 
 
@@ -198,7 +198,9 @@ class Submitting(Event):
 
     It depends on the allocations in `after`. `predicted_wait_s` is the wait it was planned with [s], `soon_wait_s` how
     soon it may be over; None when no prediction was asked. `context` is what was known of it and of the queue, or None
-    where the queue is not looked at. `why` says in plain words why it is for several stages, or "".
+    where the queue is not looked at. `why` says in plain words why it is for several stages, and in this queue, or "".
+    With `second` the same is to be asked for in that queue, too; that job is submitted `instead` of the one of this
+    name, if it starts first.
     """
 
     allocation: str
@@ -209,6 +211,8 @@ class Submitting(Event):
     soon_wait_s: float | None = None
     context: Context | None = None
     why: str = ""
+    second: Options | None = None
+    instead: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,49 @@ SETUP = "setup"
 Options = tuple[tuple[str, str], ...]
 """Options of a batch system by name, such as ``(("partition", "gpu"),)``; one that is "" has no value."""
 
+QUEUE = ("partition", "qos", "account")
+"""The options that say in which queue a job is; of each there may be several to choose from, with ``|`` between."""
+
+
+def alternatives(options: Options) -> tuple[Options, ...]:
+    """The queues that a job with these options may go to, each as options; one where there is nothing to choose.
+
+    Several options with ``|`` go in step, the first with the first; one with a single value goes with each.
+
+    Raises
+    ------
+    InvalidInput
+        When they have different numbers of values, or one is empty.
+
+    Examples
+    --------
+    >>> alternatives((("account", "bio"), ("partition", "core|gpu")))
+    ((('account', 'bio'), ('partition', 'core')), (('account', 'bio'), ('partition', 'gpu')))
+    """
+    if not any("|" in value for name, value in options if name in QUEUE):
+        return (options,)
+    found = {name: [part.strip() for part in value.split("|")] for name, value in options if name in QUEUE}
+    counts = {name: len(parts) for name, parts in found.items() if len(parts) > 1}
+    said = ", ".join(f"{name}={dict(options)[name]!r}" for name in counts)
+    if len(set(counts.values())) > 1:
+        raise InvalidInput(f"{said}: the first goes with the first, so give as many of each, or one")
+    if any(not part for name in counts for part in found[name]):
+        raise InvalidInput(f"{said}: a name expected on both sides of each |")
+    return tuple(
+        tuple((name, found[name][at] if name in counts else value) for name, value in options)
+        for at in range(max(counts.values(), default=1))
+    )
+
+
+def queue_name(options: Options) -> str:
+    """What a queue is called: its partition, QOS and account, as far as they are said.
+
+    >>> queue_name((("partition", "gpu"), ("qos", "low"))), queue_name(())
+    ('gpu+low', 'default')
+    """
+    asked = dict(options)
+    return "+".join(asked[name] for name in QUEUE if asked.get(name)) or "default"
+
 
 @dataclass(frozen=True, slots=True)
 class Resources:
@@ -293,6 +336,8 @@ class JobRequest:
         behind one that failed may end without having run.
     withheld
         Variables of our environment that the job's own is not to have.
+    queue
+        Options with the queue that was chosen, where those of its resources leave a choice (`alternatives`).
     """
 
     token: str
@@ -306,6 +351,12 @@ class JobRequest:
     deadline: float | None = None
     array: str = ""
     withheld: tuple[str, ...] = ()
+    queue: Options | None = None
+
+    @property
+    def options(self) -> Options:
+        """What the batch system is asked besides; the first queue where none was chosen."""
+        return alternatives(self.resources.options)[0] if self.queue is None else self.queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,6 +508,8 @@ class Capabilities:
         Whether a wider job starts before a narrower one, however long that has waited.
     whole_nodes
         Whether a job gets, and is charged for, all cores of its nodes.
+    preemptible
+        Whether jobs of others may take the nodes of one that runs.
     details
         Further settings worth showing to a person (`asa doctor`).
     """
@@ -477,14 +530,40 @@ class Capabilities:
     parks: bool = False
     wide_first: bool = False
     whole_nodes: bool = False
+    preemptible: bool = False
     details: dict[str, str] = field(default_factory=dict)
     apart: Callable[[Options], Capabilities] | None = field(
         default=None, repr=False, compare=False, metadata={"logged": False}
     )
 
     def for_jobs(self, options: Options) -> Capabilities:
-        """The site as it is for jobs with these options."""
-        return self if self.apart is None or not options else self.apart(options)
+        """The site as it is for jobs with these options; with several queues to choose from, what one of them has.
+
+        A job has one shape in all of them, which is that for the smallest nodes.
+        """
+        if self.apart is None or not options:
+            return self
+        first, *others = found = [self.apart(each) for each in alternatives(options)]
+        if not others:
+            return first
+        sizes = [each.largest for each in found]
+        memory = [None if size is None else size.memory for size in sizes]
+        largest = None
+        if all(sizes):
+            largest = replace(
+                max(filter(None, sizes), key=lambda size: size.cores),
+                memory=None if None in memory else max(filter(None, memory)),
+                gpus=max(size.gpus for size in sizes if size),
+                nodes=None,
+            )
+        return replace(
+            first,
+            largest=largest,
+            cores_per_node=min((each.cores_per_node for each in found if each.cores_per_node), default=None),
+            gpus_per_node=max((each.gpus_per_node for each in found if each.gpus_per_node), default=None),
+            longest_s=None if any(each.longest_s is None for each in found) else max(e.longest_s or 0.0 for e in found),
+            bounds="; ".join(dict.fromkeys(each.bounds for each in found if each.bounds)),
+        )
 
     def charged(self, resources: Resources) -> int:
         """Cores that a job is charged for, as far as is known before it starts.

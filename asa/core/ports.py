@@ -19,7 +19,7 @@ from asa.core.command import CommandResult
 from asa.core.context import Context
 from asa.core.decision import Amend, Ask, DispatchDecision, NodeRun, StrategyDecision
 from asa.core.event import Event
-from asa.core.job import Capabilities, JobChanges, JobHandle, JobRequest, JobStatus, Refused, Resources
+from asa.core.job import Capabilities, JobChanges, JobHandle, JobRequest, JobStatus, Options, Refused, Resources
 from asa.core.task import Task, Value
 from asa.core.view import AllocationView, QueuedJob, QueueView, StageView, WorkflowView
 
@@ -240,6 +240,14 @@ class CountsQuestions(Protocol):
     @property
     def questions(self) -> int:
         """All calls so far, but for submissions, changes and cancellations."""
+
+
+@runtime_checkable
+class ShowsQueues(Protocol):
+    """What a backend has as well that can show the queues of several partitions, with as many questions as `look`."""
+
+    def looks(self, queues: Sequence[Options]) -> list[QueueView | None]:
+        """The queue that jobs with each of these options would be in; None for one that cannot be seen."""
 
 
 @runtime_checkable

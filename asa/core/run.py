@@ -69,7 +69,7 @@ from asa.core.event import (
     Trouble,
     Wanted,
 )
-from asa.core.job import JobHandle, JobRequest, JobState, Resources
+from asa.core.job import JobHandle, JobRequest, JobState, Options, Resources
 from asa.core.stage import StageSpec, StageState
 from asa.core.task import Failed
 from asa.core.units import brief
@@ -923,7 +923,10 @@ class Held:
     Attributes
     ----------
     why
-        Why it is for several stages, in plain words, or "".
+        Why it is for several stages, and in its queue, in plain words, or "".
+    second, twin, instead
+        The queue in which the same is yet to be asked for; the name of the allocation that was asked for there, or to
+        whose request this one is the second, and whether it is that.
     state, job
         Where it stands; where its job stands, in the batch system's words.
     started, runs
@@ -972,6 +975,9 @@ class Held:
     context: Context | None = None
     lender: str = ""
     why: str = ""
+    second: Options | None = None
+    twin: str = ""
+    instead: bool = False
     started: float | None = None
     illegal: list[str] = field(default_factory=list)
     state: AllocationState = AllocationState.ASKED
@@ -1093,6 +1099,17 @@ class Held:
         self.state = _next(ALLOCATION, f"allocation {self.key}", self.state, what, self.illegal)
         if job:
             self.job = _next(JOB, f"job of {self.key}", self.job, what, self.illegal)
+
+    @property
+    def ran_s(self) -> float:
+        """How long its job ran until it last ended or was requeued, all its runs together [s]."""
+        return sum(ended - started for started, ended, _ in self.runs)
+
+    @property
+    def preempted(self) -> int:
+        """How often its nodes were taken from it, as far as is known: it was requeued, or ended as preempted."""
+        whole = self.ended is not None and self.started is not None
+        return len(self.runs) - whole + (self.job is JobState.PREEMPTED)
 
     def stop(self, now: float) -> None:
         """Its job runs no more, for now."""
@@ -1262,6 +1279,8 @@ class Pool:
         How many elements of each job array may run.
     idle_core_s
         What allocations that have got a task, or have ended, held nothing for before, cores times time [s].
+    seconds
+        Those for which the same is yet to be asked for in another queue.
     moved
         Those of which something has changed since the plan last emptied this, by key; ended ones, too.
     """
@@ -1271,6 +1290,7 @@ class Pool:
         self.ever: dict[str, Held] = {}
         self.moved: dict[str, Held] = {}
         self.throttles: dict[str, int] = {}
+        self.seconds: dict[str, Held] = {}
         self.lends = False  # its nodes may work for other runs
         self._meant: dict[str, dict[str, Held]] = {}
         self._asked = 0
@@ -1286,6 +1306,10 @@ class Pool:
         elif held := self.held.get(getattr(event, "allocation", "")):
             self.moved[held.key] = held
             self._on_held(held, event)
+            if (twin := self.held.get(held.twin)) is not None:
+                self.moved[twin.key] = twin
+            if held.started is not None or held.ending:
+                self.seconds.pop(held.key, None)
 
     def meant_for(self, stage: str) -> Collection[Held]:
         """Those of a stage that have not ended, in order of asking."""
@@ -1322,7 +1346,19 @@ class Pool:
         for name in held.stages:
             self._meant.setdefault(name, {})[held.key] = held
 
+    def is_spare(self, held: Held) -> bool:
+        """Whether the same was asked for elsewhere, and that is used: it started first, or was asked for first."""
+        other = self.held.get(held.twin)
+        if other is None or other.ending:
+            return False
+        if (held.used is None) != (other.used is None):
+            return held.used is None
+        if (held.started is None) != (other.started is None):
+            return held.started is None
+        return held.used is None and held.instead
+
     def _remove(self, held: Held) -> None:
+        self.seconds.pop(held.key, None)
         del self.held[held.key]
         for name in held.stages:
             self._meant[name].pop(held.key, None)
@@ -1337,9 +1373,16 @@ class Pool:
             event.soon_wait_s,
             event.context,
             why=event.why,
+            second=event.second,
+            twin=event.instead,
+            instead=bool(event.instead),
             illegal=self._illegal,
         )
         self._add(held)
+        if event.second is not None:
+            self.seconds[held.key] = held
+        if (first := self.seconds.pop(event.instead, None)) is not None:
+            first.twin, self.moved[first.key] = held.key, first
         if event.request.array:
             self.throttles.setdefault(event.request.array, 1)
 
@@ -2060,7 +2103,7 @@ class FoldedRun:
         self.asked += 1
         for name in event.stages:
             stage = self.stages[name]
-            stage.attempts += 1
+            stage.attempts += not event.instead
             stage.predicted_wait_s = stage.soon_wait_s = None
 
     def _tasks_launched(self, event: TasksLaunched) -> bool:
@@ -2278,7 +2321,8 @@ class FoldedRun:
             of_use = held.useful or held.ending or bool(held.nodes)
         else:
             dismissed = held.ending and not drained and not held.deserted
-            of_use = held.useful or dismissed or self._went_with_another(held, event)
+            taken = isinstance(event, JobEnded) and event.state is JobState.PREEMPTED  # which says nothing of the stage
+            of_use = held.useful or dismissed or taken or self._went_with_another(held, event)
             of_use |= self._was_replaced(held, event)
         withdrawn = _is_cancelled(event) and not held.ending and not self._went_with_another(held, event)
         if of_use and not withdrawn:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import InvalidInput
 from asa.core.event import Event
-from asa.core.job import JobRequest, Resources
+from asa.core.job import JobRequest, Options, Resources, queue_name
 from asa.core.ports import Estimator, Outcome, RunContext, Strategy, VirtualBackend
+from asa.core.queues import QueueTerms
 from asa.core.registry import ESTIMATORS, is_pooled
 from asa.core.task import Checkpoints, Task
 from asa.workflows.assemble import VIRTUAL, Timing, chosen_strategy, first_event, make_plan, make_runner
 from asa.workflows.graph import Graph, make_graph
-from asa.workflows.runner import WaitBook
+from asa.workflows.learned import WaitBook
 from asa.workflows.settings import POOLS, Settings
 from asa.workflows.stage import Node, replace_nodes
 from asa.workflows.virtual_work import Times, check_known
@@ -38,6 +40,7 @@ def run_virtual(
     pool: str = "shared",
     run_time: Callable[[str, float], float] = lambda _stage, walltime_s: walltime_s,
     name: str = "run",
+    terms: QueueTerms | None = None,
 ) -> list[Event]:
     """Run a workflow on a simulated queue, from now on until its last job has ended.
 
@@ -56,6 +59,8 @@ def run_virtual(
         What strategies expect of a stage: run time [s] from its name and wall time [s].
     name
         Of the run; its jobs are called ``name.0``, ``name.1`` ...
+    terms
+        Prices and risks of the queues that jobs may go to.
 
     Returns
     -------
@@ -112,6 +117,7 @@ def run_virtual(
             waits=MemoryWaits(plan.strategy.estimator) if waits is None else waits,
             context=RunContext(name, Path(), ".", ()),
             outputs=".",
+            terms=terms,
         )
         runner.start_executor()
         runner.run()
@@ -141,7 +147,8 @@ class MemoryWaits:
 
     def __init__(self, estimator: str = "fixed-share", seed: int = 0) -> None:
         self._spec, self._seed = estimator, seed
-        self._estimators: dict[Geometry | None, Estimator] = {}
+        self._estimators: dict[Geometry | str, Estimator] = {}
+        self._jobs: dict[Geometry, int] = {}
         self.pooled = is_pooled(estimator)
 
     def predict(
@@ -159,11 +166,22 @@ class MemoryWaits:
         self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
     ) -> None:
         """This job waited `wait_s` [s]."""
-        self.of(job.resources, job.walltime_s).learn(wait_s, predicted_s, context)
+        there = replace(job.resources, options=job.options)
+        self.of(there, job.walltime_s).learn(wait_s, predicted_s, context)
+        geometry = _geometry(there, job.walltime_s)
+        self._jobs[geometry] = self._jobs.get(geometry, 0) + 1
+
+    def known(self, resources: Resources, walltime_s: float) -> int:
+        """How many jobs have taught the waits of this size."""
+        return self._jobs.get(_geometry(resources, walltime_s), 0)
+
+    def survival(self, options: Options) -> tuple[int, float]:
+        """Nothing of earlier runs."""
+        return 0, 0.0
 
     def of(self, resources: Resources, walltime_s: float) -> Estimator:
         """The estimator for jobs of this size: one for each geometry, or one for all where it is pooled."""
-        geometry = None if self.pooled else geometry_of("simulated", "", resources.cores, walltime_s)
+        geometry = queue_name(resources.options) if self.pooled else _geometry(resources, walltime_s)
         if geometry not in self._estimators:
             self._estimators[geometry] = ESTIMATORS.create(self._spec, seed=self._seed)
         return self._estimators[geometry]
@@ -171,6 +189,10 @@ class MemoryWaits:
     def copy(self) -> MemoryWaits:
         """The same knowledge, free to learn something else."""
         return copy.deepcopy(self)
+
+
+def _geometry(resources: Resources, walltime_s: float) -> Geometry:
+    return geometry_of("simulated", queue_name(resources.options), resources.cores, walltime_s)
 
 
 class Outlines:

@@ -34,7 +34,7 @@ from asa.core.event import (
     Submitted,
     Submitting,
 )
-from asa.core.job import Capabilities, JobHandle, JobRequest, JobStatus, QueueRegime
+from asa.core.job import Capabilities, JobHandle, JobRequest, JobStatus, QueueRegime, alternatives
 from asa.core.ports import (
     Backend,
     Clock,
@@ -48,6 +48,7 @@ from asa.core.ports import (
     Strategy,
     VirtualBackend,
 )
+from asa.core.queues import QueueTerms
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, is_pooled
 from asa.core.run import FoldedRun, TaskState
 from asa.core.stage import StageSpec, StageState
@@ -57,11 +58,11 @@ from asa.log.messages import log_to_file, warn
 from asa.log.rundir import RunDirectory
 from asa.strategies.asking import ask_for
 from asa.workflows.graph import Graph
-from asa.workflows.learned import FIXED_S, LearnedWaits
+from asa.workflows.learned import FIXED_S, LearnedWaits, WaitBook
 from asa.workflows.payload import Payloads
 from asa.workflows.plan import Plan, Submit
 from asa.workflows.reuse import Reuse
-from asa.workflows.runner import Decider, Inbox, Log, Runner, TaskMaker, WaitBook, job_request
+from asa.workflows.runner import Decider, Inbox, Log, Runner, TaskMaker, job_request
 from asa.workflows.settings import Settings, save_settings
 from asa.workflows.stage import nodes_in
 
@@ -222,6 +223,7 @@ def assemble_parts(
         # What is run, and how.
         parts = make(site)
         parts.graph.check(site)
+        settings.terms.check(parts.graph.queues)
         named, executor = _executor(directory, settings, parts.graph, backend)
         timing = timing or Timing.of(backend, held)
         if isinstance(backend, VirtualBackend):
@@ -293,7 +295,10 @@ def assemble_parts(
             outputs=str(directory.jobs),
             budget=budget,
             may_be_late=lock.is_doubtful,
+            terms=settings.terms,
         )
+        if site.apart is not None and isinstance(parts.plan, FoldedRun):
+            held.callback(learned.learn_survival, parts.plan)
         grows = any(node.stage.needs.expands for node in parts.graph.nodes.values())
         if grows and isinstance(payloads, Payloads) and isinstance(parts.plan, Plan):
             from asa.workflows.expand import Growth  # here: few runs need it
@@ -395,25 +400,49 @@ def make_runner(
     outputs: str,
     budget: Budget | None = None,
     may_be_late: bool = False,
+    terms: QueueTerms | None = None,
 ) -> Runner:
-    """The runner of these parts, and a watch over its jobs, which ends with `held`, as the executor does."""
-    looks = backend.capabilities().regime is not QueueRegime.IMMEDIATE and is_pooled(estimator)
-    inbox = Inbox()
+    """The runner of these parts, and a watch over its jobs, which ends with `held`, as the executor does.
+
+    Where jobs may go to several queues, these have been looked at once when it is made, if the batch system answers.
+    """
+    site, inbox = backend.capabilities(), Inbox()
+    asked = dict.fromkeys(stage.spec.resources.options for stage in plan.stages.values())
+    queues = {options: alternatives(options) for options in asked if options}
+    chooses = any(len(found) > 1 for found in queues.values())
+    looks = site.regime is not QueueRegime.IMMEDIATE and (chooses or is_pooled(estimator))
     watch = JobWatch(
         backend,
         timing.clock,
         inbox.post,
         timing.watcher.wake,
         looks=looks,
+        queues=[options for found in queues.values() for options in found],
         budget=budget,
         is_replaced=context.is_replaced,
         may_be_late=may_be_late,
     )
     timing.listen(watch.hurry)
+    if chooses and not isinstance(backend, VirtualBackend):
+        watch.step()
     held.callback(timing.watcher.close)
     timing.watcher.start(watch)
     held.callback(executor.close)
-    return Runner(plan, payloads, executor, watch, log, waits, timing.clock, context, outputs, inbox)
+    return Runner(
+        plan,
+        payloads,
+        executor,
+        watch,
+        log,
+        waits,
+        timing.clock,
+        context,
+        outputs,
+        inbox,
+        site=site,
+        terms=terms or QueueTerms(),
+        patience=getattr(getattr(plan, "strategy", None), "patience", None),
+    )
 
 
 def _budget(directory: RunDirectory, backend: Backend, site: Capabilities) -> SharedBudget | None:

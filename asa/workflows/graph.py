@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from asa.core.errors import AsaError, GraphError, InvalidInput
-from asa.core.job import SETUP, Capabilities, QueueRegime, Resources
+from asa.core.job import SETUP, Capabilities, Options, QueueRegime, Resources, alternatives
+from asa.core.queues import misfit
 from asa.core.stage import StageSpec
 from asa.core.task import Secrets
 from asa.core.units import brief
@@ -198,8 +199,14 @@ class Graph:
                 found[name] = Secrets(tuple(own.items()))
         return found
 
+    @property
+    def queues(self) -> list[Options]:
+        """Where jobs of its stages may go, each once."""
+        asked = dict.fromkeys(node.stage.needs.options for node in self.nodes.values())
+        return [*dict.fromkeys(each for options in asked for each in alternatives(options))]
+
     def check(self, site: Capabilities) -> None:
-        """Whether every stage can ever run there.
+        """Whether every stage can ever run there: in one of the queues that it may go to.
 
         Raises
         ------
@@ -210,7 +217,13 @@ class Graph:
         for name, node in self.nodes.items():
             needs = node.stage.needs
             try:
-                site = default.for_jobs(needs.options)
+                site, found = default.for_jobs(needs.options), alternatives(needs.options)
+                if len(found) > 1 and default.apart is not None:
+                    asked = _Job(_resources(needs, site), needs.walltime_s)
+                    why = [misfit(asked, default.for_jobs(each), "queue", spreads=True) for each in found]
+                    if all(why):
+                        raise InvalidInput(f"it fits none of its queues: {'; '.join(filter(None, why))}")
+                    continue
             except AsaError as error:
                 raise GraphError(f"stage {name!r}: {error}") from error
             by = f"; {site.bounds}" if site.bounds else ""
@@ -308,6 +321,13 @@ class Graph:
             lines.append(f'  "{name}" [label="{name}\\n{cores} core{"s" * (cores != 1)}"{shape}];')
         lines += [f'  "{before}" -> "{name}";' for name, befores in self.predecessors.items() for before in befores]
         return "\n".join([*lines, "}"])
+
+
+class _Job(NamedTuple):
+    """A stage's job."""
+
+    resources: Resources
+    walltime_s: float
 
 
 def _resources(needs: Needs, site: Capabilities) -> Resources:

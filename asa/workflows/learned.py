@@ -7,22 +7,34 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from asa.allocations.watch import JobWatch
 from asa.core.backfill import Profile, planned
 from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import StateError
 from asa.core.event import Believed
-from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatus, QueueRegime, Resources
+from asa.core.job import (
+    Capabilities,
+    JobHandle,
+    JobRequest,
+    JobState,
+    JobStatus,
+    Options,
+    QueueRegime,
+    Resources,
+    alternatives,
+    queue_name,
+)
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
+from asa.core.queues import Choice, Prospect, QueueTerms, Sized, choose, misfit
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
-from asa.core.run import FoldedRun, Pool
+from asa.core.run import FoldedRun, Pool, StageProgress
 from asa.core.stage import StageSpec, StageState, kind_of
 from asa.core.units import HOUR
 from asa.core.view import QueueView
@@ -41,6 +53,21 @@ PLANNED_MOST = 3000
 """Of a real queue with more waiting jobs no plan is made: it would take longer than a second."""
 
 
+@dataclass
+class _Look:
+    """A queue as it was seen: what is expected by it, by size [s], and what is left of the machine."""
+
+    queue: QueueView
+    planned: dict[tuple[int, float], float] = field(default_factory=dict)
+    profile: Profile | None = None
+
+    def plain(self, cores: int, walltime_s: float) -> float:
+        if len(self.queue.queue) > PLANNED_MOST:
+            return math.inf
+        self.profile = self.profile or planned(self.queue)
+        return self.profile.earliest(Resources(cores), walltime_s) - self.queue.now
+
+
 class Contexts:
     """Contexts of jobs, by their size.
 
@@ -54,15 +81,15 @@ class Contexts:
 
     def __init__(self, pool: Pool, watch: JobWatch) -> None:
         self._pool, self._watch = pool, watch
-        self._look: QueueView | None = None
-        self._planned: dict[tuple[int, float], float] = {}  # what is expected by this look, by size [s]
-        self._profile: Profile | None = None  # what is left of the machine by this look
+        self._looks: dict[Options, _Look] = {}
 
     def of(self, resources: Resources, walltime_s: float, now: float) -> Context:
-        """What is known of a job of this size that would be submitted now."""
-        own = [held for held in self._pool.held.values() if held.handle]
+        """What is known of a job of this size that would be submitted now; its options leave no choice of queues."""
+        options = resources.options
+        own = [held for held in self._pool.held.values() if held.handle and held.request.options == options]
         queued = [held for held in own if held.started is None]
-        alike = [held for held in queued if not held.gated and held.request.resources == resources]
+        asked = (resources, *(replace(resources, options=held.request.resources.options) for held in queued[:1]))
+        alike = [held for held in queued if not held.gated and held.request.resources in asked]
         context = Context(
             now,
             resources.cores,
@@ -71,9 +98,9 @@ class Contexts:
             own_queued=len(queued),
             own_cores=sum(held.cores for held in own if held.started is not None),
         )
-        if resources.options or (queue := self._watch.seen()) is None:  # what is seen is not the queue it would be in
+        if (queue := self._watch.seen(options)) is None:
             return context
-        expected = self._planned_s(queue, resources.cores, walltime_s)
+        expected = self._planned_s(options, queue, resources.cores, walltime_s)
         work = sum(held.request.resources.cores * held.request.walltime_s for held in queued)
         context = replace(
             context,
@@ -82,26 +109,146 @@ class Contexts:
         )
         return context.looked(queue)
 
-    def _planned_s(self, queue: QueueView, cores: int, walltime_s: float) -> float:
+    def _planned_s(self, options: Options, queue: QueueView, cores: int, walltime_s: float) -> float:
         """The wait that the batch system expects [s]: all of the queue is planned, but once a look and size."""
-        if queue is not self._look:
-            self._look, self._planned, self._profile = queue, {}, None
-        if (cores, walltime_s) not in self._planned:
+        look = self._looks.get(options)
+        if look is None or queue is not look.queue:
+            look = self._looks[options] = _Look(queue)
+        if (cores, walltime_s) not in look.planned:
             # What plans a simulated queue is compiled at first, and that takes longer than a run may stand still.
-            plan = self._plain if type(queue) is QueueView else self._compiled
-            self._planned[cores, walltime_s] = plan(queue, cores, walltime_s)
-        return self._planned[cores, walltime_s]
-
-    def _plain(self, queue: QueueView, cores: int, walltime_s: float) -> float:
-        if len(queue.queue) > PLANNED_MOST:
-            return math.inf
-        self._profile = self._profile or planned(queue)
-        return self._profile.earliest(Resources(cores), walltime_s) - queue.now
+            plan = look.plain if type(queue) is QueueView else partial(self._compiled, queue)
+            look.planned[cores, walltime_s] = plan(cores, walltime_s)
+        return look.planned[cores, walltime_s]
 
     @cached_property
     def _compiled(self) -> Callable[[QueueView, int, float], float]:
         plan: Callable[[QueueView, int, float], float] = PLANNERS.load("conservative")
         return plan
+
+
+class WaitBook(Protocol):
+    """What a run needs of the learned waits; keyed by the size of a job and its queue."""
+
+    def predict(
+        self, resources: Resources, walltime_s: float, context: Context, quantiles: Sequence[float | None]
+    ) -> list[float]:
+        """Expected waits [s] of a job of this size, one for each quantile; None for the estimator's own choice."""
+
+    def learn(
+        self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
+    ) -> None:
+        """This job waited `wait_s` [s]. Whoever takes a run over may say so again."""
+
+    def known(self, resources: Resources, walltime_s: float) -> int:
+        """How many jobs have taught the waits of this size."""
+
+    def survival(self, options: Options) -> tuple[int, float]:
+        """How often jobs of a queue were preempted in earlier runs, and how long they ran in all [h]."""
+
+
+class Decided(Protocol):
+    """What is asked of a plan: its allocations and its stages."""
+
+    @property
+    def pool(self) -> Pool: ...
+    @property
+    def stages(self) -> Mapping[str, StageProgress]: ...
+
+
+class Queues:
+    """Chooses among the queues that jobs may go to.
+
+    Parameters
+    ----------
+    plan
+        The run: how long its stages take, and what became of its jobs.
+    site
+        Its limits, by queue.
+    waits, contexts
+        What was learned of waits, and what is seen of queues.
+    terms, patience
+        Prices and risks as the user said them, and what an hour of the user's time is worth [core-hours].
+    """
+
+    def __init__(
+        self,
+        plan: Decided,
+        site: Capabilities,
+        waits: WaitBook,
+        contexts: Contexts,
+        terms: QueueTerms,
+        patience: float | None = None,
+    ) -> None:
+        self._plan, self._site, self._waits, self._contexts = plan, site, waits, contexts
+        self.terms, self._patience = terms, patience
+
+    def choose(
+        self, job: Sized, stages: Sequence[str], now: float, alike: Sequence[Sized] = (), array: str = ""
+    ) -> Choice | None:
+        """The queues of a job for these stages; None where its options leave no choice.
+
+        All elements of an `array` go to one queue, which takes those `alike`, too.
+        """
+        found = alternatives(job.resources.options)
+        if len(found) < 2:
+            return None
+        if array:
+            for held in self._plan.pool.held.values():
+                if held.request.array == array and held.request.queue is not None:
+                    return Choice((held.request.queue,), f"queue {queue_name(held.request.queue)}, that of its array")
+        run_s, piece_s = self._work(stages)
+        prospects = [self._prospect(job, options, now, alike) for options in found]
+        choice = choose(prospects, run_s, piece_s, self._patience)
+        return choice if choice.ranked else choice._replace(ranked=found[:1])  # it is refused there, with the limit
+
+    def second(self, choice: Choice) -> Options | None:
+        """The queue in which the same is asked for, too: where that is wanted, and the first is not there at once."""
+        soon = choice.wait_s is not None and choice.wait_s < TWICE_LEAST_S
+        return choice.ranked[1] if self.terms.twice and len(choice.ranked) > 1 and not soon else None
+
+    def predict(self, job: Sized, stages: Sequence[str], now: float, quantiles: Sequence[float | None]) -> list[float]:
+        """Expected waits [s] of a job in the queue that it would go to now, one for each quantile."""
+        choice = self.choose(job, stages, now)
+        options = job.resources.options if choice is None else choice.ranked[0]
+        there = replace(job.resources, options=options)
+        context = self._contexts.of(there, job.walltime_s, now)
+        if choice is not None and context.planned_s is not None and not self._waits.known(there, job.walltime_s):
+            return [context.planned_s] * len(quantiles)
+        return self._waits.predict(there, job.walltime_s, context, quantiles)
+
+    def _prospect(self, job: Sized, options: Options, now: float, alike: Sequence[Sized]) -> Prospect:
+        there = replace(job.resources, options=options)
+        site = self._site.for_jobs(options)
+        for each in (job, *alike):
+            if why := misfit(each, site, "queue", spreads=True):
+                return Prospect(options, why)
+        context = self._contexts.of(there, job.walltime_s, now)
+        wait_s, basis = context.planned_s, "by its queue as it is seen"
+        if wait_s is None and (jobs := self._waits.known(there, job.walltime_s)):
+            (wait_s,) = self._waits.predict(there, job.walltime_s, context, (None,))
+            basis = f"not seen, by {jobs} earlier job{'s' * (jobs != 1)}"
+        times, hours = self._waits.survival(options)
+        for held in self._plan.pool.ever.values():
+            if held.request.queue == options:
+                times, hours = times + held.preempted, hours + held.ran_s / HOUR
+        preempted = self.terms.preempted_in(options, site.preemptible, times, hours)
+        return Prospect(options, "", wait_s, basis, site.charged(there), self.terms.price_in(options), preempted)
+
+    def _work(self, stages: Sequence[str]) -> tuple[float, float]:
+        """How long the work of these stages takes in all, and how much of it is lost when it is preempted [s]."""
+        run_s = piece_s = 0.0
+        for spec in (self._plan.stages[name].spec for name in stages):
+            rounds = max(1, math.ceil((spec.width or 1) * spec.task.cores / spec.resources.cores))
+            each_s = spec.run_time_s / rounds
+            run_s, piece_s = run_s + spec.run_time_s, max(piece_s, each_s * (_SAVED if spec.checkpoint else 1.0))
+        return run_s, piece_s
+
+
+TWICE_LEAST_S = 60.0
+"""A job that is expected to start sooner is asked for once [s]."""
+
+_SAVED = 0.1
+"""The part of a task with checkpoints that is taken to be lost with its node."""
 
 
 WAITS = "waits "
@@ -239,10 +386,32 @@ class LearnedWaits:
         self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
     ) -> None:
         """This job waited `wait_s` [s]; counts once, by its token."""
-        geometry = self._geometry(job.resources, job.walltime_s)
+        geometry = self._geometry(replace(job.resources, options=job.options), job.walltime_s)
         with _lesson(f"the wait of job {job.token} is not learned"):
             self._waits.learn(geometry, job.token, wait_s, predicted_s, context, job.walltime_s)
         self._tell(geometry)
+
+    def known(self, resources: Resources, walltime_s: float) -> int:
+        """How many jobs have taught the waits of this size."""
+        record = self._store.get(WAITS + str(self._geometry(resources, walltime_s))) or {}
+        jobs: int = record.get("jobs", 0)
+        return jobs
+
+    def survival(self, options: Options) -> tuple[int, float]:
+        """How often jobs of a queue were preempted in earlier runs, and how long they ran in all [h]."""
+        record = self._store.get(self._survival_key(options)) or {}
+        return record.get("preempted", 0), record.get("ran_s", 0.0) / HOUR
+
+    def learn_survival(self, run: FoldedRun) -> None:
+        """Remember which jobs of a run were preempted, where there is a choice of queues; each job counts once."""
+        for held in run.pool.ever.values():
+            if held.request.queue is not None and held.ended is not None and (ran_s := held.ran_s) > 0:
+                with _lesson(f"whether job {held.key} was preempted is not remembered"):
+                    add = partial(_survived, preempted=held.preempted, ran_s=ran_s)
+                    self._store.learn_once(self._survival_key(held.request.queue), held.key, add)
+
+    def _survival_key(self, options: Options) -> str:
+        return f"{self._site.site} {queue_name(options)}: preempted"
 
     def run_time(self, workflow: str) -> Callable[[str, float], float]:
         """Predicts the run time [s] of a stage of `workflow` from its name and wall time [s]."""
@@ -353,6 +522,12 @@ class LearnedWaits:
         from asa.estimators.waits import StageTimes
 
         return StageTimes(self._store)
+
+
+def _survived(record: Record | None, preempted: int, ran_s: float) -> Record:
+    """How often jobs were preempted and how long they ran, with one more."""
+    before = record or {}
+    return {"preempted": before.get("preempted", 0) + preempted, "ran_s": before.get("ran_s", 0.0) + ran_s}
 
 
 def _noted(record: Record | None, came: int) -> Record:

@@ -16,7 +16,7 @@ from typing import overload
 from asa.core.allocation import takes
 from asa.core.decision import SOONEST_S, Amend, Ask, Cancel, Predict, StrategyDecision, Wake
 from asa.core.event import RunState
-from asa.core.job import Capabilities, DependencyKind, QueueRegime, Resources
+from asa.core.job import Capabilities, DependencyKind, Options, QueueRegime, Resources
 from asa.core.ports import DecidesByStage, Reach, Strategy
 from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Launchable, Pool, StageProgress, Wait
 from asa.core.stage import StageState
@@ -35,10 +35,12 @@ _LOOKED_AT_MOST = 50
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Submit a job under this token."""
+    """Submit a job under this token; into this `queue` if it is a second request, `instead` of that of this name."""
 
     token: str
     ask: Ask
+    queue: Options | None = None
+    instead: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,8 @@ class StageViews(Sequence[StageView]):
     def of(self, stage: StageProgress) -> StageView:
         """One of them."""
         if (made := self._made.get(stage.number)) is None:
-            meant = tuple(map(self._view, self._pool.meant_for(stage.spec.name)))
+            there = self._pool.meant_for(stage.spec.name)
+            meant = tuple(self._view(held) for held in there if not (held.twin and self._pool.is_spare(held)))
             made = self._made[stage.number] = stage.view(self._now, meant)
         return made
 
@@ -498,6 +501,8 @@ class Plan(FoldedRun):
             return any(not self.stages[name].state.final for name, _ in held.running)
         if held.cancelled is not None:
             return True
+        if held.twin and self._is_beaten(held):
+            return False
         if self.grown and self._is_too_small(held):
             return False
         if held.drains is not None and held.drains <= self.last:
@@ -606,6 +611,12 @@ class Plan(FoldedRun):
                     if held is not None and held.handle and not held.running and not held.ending:
                         yield decision
 
+        for held in list(self.pool.seconds.values()):
+            if held.handle is not None and self.room(now) > number - self.asked:
+                again = Ask(held.stages, held.request.resources, held.request.walltime_s, (), held.predicted_wait_s)
+                yield Submit(f"{self.run}.{number}", again, held.second, held.key)
+                number += 1
+
     def _decide_ahead(self, now: float) -> list[StrategyDecision]:
         """What the strategy decides where tasks go on in further allocations."""
         from asa.strategies.continuing import continued, of_stages
@@ -666,12 +677,19 @@ class Plan(FoldedRun):
             return "the run is over"
         if any(not self.stages[name].state.final for name, _ in held.running):
             return ""
+        if self._is_beaten(held):
+            return f"the same was asked for elsewhere, and {held.twin} started first"
         if all(self.stages[name].state.final for name in reversed(held.stages)):  # the last ones are over last
             return "no stage needs it any more"
         if self.grown and not held.running and self._is_too_small(held):
             return "tasks that are tried again need more than it has"
         spent = held.leaving(now) or self._is_spent(held, now)
         return "too little of its wall time is left" if spent else ""
+
+    def _is_beaten(self, held: Held) -> bool:
+        """Whether another allocation for the same work has started, which is used instead."""
+        other = self.pool.held.get(held.twin)
+        return other is not None and other.started is not None and self.pool.is_spare(held)
 
     def _is_too_small(self, held: Held) -> bool:
         """Whether it was asked for before its stages needed more, so that it takes none of the tasks that wait."""

@@ -670,6 +670,13 @@ def run(workflow: Any, *, check: bool = True, progress: bool | None = None, **op
     keep_going
         Whether all that does not need it goes on when a task has failed for good; of a stage, ``on_error=`` decides.
         The run is `partial` then, not successful: `Run.results` has what there is.
+    price
+        Price of a core-hour, by the queue that a stage may go to: ``{"core": 1.0, "gpu-low": 0.2}``; 1 where nothing is
+        said.
+    preempted
+        How often an hour jobs there are preempted, likewise; learned where nothing is said.
+    ask_twice
+        Whether each job is asked for in the second best queue, too; the other one is withdrawn when one of both starts.
 
     Returns
     -------

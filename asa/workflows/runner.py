@@ -21,7 +21,6 @@ from typing import Protocol
 from asa.allocations.watch import JobWatch
 from asa.core.allocation import Allocation
 from asa.core.clock import SystemClock
-from asa.core.context import Context
 from asa.core.decision import Amend, Cancel, Predict
 from asa.core.errors import AsaError, InvalidInput, StateError
 from asa.core.event import (
@@ -62,11 +61,12 @@ from asa.core.event import (
     Trouble,
     Wanted,
 )
-from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, JobState, Resources
+from asa.core.job import Capabilities, Dependency, JobChanges, JobHandle, JobRequest, JobState, Resources, queue_name
 from asa.core.ports import Clock, Executor, RunContext, Sharing
+from asa.core.queues import QueueTerms
 from asa.core.run import FoldedRun, Held, Pool, StageProgress
 from asa.core.task import PAUSED, Task
-from asa.workflows.learned import Contexts
+from asa.workflows.learned import Contexts, Queues, WaitBook
 from asa.workflows.plan import (
     Action,
     Add,
@@ -167,20 +167,6 @@ class Log(Protocol):
     def append(self, events: Sequence[Event]) -> None: ...
 
 
-class WaitBook(Protocol):
-    """What the runner needs of the learned waits; keyed by the size of a job."""
-
-    def predict(
-        self, resources: Resources, walltime_s: float, context: Context, quantiles: Sequence[float | None]
-    ) -> list[float]:
-        """Expected waits [s] of a job of this size, one for each quantile; None for the estimator's own choice."""
-
-    def learn(
-        self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
-    ) -> None:
-        """This job waited `wait_s` [s]. Whoever takes a run over may say so again."""
-
-
 class TaskMaker(Protocol):
     """What the runner needs of the workflow's payloads."""
 
@@ -213,6 +199,9 @@ class Runner:
         Directory for the jobs' output files.
     reuse
         Finds results of earlier runs, and tells later ones of this run's; None where neither is of use.
+    site, terms, patience
+        What is known of the queues that jobs may go to, prices and risks as the user said them, and what an hour of the
+        user's time is worth [core-hours].
     add
         Says which stages a task, by stage and index, adds to the run, at a time [s since the epoch]; None where none
         does.
@@ -236,6 +225,9 @@ class Runner:
     outputs: str
     inbox: Inbox = field(default_factory=Inbox)
     reuse: Reuse | None = None
+    site: Capabilities = field(default_factory=lambda: Capabilities(""))
+    terms: QueueTerms = field(default_factory=QueueTerms)
+    patience: float | None = None
     add: Callable[[str, int, float], StagesAdded] | None = None
     decided: threading.Event = field(default_factory=threading.Event)
     handed_over: bool = False
@@ -245,6 +237,7 @@ class Runner:
 
     def __post_init__(self) -> None:
         self._contexts = Contexts(self.plan.pool, self.watch)
+        self._queues = Queues(self.plan, self.site, self.waits, self._contexts, self.terms, self.patience)
 
     def start_executor(self) -> None:
         """Begin to listen for nodes. On real clocks the first job may be on its way already."""
@@ -497,7 +490,7 @@ class Runner:
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         """Log what is about to be done, and do it."""
-        steps = [self._perform(action) for action in actions]
+        steps = [self._perform(action, actions) for action in actions]
         events = [event for event, _ in steps]
         if isinstance(self.plan, FoldedRun):
             events += [missed for event in events if (missed := self.plan.missed(event)) is not None]
@@ -507,12 +500,12 @@ class Runner:
         for _, effect in steps:
             effect()
 
-    def _perform(self, action: Action) -> tuple[Event, Effect]:
-        """What to log of an action, and what to do once that is logged."""
+    def _perform(self, action: Action, actions: Sequence[Action]) -> tuple[Event, Effect]:
+        """What to log of one of these actions, and what to do once that is logged."""
         now = self.clock.now()
         match action:
             case Submit():
-                return self._submit(action, now)
+                return self._submit(action, actions, now)
             case LaunchTasks():
                 return self._launch(action, now)
             case Release():
@@ -554,18 +547,28 @@ class Runner:
 
     def _predict(self, action: Predict, now: float) -> Event:
         spec = self.plan.stages[action.stage].spec
-        context = self._contexts.of(spec.resources, spec.walltime_s, now)
         quantiles = [action.late] if action.soon is None else [action.soon, action.late]
-        *soon, late = self.waits.predict(spec.resources, spec.walltime_s, context, quantiles)
+        *soon, late = self._queues.predict(spec, [action.stage], now, quantiles)
         return Predicted(now, action.stage, late, *soon)
 
-    def _submit(self, action: Submit, now: float) -> tuple[Event, Effect]:
+    def _submit(self, action: Submit, actions: Sequence[Action], now: float) -> tuple[Event, Effect]:
         ask, held = action.ask, self.plan.pool.held
         handles = [held[key].handle for key in ask.after if key in held]
         program = self.executor.bootstrap(Allocation(action.token, ask.resources, ask.walltime_s), self.context)
         after = [handle for handle in handles if handle is not None]
+        alike = [
+            other.ask for other in actions if isinstance(other, Submit) and ask.array and other.ask.array == ask.array
+        ]
         request = job_request(action, after, program, self.context, self.outputs, now)
-        context = self._contexts.of(ask.resources, ask.walltime_s, now)
+        request, second, why = replace(request, queue=action.queue), None, ask.why
+        if action.instead:
+            why = f"queue {queue_name(request.options)}, beside {action.instead}: what starts first is used"
+        elif (choice := self._queues.choose(ask, ask.stages, now, alike, ask.array)) is not None:
+            request, why = replace(request, queue=choice.ranked[0]), "; ".join(filter(None, (why, choice.why)))
+            is_bound = ask.array or ask.after or ask.delay_s or ask.lives_s is not None
+            second = None if is_bound else self._queues.second(choice)
+        there = replace(ask.resources, options=request.options)
+        context = self._contexts.of(there, ask.walltime_s, now)
         if context.queue is not None:  # kept until the wait is known: not as a table, which changes
             context = replace(context, queue=context.queue.plain())
         event = Submitting(
@@ -577,7 +580,9 @@ class Runner:
             predicted_wait_s=ask.predicted_wait_s,
             soon_wait_s=ask.soon_wait_s,
             context=context,
-            why=ask.why,
+            why=why,
+            second=second,
+            instead=action.instead,
         )
         return event, _nothing
 

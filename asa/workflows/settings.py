@@ -20,6 +20,7 @@ import cloudpickle
 
 from asa.core.errors import AsaError, InvalidInput, RunNotFound, StateError, UnknownName
 from asa.core.event import VERSION, RunStarted
+from asa.core.queues import QueueTerms
 from asa.core.registry import convert
 from asa.core.task import OUTPUT_LIMIT
 from asa.core.units import duration, memory
@@ -64,6 +65,8 @@ class Settings:
         Command, or mail address, for a notice when the run has ended; "" for none.
     keep_going
         Whether stages that do not say continue when a task of theirs has failed.
+    terms
+        Prices and risks of the queues that jobs may go to.
     line
         The run of which this one, with other code, is a continuation: what that has done is not done again.
 
@@ -88,6 +91,7 @@ class Settings:
     line: str = ""
     notify: str = ""
     keep_going: bool = False
+    terms: QueueTerms = field(default_factory=QueueTerms)
 
     def __post_init__(self) -> None:
         name = self.pool_name
@@ -127,6 +131,9 @@ class RunOptions(TypedDict, total=False):
     reuse_from: Iterable[str | Path]
     notify: str | None
     keep_going: bool
+    price: Mapping[str, float] | None
+    preempted: Mapping[str, float] | None
+    ask_twice: bool
 
 
 def make_settings(
@@ -139,6 +146,9 @@ def make_settings(
     reuse: bool = False,
     reuse_from: Iterable[str | Path] = (),
     notify: str | None = None,
+    price: Mapping[str, float] | None = None,
+    preempted: Mapping[str, float] | None = None,
+    ask_twice: bool = True,
     **options: Any,
 ) -> Settings:
     """Settings as people give them.
@@ -157,6 +167,8 @@ def make_settings(
         Whether results of earlier runs may be reused, and of which other state directories, too.
     notify
         Command, or mail address, for a notice when the run has ended.
+    price, preempted, ask_twice
+        As `QueueTerms` has them.
     options
         The other parameters of `Settings`.
 
@@ -192,13 +204,14 @@ def make_settings(
         reuse=reuse or bool(others),
         reuse_from=others,
         notify=notify or "",
+        terms=QueueTerms(price, preempted, ask_twice),
         **options,
     )
 
 
-SETTINGS_VERSION = 4
+SETTINGS_VERSION = 5
 """Of what `save_settings` keeps; 1 had no version and no checksum, 2 neither a limit of output nor reuse, 3 no
-notice and nothing of what becomes of failures."""
+notice and nothing of what becomes of failures, 4 nothing of queues."""
 _HEAD = b"asa settings"
 
 

@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVa
 
 from asa.core import units
 from asa.core.errors import CommandFailed, GraphError, InvalidInput, UnknownName
-from asa.core.job import SETUP, Options, Resources
+from asa.core.job import SETUP, Options, Resources, alternatives
 from asa.core.launch import Launch, Program
 from asa.core.launch import launcher as words_of
 from asa.core.registry import IMAGES
@@ -501,6 +501,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
         hidden = base.secrets if secrets is None else _secrets(secrets)
         named = {option: options.get(option) for option in ("partition", "account", "qos", "constraint", SETUP)}
         asked = dict(base.options) | _batch_options(named, options.get("batch_options") or {})
+        alternatives(tuple(asked.items()))  # that there are some is said at once
         return Needs(
             resources=Resources(cores, nodes, size, gpus),
             task=_one_task(cores // task_cores, task_cores, size, gpus),
@@ -735,7 +736,9 @@ def stage(
     env
         Variables that tasks of this stage have in their environment besides, such as ``{"OMP_NUM_THREADS": "4"}``.
     partition, account, qos, constraint
-        Where its jobs go, as sbatch has it: ``partition="gpu"``. What is not said is as `backend` says. Tasks run only
+        Where its jobs go, as sbatch has it: ``partition="gpu"``. What is not said is as `backend` says. Of several, as
+        in ``partition="core|long"``, each job goes to the one that is expected to be best (docs/shape.md); several
+        options with ``|`` go in step, the first with the first. Tasks run only
         in jobs of stages for which the same is said. PBS takes `partition` for a queue; where there is no batch system,
         as on `local`, and in simulated queues, they mean nothing.
     setup

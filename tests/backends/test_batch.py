@@ -33,6 +33,7 @@ from asa.core.job import (
     Refused,
     Resources,
 )
+from asa.core.queues import misfit
 
 _LIVE = (JobState.PENDING, JobState.RUNNING)
 SITE = Capabilities("here", "short", largest=Resources(16), cores_per_node=8, longest_s=3600.0)
@@ -109,8 +110,8 @@ def test_arrays_only_where_there_are_some() -> None:
     ],
 )
 def test_why_a_job_could_never_start(asked: JobRequest, why: str | None) -> None:
-    assert batch.misfit(asked, SITE, "queue") == why
-    assert batch.misfit(asked, Capabilities("here"), "queue") is None
+    assert misfit(asked, SITE, "queue") == why
+    assert misfit(asked, Capabilities("here"), "queue") is None
     if why is not None:
         with pytest.raises(SiteRefusal) as caught:
             batch.submittable(asked, SITE, Table().query, "Mine")

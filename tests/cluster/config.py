@@ -97,6 +97,10 @@ class ClusterConfig:
         Each node calls itself by its name, not by this host's (``hostname``), as real nodes do.
     whole
         Also have a partition ``whole`` that gives a node to one job only, with all its cores.
+    tiers
+        Also have three partitions of which one gives way: ``core`` and ``low``, which share the first half of the
+        nodes, and ``long``, which has the others. Jobs in ``low`` may take an hour at most, and are requeued when one
+        in ``core`` needs their nodes.
     gpus
         GPUs of each node, from the first on, as Slurm's ``Gres`` counts them: ``("a100:2", "2")`` are two nodes with
         two each, the second's without a type. Their device files are null devices. ``a100`` is NVIDIA's, ``mi300``
@@ -128,6 +132,7 @@ class ClusterConfig:
     lanes: bool = False
     named: bool = False
     whole: bool = False
+    tiers: bool = False
     gpus: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
 
@@ -262,6 +267,8 @@ def slurm_conf(config: ClusterConfig) -> str:
         }
     if config.rest:
         settings |= _jwt(config)
+    if config.tiers:
+        settings |= {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
     if config.gpus:
         settings["GresTypes"] = "gpu"
     settings |= dict(config.settings)
@@ -352,9 +359,21 @@ def _partitions(config: ClusterConfig) -> list[str]:
         f"PartitionName={main} {everywhere} Default=YES OverSubscribe=NO",
         f"PartitionName={share} {everywhere} Default=NO OverSubscribe=FORCE:4",
         *([f"PartitionName=whole {everywhere} Default=NO OverSubscribe=EXCLUSIVE"] if config.whole else []),
+        *(_tiers(config.nodes, limits) if config.tiers else []),
         *(
             f"PartitionName={config.lane(number)} Nodes={node} {limits} Default=NO OverSubscribe=NO"
             for number, node in enumerate(config.nodes)
             if config.lanes
         ),
+    ]
+
+
+def _tiers(nodes: tuple[str, ...], limits: str) -> list[str]:
+    """Partitions on halves of the nodes, of which one gives way to another."""
+    half = (len(nodes) + 1) // 2
+    first, others = ",".join(nodes[:half]), ",".join(nodes[half:])
+    return [
+        f"PartitionName=core Nodes={first} {limits} PriorityTier=10 PreemptMode=OFF",
+        f"PartitionName=low Nodes={first} {limits.replace('24:00:00', '01:00:00')} PriorityTier=1 PreemptMode=REQUEUE",
+        f"PartitionName=long Nodes={others} {limits} PriorityTier=10 PreemptMode=OFF",
     ]

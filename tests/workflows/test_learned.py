@@ -15,7 +15,7 @@ from asa.core.backfill import Profile, planned
 from asa.core.clock import ManualClock
 from asa.core.context import Context
 from asa.core.event import Believed, Event
-from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatus, QueueRegime, Resources
+from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatus, Options, QueueRegime, Resources
 from asa.core.registry import ESTIMATORS as KNOWN
 from asa.core.run import FoldedRun, Held, Pool, StageProgress
 from asa.core.stage import StageSpec, StageState
@@ -254,7 +254,7 @@ class Looks:
     def __init__(self) -> None:
         self.view = QueueView(0.0, Resources(4), (), (RunningJob("a", Resources(4), 300.0),))
 
-    def seen(self) -> QueueView:
+    def seen(self, options: Options = ()) -> QueueView:
         return self.view
 
 

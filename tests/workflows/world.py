@@ -45,6 +45,7 @@ from asa.core.job import (
     JobRequest,
     JobState,
     JobStatus,
+    Options,
     QueueRegime,
     Resources,
 )
@@ -229,6 +230,12 @@ class FakeWaits:
         self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
     ) -> None:
         self.learned.setdefault(job.token, wait_s)
+
+    def known(self, resources: Resources, walltime_s: float) -> int:
+        return 0
+
+    def survival(self, options: Options) -> tuple[int, float]:
+        return 0, 0.0
 
 
 class MemoryLog:

@@ -39,6 +39,7 @@ from asa.core.job import (
     Resources,
 )
 from asa.core.ports import Clock
+from asa.core.queues import misfit
 from asa.core.view import QueuedJob, QueueView, RunningJob
 
 OLDEST = (20, 11)
@@ -173,7 +174,7 @@ class Slurm:
 
     def job_script(self, request: JobRequest) -> str:
         """The script that is submitted for a request."""
-        return words.job_script(request, self._for(request.resources.options)._options)
+        return words.job_script(request, self._for(request.options)._options)
 
     def _for(self, options: Options) -> Slurm:
         """This, for jobs with options of their own: their partition, limits and options of sbatch."""
@@ -237,6 +238,7 @@ class Slurm:
             parks=bool(node_names(chosen)),
             wide_first=wide_first(configuration),
             apart=lambda options: self._for(options).capabilities(),
+            preemptible=_may_be_preempted(chosen, partitions, preemption_tiers(configuration, partitions)),
             whole_nodes=site.whole_nodes or self._options.flags.get("exclusive") is True,
             details={"reached through": self._slurm.name(), "limits": said} | dict(site.details),
         )
@@ -283,7 +285,7 @@ class Slurm:
         predecessors = self._queued([item.on for request in requests for item in request.dependencies])
         full: Sequence[Submitted] = ()
         for group in _groups(requests):
-            of_group = self._for(group[0].resources.options)
+            of_group = self._for(group[0].options)
             submit = of_group._submit_array if group[0].array else of_group._submit_single
             if not full or len(group) < len(full):
                 found = submit(group, predecessors)
@@ -297,7 +299,7 @@ class Slurm:
         """The commands that submit these; nothing is run, and ``ID`` stands for an id that is not known yet."""
         found: list[str] = []
         for group in _groups(requests):
-            in_array, slurm = bool(group[0].array), self._for(group[0].resources.options)
+            in_array, slurm = bool(group[0].array), self._for(group[0].options)
             if (reason := slurm._no_array(group) if in_array else slurm._misfit(group[0])) is not None:
                 found.append(f"# refused: {reason}")
             if in_array:
@@ -371,7 +373,7 @@ class Slurm:
             return limits.why_broken(request, limit)
         if site.details.get("EnforcePartLimits") != "NO" or "qos" in self._options.flags:
             return None  # the site refuses in its own words; a QOS may lift a partition's limits
-        return batch.misfit(request, site, "partition", spreads=True)
+        return misfit(request, site, "partition", spreads=True)
 
     def _unfulfilled(self, dependencies: Sequence[Dependency], queued: Records) -> tuple[Dependency, ...]:
         """Dependencies that are not fulfilled yet; `queued` is what the controller has of the jobs that they name.
@@ -499,13 +501,36 @@ class Slurm:
 
         Jobs that run on the partition's nodes count whichever partition they came through.
         """
+        return self.looks([()])[0]
+
+    def looks(self, queues: Sequence[Options]) -> list[QueueView | None]:
+        """`look` for jobs with each of these options: one squeue and one sinfo in all; None where there is nothing."""
+        sites: list[_Site | None] = []
+        for options in queues:
+            try:
+                sites.append(self._for(options)._site)
+            except SiteRefusal:
+                sites.append(None)
+        rivals = [[] if site is None else competing_partitions(site.partitions, site.chosen) for site in sites]
+        there = sorted({name for names in rivals for name in names})
         try:
-            site = self._site
-            jobs = self._slurm.visible_jobs(competing_partitions(site.partitions, site.chosen))
-            nodes = self._slurm.nodes(site.capabilities.partition)
-            return queue_view(self._clock.now(), jobs, nodes, site.chosen)
+            jobs = self._slurm.visible_jobs(there) if there else []
+            nodes = self._slurm.nodes(",".join(there)) if there else []
         except SiteRefusal:
-            return None
+            return [None] * len(sites)
+        now, tiers = self._clock.now(), preemption_tiers(self._cluster.configuration, self._cluster.partitions)
+        return [
+            None
+            if site is None
+            else queue_view(
+                now,
+                [job for job in jobs if not own.isdisjoint(job.partition.split(","))],
+                nodes,
+                site.chosen,
+                tiers,
+            )
+            for site, own in zip(sites, map(set, rivals), strict=True)
+        ]
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -580,6 +605,7 @@ _SHOWN = (
 )  # fmt: skip
 _SHOWN_OF_PARTITION = (
     "State", "TotalNodes", "TotalCPUs", "MaxNodes", "MaxTime", "DefaultTime", "OverSubscribe", "Exclusive", "QoS",
+    "PriorityTier", "PreemptMode",
 )  # fmt: skip
 
 
@@ -689,6 +715,38 @@ def site_capabilities(
     )
 
 
+def preemption_tiers(
+    configuration: Mapping[str, str], partitions: Iterable[Mapping[str, str]]
+) -> dict[str, tuple[int, bool]]:
+    """Tier of each partition, and whether jobs of a higher one may take the nodes of its jobs.
+
+    >>> low = {"PartitionName": "low", "PriorityTier": "1", "PreemptMode": "REQUEUE"}
+    >>> preemption_tiers({"PreemptType": "preempt/partition_prio"}, [low])
+    {'low': (1, True)}
+    """
+    by_tier = configuration.get("PreemptType", "").endswith("/partition_prio")
+    found = {}
+    for item in partitions:
+        modes = _words(item.get("PreemptMode", ""))
+        tier = whole(item.get("PriorityTier", "1"))
+        found[item["PartitionName"]] = 1 if tier is None else tier, by_tier and bool(modes & {"REQUEUE", "CANCEL"})
+    return found
+
+
+def _may_be_preempted(
+    chosen: Iterable[Mapping[str, str]],
+    partitions: Sequence[Mapping[str, str]],
+    tiers: Mapping[str, tuple[int, bool]],
+) -> bool:
+    """Whether jobs of another partition may take the nodes of those in a chosen one."""
+    for item in chosen:
+        tier, yields = tiers[item["PartitionName"]]
+        others = competing_partitions(partitions, [item])
+        if yields and any(tiers[name][0] > tier for name in others):
+            return True
+    return False
+
+
 def _gives_whole_nodes(partition: Mapping[str, str]) -> bool:
     """In the words of releases before 26.05, and since."""
     return partition.get("OverSubscribe") == "EXCLUSIVE" or partition.get("Exclusive") in ("NODE", "TOPO")
@@ -771,28 +829,41 @@ def competing_partitions(partitions: Iterable[Mapping[str, str]], chosen: Sequen
 
 
 def queue_view(
-    now: float, jobs: Iterable[VisibleJob], groups: Sequence[NodeGroup], chosen: Sequence[Mapping[str, str]]
+    now: float,
+    jobs: Iterable[VisibleJob],
+    groups: Sequence[NodeGroup],
+    chosen: Sequence[Mapping[str, str]],
+    tiers: Mapping[str, tuple[int, bool]] | None = None,
 ) -> QueueView | None:
     """The queue before the chosen partitions; None when they have no node that works.
 
     Jobs that wait are in order of priority, the highest first, and then of submission; those that could not start on
     an empty machine are left out. Running jobs are those on the partitions' nodes, whichever partition they came
     through, and end when their wall time does. Memory and GPUs are left out. `jobs` are those of the
-    `competing_partitions`, `groups` the nodes of the chosen ones.
+    `competing_partitions`, `groups` the nodes of the chosen ones. Jobs of partitions with higher `tiers` come first,
+    and those of lower ones that would be preempted keep nobody waiting.
     """
     capacity, nodes = _capacity(groups, chosen), _node_set(chosen)
     if capacity is None:
         return None
     waiting: list[VisibleJob] = []
     running: list[RunningJob] = []
+    known = tiers or {}
+    own = max((known[item["PartitionName"]][0] for item in chosen if item["PartitionName"] in known), default=0)
+
+    def tier(job: VisibleJob) -> int:
+        return max((known[name][0] for name in job.partition.split(",") if name in known), default=0)
+
     for job in jobs:
+        if tier(job) < own and all(known.get(name, (0, False))[1] for name in job.partition.split(",")):
+            continue
         state = words.state_of_word(job.word, holds_nodes=bool(job.held))
         if state is JobState.PENDING and job.reason not in NOT_ELIGIBLE and job.priority > 0:
             waiting.append(job)
         elif job.held and not nodes.isdisjoint(job.held):
             ends = math.inf if job.end is None else max(job.end, now)
             running.append(RunningJob(job.key, Resources(job.cores), ends))
-    waiting.sort(key=lambda job: (-job.priority, job.submitted, _job_number(job.key)))
+    waiting.sort(key=lambda job: (-tier(job), -job.priority, job.submitted, _job_number(job.key)))
     queue = (
         QueuedJob(job.key, _asked(job), math.inf if job.limit is None else job.limit, job.submitted, job.user, job.name)
         for job in waiting

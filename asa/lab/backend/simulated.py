@@ -86,15 +86,17 @@ class EngineClock:
             elif due <= until and due < math.inf:
                 while self._calls and self._calls[0][0] <= due:
                     heapq.heappop(self._calls)[2]()
-                    if self.engine.state.world[0][
-                        "job_changed"
-                    ]:  # it changed a job: that is reported before any question
+                    if self._changed():  # it changed a job: that is reported before any question
                         break
             elif until == math.inf:
                 raise RuntimeError("virtual time has no event left to wait for: the program would hang")
             else:
                 return False
         return True
+
+    def _changed(self) -> bool:
+        """Whether something has happened to a watched job that was not reported yet."""
+        return bool(self.engine.state.world[0]["job_changed"])
 
     def _advance(self, until: float) -> bool:
         """Let the machine go on; True when it stopped before `until` [s] because of a watched job."""

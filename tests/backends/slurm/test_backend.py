@@ -33,6 +33,7 @@ from asa.core.job import (
     Refused,
     Resources,
 )
+from asa.core.queues import misfit
 from asa.core.registry import BACKENDS
 from asa.core.view import QueuedJob, QueueView, RunningJob
 from asa.security.files import write_private
@@ -612,13 +613,13 @@ def test_an_unknown_partition_is_named() -> None:
     ],
 )
 def test_a_job_that_never_fits(resources: Resources, walltime_s: float, message: str | None) -> None:
-    reason = batch.misfit(JobRequest("a", resources, walltime_s, ("true",)), survey(MAIN), "partition", spreads=True)
+    reason = misfit(JobRequest("a", resources, walltime_s, ("true",)), survey(MAIN), "partition", spreads=True)
     assert reason is None if message is None else message in (reason or "")
 
 
 def test_limits_that_a_site_does_not_show_are_not_checked() -> None:
     request = JobRequest("a", Resources(10**6), 10**9, ("true",))
-    assert batch.misfit(request, Capabilities("asa"), "partition", spreads=True) is None
+    assert misfit(request, Capabilities("asa"), "partition", spreads=True) is None
 
 
 CORE = {"PartitionName": "core", "Nodes": "n[1-4]"}
