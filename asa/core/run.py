@@ -68,6 +68,7 @@ from asa.core.event import (
     TasksLaunched,
     Trouble,
     Wanted,
+    WidthChosen,
 )
 from asa.core.job import JobHandle, JobRequest, JobState, Resources
 from asa.core.stage import StageSpec, StageState
@@ -411,6 +412,8 @@ class StageProgress:
         "walltime".
     grown, bounded
         Whether they were; what kept them from being raised more.
+    width_chosen, why_width
+        When the width of its next job was chosen [s since the epoch], None where that is to be done; why that one.
     sifted
         Whether it was found out which of its tasks have to be skipped.
     tolerated
@@ -475,6 +478,8 @@ class StageProgress:
     lacks: dict[str, None] = field(default_factory=dict)
     grown: bool = False
     bounded: str = ""
+    width_chosen: float | None = None
+    why_width: str = ""
     sifted: bool = False
     tolerated: bool = True
     ready: float | None = None
@@ -1574,6 +1579,8 @@ class FoldedRun:
         Names of stages a task of which had too little, so that their needs are to be raised.
     grown
         How often needs of stages were raised.
+    widths
+        How often widths of stages were chosen.
     launchable
         Stages with tasks to launch.
     changes
@@ -1613,6 +1620,7 @@ class FoldedRun:
         self.delayed: dict[str, None] = {}
         self.growing: dict[str, None] = {}
         self.grown = 0
+        self.widths = 0
         self.launchable = Launchable()
         self._order: list[StageProgress] = []  # topological
         self._numbered: dict[int, StageProgress] = {}
@@ -1711,6 +1719,8 @@ class FoldedRun:
                 self._retries_due(event)
             case StageGrown():
                 self._stage_grown(event)
+            case WidthChosen():
+                self._width_chosen(event)
             case StageFailed():
                 self.stages[event.stage].fail(event.reason, event.at)
             case Predicted():
@@ -2019,6 +2029,22 @@ class FoldedRun:
         self.grown += 1
         stage.stirred[event.stage] = None
 
+    def _width_chosen(self, event: WidthChosen) -> None:
+        """The next job of a stage is of another size, or of the same: what was predicted of the last one is void."""
+        stage, width = self.stages[event.stage], event.width
+        self.launchable.drop(stage)
+        stage.spec = replace(
+            stage.spec,
+            resources=width.resources,
+            task=width.task,
+            walltime_s=width.walltime_s,
+            run_time_s=width.run_time_s,
+        )
+        stage.predicted_wait_s = stage.soon_wait_s = stage.predicted_at = None
+        stage.width_chosen, stage.why_width = event.at, event.why
+        self.widths += 1
+        stage.stirred[event.stage] = None
+
     def _lack(self, stage: StageProgress, what: str) -> None:
         """A task of a stage had too little of something that can be raised."""
         spec = stage.spec
@@ -2273,6 +2299,8 @@ class FoldedRun:
                 for name, _ in held.lost:
                     self._lack(self.stages[name], "memory")
         stages = [self.stages[name] for name in held.stages]
+        for stage in stages:
+            stage.width_chosen = None
         drained = held.released is not None and held.drains is not None and held.released >= held.drains
         if any(stage.open for stage in stages):
             of_use = held.useful or held.ending or bool(held.nodes)

@@ -294,7 +294,12 @@ class LearnedWaits:
                 self._store.update(self._came_key(workflow, name), partial(_noted, came=came))
             for name, stage in run.stages.items():
                 if stage.state is StageState.DONE and stage.started is not None and stage.ended is not None:
-                    self._run_times.learn(f"{self._site.site} {workflow} {kind_of(name)}", stage.ended - stage.started)
+                    took_s, cores = stage.ended - stage.started, stage.spec.resources.cores
+                    if stage.spec.widths:
+                        from asa.core.width import on_narrowest
+
+                        took_s = on_narrowest(took_s, stage.spec.widths, cores, stage.width)
+                    self._run_times.learn(f"{self._site.site} {workflow} {kind_of(name)}", took_s)
             held = run.pool.ever.values()
             unseen = [item.handle for item in held if item.released and not item.ended and item.handle]
             seen = {status.handle.token: status for status in look(unseen)} if unseen else {}
