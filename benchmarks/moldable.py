@@ -1,0 +1,221 @@
+"""How much sooner workflows end whose stages choose their widths by the queue, as a table: at equal core-hours.
+
+    python -m benchmarks.moldable --folder LOGS [--cases hpc2n HPC2N ...] [--workflows 100] [--fractions 0.9 0.99]
+
+Into a queue, of a site model or a log, workflows of three moldable stages are injected, 3 % of the core-hours; each
+stage is asked for when the one before it is over. With a fixed width, all stages have the least, the middle or the most
+of five. The oracle tries each width in a copy of the machine and knows when the stage would end; ours asks the functions
+of `asa.core.width` with what the queue shows. Both have a patience, and along it lies a front of core-hours and
+turnaround; compared is the point at the core-hours of the middle width. `mix` is the best of what any mixture of fixed
+widths reaches there: what is won without looking at the queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import math
+import resource
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from asa.core.context import Context
+from asa.core.job import Resources
+from asa.core.registry import ESTIMATORS
+from asa.core.stage import Width
+from asa.core.units import DAY, HOUR
+from asa.core.width import PricedWidth, choose, patience_for, time_on
+from asa.lab.asa_paper.probes import JobKind, started, submit
+from asa.lab.backend.scene import QueueScene, SimulationOptions
+from asa.lab.core.workload import Workload
+from asa.lab.dispatchers.backfill import BackfillRule, rule_of
+from asa.lab.forecast.futures import planned_s
+from asa.lab.simulator.engine import Engine
+from asa.lab.simulator.state import StopReason
+from benchmarks.measure import show
+
+LOGS = {"HPC2N": "HPC2N-2002-2.2-cln.swf.gz", "Theta": "theta_argonne_2023_norm.swf.gz"}
+LEAST = {"hpc2n": 28, "uppmax": 40, "HPC2N": 4, "Theta": 128}
+"""The narrowest of five widths, each twice the one before."""
+STAGES, SHARE, WARMUP = 3, 0.03, 7.0
+PATIENCE = tuple(2.0**step for step in range(-4, 7))
+"""Times the default one."""
+
+Sized = Sequence[PricedWidth]
+Chooser = Callable[[Engine, BackfillRule, Sized], PricedWidth]
+
+
+class Case(NamedTuple):
+    """A queue, and the workflows that are injected into it: when each comes [s], and the widths of its stages."""
+
+    scene: QueueScene
+    engine: Engine
+    comes: list[float]
+    stages: list[list[Sized]]
+
+
+def case(name: str, folder: Path, fraction: float, workflows: int, seed: int = 1) -> Case:
+    """The background as it is after the warm-up, and workflows over as long a time as makes them 3 % of it."""
+    rng = np.random.default_rng(seed)
+    cores = [LEAST[name] << step for step in range(5)]
+    hours = np.exp(rng.normal(0.0, 0.8, (workflows, STAGES))).clip(1 / 6, 6.0)  # on the middle width
+    stages = [[sized(cores, hour * HOUR, fraction) for hour in row] for row in hours]
+    source = {"trace": str(next(folder.rglob(LOGS[name])))} if name in LOGS else {"site": name}
+
+    def scene_of(days: float) -> tuple[SimulationOptions, QueueScene]:
+        options = SimulationOptions(seed=seed, warmup=WARMUP, days=days, **source)
+        return options, options.scene()
+
+    injected = sum(cores[2] * hour * HOUR for hour in hours.flat)
+    _, probe = scene_of(28.0)
+    span = float(probe.workload.submit.max() - probe.workload.submit.min())
+    days = injected / SHARE / (float((probe.workload.cores * probe.workload.run).sum()) / span) / DAY
+    options, scene = scene_of(days + 4.0)
+    if scene.workload.between(scene.start, scene.start + days * DAY).submit.size == 0:
+        raise SystemExit(f"{name}: the log is too short for {workflows} workflows: lower --workflows")
+    engine = Engine(scene.workload, scene.cluster, options.settings(scene))
+    comes = np.sort(scene.start + rng.uniform(0.0, days * DAY, workflows)).tolist()
+    print(f"{name}, {fraction}: {len(scene.workload)} jobs, {scene.cluster.cores} cores, {days:.1f} days", file=sys.stderr)
+    return Case(scene, engine, comes, stages)
+
+
+def sized(cores: Sequence[int], middle_s: float, fraction: float) -> Sized:
+    """The widths of a stage that takes so long on the middle one [s]; wall times are half as long again."""
+    unit = middle_s / time_on(cores[len(cores) // 2], fraction)
+    times = [unit * time_on(each, fraction) for each in cores]
+    walltimes = [math.ceil(1.5 * time / 300.0) * 300.0 for time in times]
+    return [
+        PricedWidth(Width(Resources(each), Resources(each), walltime, time), each)
+        for each, time, walltime in zip(cores, times, walltimes, strict=True)
+    ]
+
+
+def run(found: Case, choose_width: Chooser, learn: Callable[[int, float], None] | None = None) -> tuple[float, float]:
+    """Mean core-hours and turnaround [h] of the workflows, all of them in the same queue."""
+    engine, rule = found.engine.copy(), rule_of(found.scene.dispatcher)
+    todo = [(at, number, 0) for number, at in enumerate(found.comes)]
+    jobs: dict[int, tuple[int, int, PricedWidth]] = {}
+    charged = turnaround = 0.0
+    heapq.heapify(todo)
+    while todo or jobs:
+        why = engine.dispatch(rule, until=todo[0][0] if todo else math.inf)
+        if why is StopReason.JOB_CHANGED:
+            for row in [row for row in jobs if not math.isnan(engine.state.job_states["ended"][row])]:
+                number, stage, chosen = jobs.pop(row)
+                charged += chosen.core_s
+                if stage + 1 < STAGES:
+                    heapq.heappush(todo, (engine.now, number, stage + 1))
+                else:
+                    turnaround += engine.now - found.comes[number]
+            continue
+        if not todo:
+            raise SystemExit("jobs that were injected never ended")
+        _, number, stage = heapq.heappop(todo)
+        chosen = choose_width(engine, rule, found.stages[number][stage])
+        row = submit(engine, _kind(chosen), chosen.width.run_time_s)
+        jobs[row] = number, stage, chosen
+    count = len(found.comes)
+    return charged / count / HOUR, turnaround / count / HOUR
+
+
+def _kind(option: PricedWidth) -> JobKind:
+    return JobKind(option.width.resources.cores, option.width.walltime_s)
+
+
+def fixed(place: int) -> Chooser:
+    """Always the same of the widths."""
+    return lambda _engine, _rule, options: options[place]
+
+
+def oracle(times: float) -> Chooser:
+    """By what each width would really wait."""
+
+    def chooser(engine: Engine, rule: BackfillRule, options: Sized) -> PricedWidth:
+        seen = []
+        for option in options:
+            copy = engine.copy()
+            (start,) = started(copy, rule, [submit(copy, _kind(option), option.width.run_time_s)])
+            seen.append(option._replace(wait_s=start - engine.now))
+        return choose(seen, 0.0, times * patience_for([option.width for option in options]))[0]
+
+    return chooser
+
+
+def planned(times: float) -> Chooser:
+    """By a conservative plan of the queue as it is seen."""
+
+    def chooser(engine: Engine, _rule: BackfillRule, options: Sized) -> PricedWidth:
+        view = engine.view()
+        seen = [option._replace(wait_s=planned_s(view, *_kind(option))) for option in options]
+        return choose(seen, 0.0, times * patience_for([option.width for option in options]))[0]
+
+    return chooser
+
+
+def front(found: Case, make: Callable[[float], Chooser]) -> list[tuple[float, float]]:
+    """Core-hours and turnaround by patience."""
+    return [run(found, make(times)) for times in PATIENCE]
+
+
+def at(core_hours: float, points: Sequence[tuple[float, float]]) -> float:
+    """Turnaround at these core-hours, on the lower hull of the points: what is not on it, mixtures of others beat."""
+    best = min((hours for cost, hours in points if cost <= core_hours), default=math.nan)
+    for low_cost, low in points:
+        for high_cost, high in points:
+            if low_cost <= core_hours < high_cost:
+                share = (core_hours - low_cost) / (high_cost - low_cost)
+                best = min(best, low + share * (high - low))
+    return best
+
+
+def rows(name: str, folder: Path, fraction: float, workflows: int) -> dict[str, Any]:
+    """One line of the table."""
+    found = case(name, folder, fraction, workflows)
+    found.engine.dispatch(rule_of(found.scene.dispatcher), until=found.comes[0])
+    flat = [run(found, fixed(place)) for place in range(5)]
+    cost, middle = flat[2]
+    best, ours = front(found, oracle), front(found, planned)
+    default = ours[PATIENCE.index(1.0)]
+    mix, limit, reached = at(cost, flat), at(cost, best), at(cost, ours)
+    print([*zip(PATIENCE, best, ours)], flat, file=sys.stderr)
+    return {
+        "queue": name,
+        "parallel": fraction,
+        "least [h]": flat[0][1],
+        "middle [h]": middle,
+        "most [h]": flat[-1][1],
+        "core-h": cost,
+        "mix [h]": mix,
+        "oracle [h]": limit,
+        "ours [h]": reached,
+        "of the oracle's gain": (middle - reached) / (middle - limit),
+        "beyond mix": (mix - reached) / (mix - limit),
+        "default [h]": default[1],
+        "default core-h": default[0],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="where the logs are, at any depth")
+    parser.add_argument("--cases", nargs="+", choices=list(LEAST), default=list(LEAST))
+    parser.add_argument("--fractions", nargs="+", type=float, default=[0.9, 0.99])
+    parser.add_argument("--workflows", type=int, default=100, help="how many are injected in each case")
+    options = parser.parse_args()
+    lines = []
+    for name in options.cases:
+        for fraction in options.fractions:
+            lines.append(rows(name, options.folder, fraction, options.workflows))
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            print(lines[-1], f"{used.ru_utime + used.ru_stime:.0f} s so far", file=sys.stderr)
+    show(f"Widths by the queue: {options.workflows} workflows of {STAGES} stages a case", lines)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
