@@ -4,8 +4,8 @@
 
 Into a queue, of a site model or a log, workflows of three moldable stages are injected, 3 % of the core-hours; each
 stage is asked for when the one before it is over. With a fixed width, all stages have the least, the middle or the most
-of five. The oracle tries each width in a copy of the machine and knows when the stage would end; ours asks the functions
-of `asa.core.width` with what the queue shows. Both have a patience, and along it lies a front of core-hours and
+of five. The oracle tries each width in a copy of the machine and knows when the stage would end; ours sees the queue.
+Both have a patience, and along it lies a front of core-hours and
 turnaround; compared is the point at the core-hours of the middle width. `mix` is the best of what any mixture of fixed
 widths reaches there: what is won without looking at the queue.
 """
@@ -18,21 +18,17 @@ import math
 import resource
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from asa.core.context import Context
 from asa.core.job import Resources
-from asa.core.registry import ESTIMATORS
 from asa.core.stage import Width
 from asa.core.units import DAY, HOUR
 from asa.core.width import PricedWidth, choose, patience_for, time_on
 from asa.lab.asa_paper.probes import JobKind, started, submit
 from asa.lab.backend.scene import QueueScene, SimulationOptions
-from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import BackfillRule, rule_of
 from asa.lab.forecast.futures import planned_s
 from asa.lab.simulator.engine import Engine
@@ -43,8 +39,8 @@ LOGS = {"HPC2N": "HPC2N-2002-2.2-cln.swf.gz", "Theta": "theta_argonne_2023_norm.
 LEAST = {"hpc2n": 28, "uppmax": 40, "HPC2N": 4, "Theta": 128}
 """The narrowest of five widths, each twice the one before."""
 STAGES, SHARE, WARMUP = 3, 0.03, 7.0
-PATIENCE = tuple(2.0**step for step in range(-4, 7))
-"""Times the default one."""
+CLOSE, TRIES = 0.03, 7
+"""How close core-hours come to those that are compared at, and how many patiences are tried for that."""
 
 Sized = Sequence[PricedWidth]
 Chooser = Callable[[Engine, BackfillRule, Sized], PricedWidth]
@@ -80,7 +76,8 @@ def case(name: str, folder: Path, fraction: float, workflows: int, seed: int = 1
         raise SystemExit(f"{name}: the log is too short for {workflows} workflows: lower --workflows")
     engine = Engine(scene.workload, scene.cluster, options.settings(scene))
     comes = np.sort(scene.start + rng.uniform(0.0, days * DAY, workflows)).tolist()
-    print(f"{name}, {fraction}: {len(scene.workload)} jobs, {scene.cluster.cores} cores, {days:.1f} days", file=sys.stderr)
+    size = f"{len(scene.workload)} jobs, {scene.cluster.cores} cores, {days:.1f} days"
+    print(f"{name}, {fraction}: {size}", file=sys.stderr)
     return Case(scene, engine, comes, stages)
 
 
@@ -157,9 +154,17 @@ def planned(times: float) -> Chooser:
     return chooser
 
 
-def front(found: Case, make: Callable[[float], Chooser]) -> list[tuple[float, float]]:
-    """Core-hours and turnaround by patience."""
-    return [run(found, make(times)) for times in PATIENCE]
+def front(found: Case, make: Callable[[float], Chooser], core_hours: float) -> dict[float, tuple[float, float]]:
+    """Core-hours and turnaround by patience, of the default one and of those around where the core-hours are these."""
+    points, low, high, times = dict[float, tuple[float, float]](), 0.0, math.inf, 1.0
+    for _ in range(TRIES):
+        points[times] = run(found, make(times))
+        cost = points[times][0]
+        if abs(cost / core_hours - 1) < CLOSE and any(cost <= core_hours for cost, _ in points.values()):
+            break
+        low, high = (times, high) if cost < core_hours else (low, times)
+        times = math.sqrt(low * high) if low > 0 and high < math.inf else 4 * low if high == math.inf else high / 4
+    return points
 
 
 def at(core_hours: float, points: Sequence[tuple[float, float]]) -> float:
@@ -179,10 +184,11 @@ def rows(name: str, folder: Path, fraction: float, workflows: int) -> dict[str, 
     found.engine.dispatch(rule_of(found.scene.dispatcher), until=found.comes[0])
     flat = [run(found, fixed(place)) for place in range(5)]
     cost, middle = flat[2]
-    best, ours = front(found, oracle), front(found, planned)
-    default = ours[PATIENCE.index(1.0)]
-    mix, limit, reached = at(cost, flat), at(cost, best), at(cost, ours)
-    print([*zip(PATIENCE, best, ours)], flat, file=sys.stderr)
+    fronts = {name: front(found, make, cost) for name, make in CHOOSERS.items()}
+    mix = at(cost, flat)
+    print(flat, fronts, file=sys.stderr)
+    limit = at(cost, [*flat, *fronts["oracle"].values()])
+    reached = {name: at(cost, [*points.values()]) for name, points in fronts.items()}
     return {
         "queue": name,
         "parallel": fraction,
@@ -192,12 +198,13 @@ def rows(name: str, folder: Path, fraction: float, workflows: int) -> dict[str, 
         "core-h": cost,
         "mix [h]": mix,
         "oracle [h]": limit,
-        "ours [h]": reached,
-        "of the oracle's gain": (middle - reached) / (middle - limit),
-        "beyond mix": (mix - reached) / (mix - limit),
-        "default [h]": default[1],
-        "default core-h": default[0],
+        **{f"{name} [h]": hours for name, hours in reached.items() if name != "oracle"},
+        **{f"{name}, of the gain": (middle - hours) / (middle - limit) for name, hours in reached.items()},
+        **{f"{name}, as it is": "{1:.3g} h, {0:.4g} core-h".format(*points[1.0]) for name, points in fronts.items()},
     }
+
+
+CHOOSERS = {"oracle": oracle, "plan": planned}
 
 
 def main() -> int:

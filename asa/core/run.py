@@ -412,7 +412,8 @@ class StageProgress:
         "walltime".
     grown, bounded
         Whether they were; what kept them from being raised more.
-    width_chosen, why_width
+    short, width_chosen, why_width
+        Whether a wall time that was less than what was declared, as it is wide, was too short for a task of it.
         When the width of its next job was chosen [s since the epoch], None where that is to be done; why that one.
     sifted
         Whether it was found out which of its tasks have to be skipped.
@@ -478,6 +479,7 @@ class StageProgress:
     lacks: dict[str, None] = field(default_factory=dict)
     grown: bool = False
     bounded: str = ""
+    short: bool = False
     width_chosen: float | None = None
     why_width: str = ""
     sifted: bool = False
@@ -838,6 +840,12 @@ class StageProgress:
             displaced=self.displaced,
             rest_s=self._rest_s,
         )
+
+    @property
+    def longest_wall_s(self) -> float:
+        """The longest wall time that it may ask for as it is declared [s]: what is expected to be enough of it where it
+        is wide may not be."""
+        return max([self.spec.walltime_s, *(width.walltime_s for width in self.spec.widths)])
 
     @property
     def _rest_s(self) -> float | None:
@@ -2299,8 +2307,6 @@ class FoldedRun:
                 for name, _ in held.lost:
                     self._lack(self.stages[name], "memory")
         stages = [self.stages[name] for name in held.stages]
-        for stage in stages:
-            stage.width_chosen = None
         drained = held.released is not None and held.drains is not None and held.released >= held.drains
         if any(stage.open for stage in stages):
             of_use = held.useful or held.ending or bool(held.nodes)
@@ -2351,7 +2357,10 @@ class FoldedRun:
 
     def _outlived(self, stage: StageProgress, index: int, ran_s: float, now: float) -> bool:
         """Blame a task that ran up to the end of its allocation, if it had nearly a whole wall time; whether it had."""
-        late = not stage.open and ran_s >= _NEARLY_ALL * stage.spec.walltime_s and not stage.is_done(index)
+        ran = not stage.open and ran_s >= _NEARLY_ALL * stage.spec.walltime_s and not stage.is_done(index)
+        late = ran and ran_s >= _NEARLY_ALL * stage.longest_wall_s
+        if ran and not late:
+            stage.short, stage.width_chosen = True, None  # it is no faster on so many cores as was expected
         if late:
             reason = f"ran for {brief(ran_s)} and reached the wall time: raise walltime="
             self._blame(stage, index, f"task {index} {reason}", now)

@@ -98,6 +98,8 @@ class StageSpec:
     widths
         The sizes that its job may have, from the narrowest on, where there are several: the needs above are those of
         the narrowest until one was chosen.
+    tried
+        The cores of the one of these that is not to be taken, or None: no other was measured yet.
     speedup
         What is to be said of how its run times on these are known, or "".
 
@@ -139,6 +141,7 @@ class StageSpec:
     notice_s: float = 0.0
     total_s: float | None = None
     widths: tuple[Width, ...] = ()
+    tried: int | None = None
     speedup: str = ""
 
     def __post_init__(self) -> None:

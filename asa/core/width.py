@@ -179,11 +179,12 @@ def on_narrowest(run_time_s: float, widths: Sequence[Width], cores: int, tasks: 
 
 def measured(
     widths: Sequence[Width], times: Mapping[int, Sequence[float]], declared: bool
-) -> tuple[tuple[Width, ...], str]:
-    """Widths with what was measured of them taken into account, and what is to be said of that, or "".
+) -> tuple[tuple[Width, ...], int | None, str]:
+    """Widths with what was measured of them taken into account; the cores of one that is not to be taken, or None; what
+    is to be said of it all, or "".
 
-    As long as they were measured on one size only, that one is left out, if it was not all: the next run measures
-    another. What was declared counts as long as it fits what was measured.
+    As long as they were measured on one size only, that one is not to be taken: the next run measures another. What was
+    declared counts as long as it fits what was measured.
 
     Parameters
     ----------
@@ -195,13 +196,12 @@ def measured(
     points = tuple(sorted((cores, median(found)) for cores, found in times.items() if found))
     count = sum(map(len, times.values()))
     if len(points) < 2:
-        known = {cores for cores, _ in points}
-        return tuple(width for width in widths if width.resources.cores not in known) or tuple(widths), ""
+        return tuple(widths), points[0][0] if points else None, ""
     (few, slow), (many, fast) = points[0], points[-1]
     said = tuple((width.resources.cores, width.run_time_s) for width in widths)
     expected, came = time_on(few, said) / time_on(many, said), slow / fast
     if declared and expected / WRONG <= came <= expected * WRONG:
-        return tuple(widths), ""
+        return tuple(widths), None, ""
     times_on = [time_on(width.resources.cores, points) for width in widths]
     note = f"measured in {count} runs on {', '.join(str(cores) for cores, _ in points)} cores"
     if declared:
@@ -209,7 +209,7 @@ def measured(
             f": {many} cores are {came:.2g} times as fast as {few}, not {expected:.2g} times as its speedup= says, "
             "which is not used any more"
         )
-    return stretched(widths, times_on), note
+    return stretched(widths, times_on), None, note
 
 
 def patience_for(widths: Sequence[Width]) -> float:

@@ -640,10 +640,10 @@ class Plan(FoldedRun):
             return False
         if stage.width_chosen is not None and now < stage.width_chosen + CHOSEN_S:
             return False
-        return all(held.ending for held in self.pool.meant_for(name))
+        return all(held.leaving(now) for held in self.pool.meant_for(name))
 
     def _mold(self, name: str, now: float) -> Mold:
-        """A stage's widths, with what they cost there; all with the whole wall time after an allocation was in vain."""
+        """A stage's widths, with what they cost there; all with the whole wall time after less was not enough."""
         from asa.core.width import PricedWidth, are_rounds, for_tasks, patience_for
         from asa.strategies.ahead import expected
 
@@ -652,8 +652,11 @@ class Plan(FoldedRun):
         patience = getattr(self.strategy, "patience", None) or patience_for(widths)
         if are_rounds(widths) and tasks:
             widths = for_tasks(widths, tasks)
-        elif stage.barren:
-            widths = tuple(replace(width, walltime_s=widths[0].walltime_s) for width in widths)
+        else:
+            widths = tuple(width for width in widths if width.resources.cores != stage.spec.tried)
+        if stage.short:
+            longest_s = stage.spec.widths[0].walltime_s
+            widths = tuple(replace(width, walltime_s=longest_s) for width in widths)
         options = (
             PricedWidth(
                 width,
