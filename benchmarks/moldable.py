@@ -18,12 +18,15 @@ import math
 import resource
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from asa.core.context import Context
 from asa.core.job import Resources
+from asa.core.registry import ESTIMATORS
 from asa.core.stage import Width
 from asa.core.units import DAY, HOUR
 from asa.core.width import PricedWidth, choose, patience_for, time_on
@@ -39,11 +42,12 @@ LOGS = {"HPC2N": "HPC2N-2002-2.2-cln.swf.gz", "Theta": "theta_argonne_2023_norm.
 LEAST = {"hpc2n": 28, "uppmax": 40, "HPC2N": 4, "Theta": 128}
 """The narrowest of five widths, each twice the one before."""
 STAGES, SHARE, WARMUP = 3, 0.03, 7.0
-CLOSE, TRIES = 0.03, 7
+CLOSE, TRIES = 0.05, 5
 """How close core-hours come to those that are compared at, and how many patiences are tried for that."""
 
 Sized = Sequence[PricedWidth]
-Chooser = Callable[[Engine, BackfillRule, Sized], PricedWidth]
+Waits = Callable[[Engine, BackfillRule, Sized], list[float]]
+"""What jobs of these widths would wait, if they were submitted now [s]."""
 
 
 class Case(NamedTuple):
@@ -92,8 +96,9 @@ def sized(cores: Sequence[int], middle_s: float, fraction: float) -> Sized:
     ]
 
 
-def run(found: Case, choose_width: Chooser, learn: Callable[[int, float], None] | None = None) -> tuple[float, float]:
-    """Mean core-hours and turnaround [h] of the workflows, all of them in the same queue."""
+def run(found: Case, expect: Waits | int, times: float = 1.0) -> tuple[float, float]:
+    """Mean core-hours and turnaround [h] of the workflows, all of them in the same queue, with a fixed width or by what
+    is expected and so many `times` the default patience."""
     engine, rule = found.engine.copy(), rule_of(found.scene.dispatcher)
     todo = [(at, number, 0) for number, at in enumerate(found.comes)]
     jobs: dict[int, tuple[int, int, PricedWidth]] = {}
@@ -105,6 +110,8 @@ def run(found: Case, choose_width: Chooser, learn: Callable[[int, float], None] 
             for row in [row for row in jobs if not math.isnan(engine.state.job_states["ended"][row])]:
                 number, stage, chosen = jobs.pop(row)
                 charged += chosen.core_s
+                if hasattr(expect, "learn"):
+                    expect.learn(row, float(engine.state.jobs["started"][row] - engine.state.jobs["submit"][row]))
                 if stage + 1 < STAGES:
                     heapq.heappush(todo, (engine.now, number, stage + 1))
                 else:
@@ -113,9 +120,17 @@ def run(found: Case, choose_width: Chooser, learn: Callable[[int, float], None] 
         if not todo:
             raise SystemExit("jobs that were injected never ended")
         _, number, stage = heapq.heappop(todo)
-        chosen = choose_width(engine, rule, found.stages[number][stage])
+        options = found.stages[number][stage]
+        if isinstance(expect, int):
+            chosen = options[expect]
+        else:
+            waits = expect(engine, rule, options)
+            seen = [option._replace(wait_s=wait_s) for option, wait_s in zip(options, waits, strict=True)]
+            chosen, _ = choose(seen, 0.0, times * patience_for([option.width for option in options]))
         row = submit(engine, _kind(chosen), chosen.width.run_time_s)
         jobs[row] = number, stage, chosen
+        if hasattr(expect, "asked"):
+            expect.asked(row, options.index(chosen._replace(wait_s=0.0)))
     count = len(found.comes)
     return charged / count / HOUR, turnaround / count / HOUR
 
@@ -124,41 +139,73 @@ def _kind(option: PricedWidth) -> JobKind:
     return JobKind(option.width.resources.cores, option.width.walltime_s)
 
 
-def fixed(place: int) -> Chooser:
-    """Always the same of the widths."""
-    return lambda _engine, _rule, options: options[place]
+def oracle(engine: Engine, rule: BackfillRule, options: Sized) -> list[float]:
+    """What each width would really wait."""
+    waits = []
+    for option in options:
+        copy = engine.copy()
+        (start,) = started(copy, rule, [submit(copy, _kind(option), option.width.run_time_s)])
+        waits.append(start - engine.now)
+    return waits
 
 
-def oracle(times: float) -> Chooser:
-    """By what each width would really wait."""
-
-    def chooser(engine: Engine, rule: BackfillRule, options: Sized) -> PricedWidth:
-        seen = []
-        for option in options:
-            copy = engine.copy()
-            (start,) = started(copy, rule, [submit(copy, _kind(option), option.width.run_time_s)])
-            seen.append(option._replace(wait_s=start - engine.now))
-        return choose(seen, 0.0, times * patience_for([option.width for option in options]))[0]
-
-    return chooser
-
-
-def planned(times: float) -> Chooser:
+def planned(engine: Engine, _rule: BackfillRule, options: Sized) -> list[float]:
     """By a conservative plan of the queue as it is seen."""
-
-    def chooser(engine: Engine, _rule: BackfillRule, options: Sized) -> PricedWidth:
-        view = engine.view()
-        seen = [option._replace(wait_s=planned_s(view, *_kind(option))) for option in options]
-        return choose(seen, 0.0, times * patience_for([option.width for option in options]))[0]
-
-    return chooser
+    view = engine.view()
+    return [planned_s(view, *_kind(option)) for option in options]
 
 
-def front(found: Case, make: Callable[[float], Chooser], core_hours: float) -> dict[float, tuple[float, float]]:
+class Estimated:
+    """By an estimator that learns from the jobs that were injected before; the plan's while it knows nothing."""
+
+    def __init__(self, name: str = "context", blend: float = 0.0) -> None:
+        self._estimator, self._blend, self._count = ESTIMATORS.create(name, seed=0), blend, 0
+        self._contexts: list[Context] = []
+        self._asked: dict[int, Context] = {}
+
+    def __call__(self, engine: Engine, rule: BackfillRule, options: Sized) -> list[float]:
+        view, plan = engine.view(), planned(engine, rule, options)
+        self._contexts = [
+            Context(engine.now, *_kind(option), pending_s=0.0, own_queued=0, planned_s=wait_s).looked(view)
+            for option, wait_s in zip(options, plan, strict=True)
+        ]
+        if self._count < 10:
+            return plan
+        waits = [float(self._estimator.predict(context)) for context in self._contexts]
+        return [(1 - self._blend) * said + self._blend * wait_s for said, wait_s in zip(waits, plan, strict=True)]
+
+    def asked(self, row: int, place: int) -> None:
+        self._asked[row] = replace(self._contexts[place], queue=None)
+
+    def learn(self, row: int, wait_s: float) -> None:
+        self._count += 1
+        self._estimator.learn(wait_s, context=self._asked.pop(row))
+
+
+class Shared(Estimated):
+    """The plan's, times the share of it that jobs have waited until now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._planned = self._waited = 1.0
+
+    def __call__(self, engine: Engine, rule: BackfillRule, options: Sized) -> list[float]:
+        count, self._count = self._count, 0
+        plan = super().__call__(engine, rule, options)
+        self._count = count
+        return [wait_s * min(1.0, self._waited / self._planned) for wait_s in plan]
+
+    def learn(self, row: int, wait_s: float) -> None:
+        self._count += 1
+        self._planned += self._asked.pop(row).planned_s or 0.0
+        self._waited += wait_s
+
+
+def front(found: Case, make: Callable[[], Waits], core_hours: float) -> dict[float, tuple[float, float]]:
     """Core-hours and turnaround by patience, of the default one and of those around where the core-hours are these."""
     points, low, high, times = dict[float, tuple[float, float]](), 0.0, math.inf, 1.0
     for _ in range(TRIES):
-        points[times] = run(found, make(times))
+        points[times] = run(found, make(), times)
         cost = points[times][0]
         if abs(cost / core_hours - 1) < CLOSE and any(cost <= core_hours for cost, _ in points.values()):
             break
@@ -182,7 +229,7 @@ def rows(name: str, folder: Path, fraction: float, workflows: int) -> dict[str, 
     """One line of the table."""
     found = case(name, folder, fraction, workflows)
     found.engine.dispatch(rule_of(found.scene.dispatcher), until=found.comes[0])
-    flat = [run(found, fixed(place)) for place in range(5)]
+    flat = [run(found, place) for place in range(5)]
     cost, middle = flat[2]
     fronts = {name: front(found, make, cost) for name, make in CHOOSERS.items()}
     mix = at(cost, flat)
@@ -204,7 +251,13 @@ def rows(name: str, folder: Path, fraction: float, workflows: int) -> dict[str, 
     }
 
 
-CHOOSERS = {"oracle": oracle, "plan": planned}
+CHOOSERS: dict[str, Callable[[], Waits]] = {
+    "oracle": lambda: oracle,
+    "plan": lambda: planned,
+    "context": Estimated,
+    "half": lambda: Estimated(blend=0.5),
+    "share": Shared,
+}
 
 
 def main() -> int:
