@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 from asa.core.context import Context
 from asa.core.job import JobHandle, JobRequest, JobState, Options, QueueRegime, Resources
 from asa.core.serial import from_json, to_json
-from asa.core.stage import StageSpec
+from asa.core.stage import StageSpec, Width
 
 VERSION = 7
 """Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
@@ -584,6 +584,15 @@ class StageGrown(Event):
     walltime_s: float
     timeout_s: float | None = None
     bounded: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WidthChosen(Event):
+    """How wide the next job of a stage is to be, which may have one of several sizes; `why` says so in plain words."""
+
+    stage: str
+    width: Width
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ from asa.core.event import (
     TasksLaunched,
     Trouble,
     Wanted,
+    WidthChosen,
 )
 from asa.core.job import JobHandle, JobRequest, JobState, Options, Resources
 from asa.core.stage import StageSpec, StageState
@@ -411,6 +412,9 @@ class StageProgress:
         "walltime".
     grown, bounded
         Whether they were; what kept them from being raised more.
+    short, width_chosen, why_width
+        Whether a wall time that was less than what was declared, as it is wide, was too short for a task of it.
+        When the width of its next job was chosen [s since the epoch], None where that is to be done; why that one.
     sifted
         Whether it was found out which of its tasks have to be skipped.
     tolerated
@@ -475,6 +479,9 @@ class StageProgress:
     lacks: dict[str, None] = field(default_factory=dict)
     grown: bool = False
     bounded: str = ""
+    short: bool = False
+    width_chosen: float | None = None
+    why_width: str = ""
     sifted: bool = False
     tolerated: bool = True
     ready: float | None = None
@@ -833,6 +840,12 @@ class StageProgress:
             displaced=self.displaced,
             rest_s=self._rest_s,
         )
+
+    @property
+    def longest_wall_s(self) -> float:
+        """The longest wall time that it may ask for as it is declared [s]: what is expected to be enough of it where it
+        is wide may not be."""
+        return max([self.spec.walltime_s, *(width.walltime_s for width in self.spec.widths)])
 
     @property
     def _rest_s(self) -> float | None:
@@ -1617,6 +1630,8 @@ class FoldedRun:
         Names of stages a task of which had too little, so that their needs are to be raised.
     grown
         How often needs of stages were raised.
+    widths
+        How often widths of stages were chosen.
     launchable
         Stages with tasks to launch.
     changes
@@ -1656,6 +1671,7 @@ class FoldedRun:
         self.delayed: dict[str, None] = {}
         self.growing: dict[str, None] = {}
         self.grown = 0
+        self.widths = 0
         self.launchable = Launchable()
         self._order: list[StageProgress] = []  # topological
         self._numbered: dict[int, StageProgress] = {}
@@ -1754,6 +1770,8 @@ class FoldedRun:
                 self._retries_due(event)
             case StageGrown():
                 self._stage_grown(event)
+            case WidthChosen():
+                self._width_chosen(event)
             case StageFailed():
                 self.stages[event.stage].fail(event.reason, event.at)
             case Predicted():
@@ -2062,6 +2080,22 @@ class FoldedRun:
         self.grown += 1
         stage.stirred[event.stage] = None
 
+    def _width_chosen(self, event: WidthChosen) -> None:
+        """The next job of a stage is of another size, or of the same: what was predicted of the last one is void."""
+        stage, width = self.stages[event.stage], event.width
+        self.launchable.drop(stage)
+        stage.spec = replace(
+            stage.spec,
+            resources=width.resources,
+            task=width.task,
+            walltime_s=width.walltime_s,
+            run_time_s=width.run_time_s,
+        )
+        stage.predicted_wait_s = stage.soon_wait_s = stage.predicted_at = None
+        stage.width_chosen, stage.why_width = event.at, event.why
+        self.widths += 1
+        stage.stirred[event.stage] = None
+
     def _lack(self, stage: StageProgress, what: str) -> None:
         """A task of a stage had too little of something that can be raised."""
         spec = stage.spec
@@ -2367,7 +2401,10 @@ class FoldedRun:
 
     def _outlived(self, stage: StageProgress, index: int, ran_s: float, now: float) -> bool:
         """Blame a task that ran up to the end of its allocation, if it had nearly a whole wall time; whether it had."""
-        late = not stage.open and ran_s >= _NEARLY_ALL * stage.spec.walltime_s and not stage.is_done(index)
+        ran = not stage.open and ran_s >= _NEARLY_ALL * stage.spec.walltime_s and not stage.is_done(index)
+        late = ran and ran_s >= _NEARLY_ALL * stage.longest_wall_s
+        if ran and not late:
+            stage.short, stage.width_chosen = True, None  # it is no faster on so many cores as was expected
         if late:
             reason = f"ran for {brief(ran_s)} and reached the wall time: raise walltime="
             self._blame(stage, index, f"task {index} {reason}", now)

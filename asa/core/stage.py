@@ -37,6 +37,17 @@ def kind_of(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Width:
+    """A size that a stage may have: what its job, and one of its tasks, hold then; the wall time, and how long the
+    stage is expected to run [s]."""
+
+    resources: Resources
+    task: Resources
+    walltime_s: float
+    run_time_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class StageSpec:
     """One node of a workflow.
 
@@ -84,6 +95,13 @@ class StageSpec:
         How long before that they get a signal [s].
     total_s
         How long such a task is expected to run in all [s], or None.
+    widths
+        The sizes that its job may have, from the narrowest on, where there are several: the needs above are those of
+        the narrowest until one was chosen.
+    tried
+        The cores of the one of these that is not to be taken, or None: no other was measured yet.
+    speedup
+        What is to be said of how its run times on these are known, or "".
 
     Raises
     ------
@@ -122,6 +140,9 @@ class StageSpec:
     checkpoint: bool = False
     notice_s: float = 0.0
     total_s: float | None = None
+    widths: tuple[Width, ...] = ()
+    tried: int | None = None
+    speedup: str = ""
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

@@ -213,7 +213,7 @@ class Outlines:
         return Task(name, index, "", _NOTHING, (), resources, checkpoints=kept)
 
     def seconds(self, task: Task) -> float | None:
-        return self._times.seconds(task.stage, task.index, lambda: self._arguments(task))
+        return self._times.seconds(task.stage, task.index, task.resources.cores, lambda: self._arguments(task))
 
     def call(self, task: Task) -> Outcome:
         return Outcome(0.0, _NOTHING)

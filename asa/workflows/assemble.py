@@ -176,9 +176,9 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings, timing: 
             chosen_strategy(settings, site),
             plan.shared,
             lambda part, learned: tuple(
-                map(
-                    learned.expect(settings.name),
-                    _asking(part, settings, part.specs(site, learned.run_time(settings.name), settings.keep_going)),
+                learned.measured(learned.expect(settings.name)(spec))
+                for spec in _asking(
+                    part, settings, part.specs(site, learned.run_time(settings.name), settings.keep_going)
                 )
             ),
             lambda log: Payloads(

@@ -38,6 +38,10 @@ def explain(plan: Plan, now: float, *, driven: bool = True) -> str:
     """`reasons`, a line for each."""
     found = reasons(plan, now, driven=driven)
     lines = [f"{name}: {words}" for name, words in found.stages.items()]
+    for stage in plan.in_order:
+        if stage.why_width:
+            known = f"; its speed-up is {stage.spec.speedup}" if stage.spec.speedup else ""
+            lines.append(f"{stage.spec.name}: {stage.why_width}{known}")
     for held in plan.pool.ever.values():
         said = (held.why, _charged(held))
         lines += [f"{', '.join(held.stages)}: {words}" for words in said if words]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 from asa.core.errors import AsaError, GraphError, InvalidInput
 from asa.core.job import SETUP, Capabilities, Options, QueueRegime, Resources, alternatives
 from asa.core.queues import misfit
-from asa.core.stage import StageSpec
+from asa.core.stage import StageSpec, Width
 from asa.core.task import Secrets
 from asa.core.units import brief
 from asa.workflows.stage import PACK, Needs, Node, Outputs, Stage, nodes_in, writes, written_by
@@ -53,7 +54,7 @@ class Graph:
 
         With `keep_going`, stages that do not say otherwise continue when a task has failed.
         """
-        return tuple(
+        found = tuple(
             StageSpec(
                 name=name,
                 resources=_resources(node.stage.needs, site.for_jobs(node.stage.needs.options)),
@@ -77,6 +78,7 @@ class Graph:
             )
             for name, node in self.nodes.items()
         )
+        return tuple(_bent(node, spec, site) for node, spec in zip(self.nodes.values(), found, strict=True))
 
     def copy(self) -> Graph:
         """The same graph, to be added to without a change of this one."""
@@ -270,7 +272,8 @@ class Graph:
         idle = {}
         for name, node in self.nodes.items():
             needs = node.stage.needs
-            if self.widths[name] == 1 and not needs.launcher and needs.resources.cores > needs.task.cores:
+            alone = self.widths[name] == 1 and not (needs.launcher or needs.widths)
+            if alone and needs.resources.cores > needs.task.cores:
                 idle[name] = needs
         if not idle:
             return []
@@ -340,6 +343,31 @@ def _resources(needs: Needs, site: Capabilities) -> Resources:
     return replace(whole, unit=needs.task.cores)
 
 
+def _bent(node: Node, spec: StageSpec, site: Capabilities) -> StageSpec:
+    """A stage with the sizes that it may have there, if several; it is as wide as the narrowest of them until then."""
+    if not node.stage.needs.widths:
+        return spec
+    from asa.core.width import ASSUMED, DECLARED, UNKNOWN, stretched, time_on
+
+    needs, site = node.stage.needs, site.for_jobs(node.stage.needs.options)
+    least, widths = needs.resources, list[Width]()
+    wide = bool(needs.launcher) or not node.mapped
+    for cores in needs.widths:
+        memory = least.memory if wide or least.memory is None else least.memory * cores // least.cores
+        size = Resources(cores, None, memory)
+        made = replace(needs, resources=size, task=size if wide and not needs.launcher else needs.task)
+        whole, task = _resources(made, site), _task(made, site)
+        alone = math.inf if needs.launcher or site.cores_per_node is None else site.cores_per_node
+        if widths and (task.cores > alone or not (site.largest is None or whole.fits(site.largest))):
+            break
+        widths.append(Width(whole, task, spec.walltime_s, spec.run_time_s))
+    speedup = (ASSUMED if needs.speedup is None else needs.speedup) if wide else 1.0
+    times = [time_on(width.resources.cores, speedup) for width in widths]
+    known = "" if not wide else UNKNOWN if needs.speedup is None else DECLARED
+    several = stretched(widths, times) if len(widths) > 1 else ()
+    return replace(spec, resources=widths[0].resources, task=widths[0].task, widths=several, speedup=known)
+
+
 def _total_s(node: Node) -> float | None:
     """How long a task with checkpoints is expected to run in all [s], where that was said."""
     needs = node.stage.needs
@@ -348,6 +376,8 @@ def _total_s(node: Node) -> float | None:
 
 def _asked(needs: Needs, site: Capabilities) -> str:
     """What a stage's job asks for, and is charged for."""
+    if needs.widths:
+        return f"{', '.join(map(str, needs.widths[:-1]))} or {needs.widths[-1]} cores"
     asked = _resources(needs, site)
     packs = needs.spread == PACK and asked.nodes is None and asked.cores > 1
     return f"{asked}{' on as few nodes as hold them' * packs} (charged {site.charged(asked)})"

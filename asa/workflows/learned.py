@@ -6,7 +6,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -433,6 +433,28 @@ class LearnedWaits:
 
         return learned
 
+    def measured(self, spec: StageSpec) -> StageSpec:
+        """A stage that may have several widths with its run times on them as they were measured, where they were."""
+        if not spec.widths or not spec.speedup:
+            return spec
+        from asa.core.history import about
+        from asa.core.width import DECLARED, measured
+        from asa.log.history import HISTORY, UsageHistory
+
+        path, times = self._path.parent / HISTORY, dict[int, list[float]]()
+        with _lesson(f"what {spec.name} took on other widths is not used"):
+            if path.exists():
+                with closing(UsageHistory(path, busy_s=BUSY_S)) as history:
+                    rows = [row for row in history.of(kind_of(spec.name)) if row.outcome == "ok" and row.cores]
+                if rows and rows[-1].input is not None:
+                    rows = about(rows, rows[-1].input)
+                for row in rows:
+                    times.setdefault(row.cores or 1, []).append(row.run_time_s)
+        widths, tried, said = measured(spec.widths, times, spec.speedup == DECLARED)
+        if said and spec.speedup == DECLARED:
+            _log.warning("stage %s: its speed-up is %s", spec.name, said)
+        return replace(spec, widths=widths, tried=tried, speedup=said or spec.speedup)
+
     def _came_key(self, workflow: str, name: str) -> str:
         return f"{self._site.site} {workflow} {kind_of(name)}: came"
 
@@ -462,7 +484,12 @@ class LearnedWaits:
                 self._store.update(self._came_key(workflow, name), partial(_noted, came=came))
             for name, stage in run.stages.items():
                 if stage.state is StageState.DONE and stage.started is not None and stage.ended is not None:
-                    self._run_times.learn(f"{self._site.site} {workflow} {kind_of(name)}", stage.ended - stage.started)
+                    took_s, cores = stage.ended - stage.started, stage.spec.resources.cores
+                    if stage.spec.widths:
+                        from asa.core.width import on_narrowest
+
+                        took_s = on_narrowest(took_s, stage.spec.widths, cores, stage.width)
+                    self._run_times.learn(f"{self._site.site} {workflow} {kind_of(name)}", took_s)
             held = run.pool.ever.values()
             unseen = [item.handle for item in held if item.released and not item.ended and item.handle]
             seen = {status.handle.token: status for status in look(unseen)} if unseen else {}

@@ -232,6 +232,8 @@ class Payloads:
         arguments = self._value(self._dump_arguments(name, node.stage, args, kwargs), name, index)
         launch, secrets = node.stage.launch, self._secrets.get(name)
         found = tuple(inputs)
+        if launch is not None and node.stage.needs.widths:
+            launch = replace(launch, ranks=resources.cores // launch.cores)
         identity = _identity(found) if found else _OF_NOTHING
         kept = self.checkpoints(name, index, identity) if node.stage.needs.checkpoint else None
         return Task(

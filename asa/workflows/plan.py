@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, starmap
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from asa.core.allocation import takes
 from asa.core.decision import SOONEST_S, Amend, Ask, Cancel, Predict, StrategyDecision, Wake
@@ -23,7 +23,13 @@ from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.core.view import AllocationView, Extent, StageView, WorkflowView
 
+if TYPE_CHECKING:
+    from asa.core.width import PricedWidth
+
 _WORTHWHILE = 0.2  # the part of a wall time that has to be left for a task that goes on elsewhere afterwards
+
+CHOSEN_S = 600.0
+"""How long it stands how wide a stage is to be [s], until its job is asked for."""
 
 LOOKED_UP_MOST = 10_000
 """Tasks for which results are looked for at once."""
@@ -105,6 +111,18 @@ class Grow:
 
 
 @dataclass(frozen=True, slots=True)
+class Mold:
+    """Choose how wide a stage is to be, which is ready in `ready_s` [s]: see `asa.core.width.choose`. What jobs of
+    these widths would wait is to be asked, unless there is no queue."""
+
+    stage: str
+    options: tuple[PricedWidth, ...]
+    ready_s: float
+    patience: float
+    queued: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Teach:
     """Tell the estimator how long the queue made a job wait [s], unless that is `censored`: then only log it."""
 
@@ -141,6 +159,7 @@ Action = (
     | LookUp
     | Retry
     | Grow
+    | Mold
     | Predict
     | Teach
     | Want
@@ -406,6 +425,7 @@ class Plan(FoldedRun):
         super().__init__()
         self.strategy, self.site, self.shared, self.borrows = strategy, site, shared, borrows
         self._measured = 0, Extent(0.0, 0)
+        self._measured_at = 0  # how often widths were chosen then
         self._decisions: list[StrategyDecision] = []  # of the strategy, kept until something it looks at changes
         self._asked_at = -1  # how many changes there were when it was asked
         self._wake = math.inf  # when to ask it again although nothing changed
@@ -445,6 +465,8 @@ class Plan(FoldedRun):
 
     def _extent(self) -> Extent:
         """That of all stages; of those that were added since it was last asked for, one of them added to it."""
+        if self._measured_at != self.widths:
+            self._measured, self._measured_at = (0, Extent(0.0, 0)), self.widths
         count, known = self._measured
         if count < len(self.stages):
             new = (stage.spec for stage in islice(reversed(self.stages.values()), len(self.stages) - count))
@@ -596,11 +618,15 @@ class Plan(FoldedRun):
         for decision in self._decisions:
             match decision:
                 case Ask():
-                    if id(decision) in admitted:
+                    if id(decision) not in admitted:
+                        continue
+                    if loose := [name for name in decision.stages if self._may_bend(name, now)]:
+                        yield from (self._mold(name, now) for name in loose)
+                    else:
                         yield Submit(f"{self.run}.{number}", decision)
                         number += 1
                 case Predict():
-                    yield decision
+                    yield self._mold(decision.stage, now) if self._may_bend(decision.stage, now) else decision
                 case Amend():
                     held = self.pool.held.get(decision.allocation)
                     free = held is not None and held.handle and not held.amending
@@ -616,6 +642,43 @@ class Plan(FoldedRun):
                 again = Ask(held.stages, held.request.resources, held.request.walltime_s, (), held.predicted_wait_s)
                 yield Submit(f"{self.run}.{number}", again, held.second, held.key)
                 number += 1
+
+    def _may_bend(self, name: str, now: float) -> bool:
+        """Whether it is to be chosen, maybe anew, how wide a stage is: as long as no job of it is in the queue, and no
+        task of it runs."""
+        stage = self.stages[name]
+        if not stage.spec.widths or stage.grown or stage.running:
+            return False
+        if stage.width_chosen is not None and now < stage.width_chosen + CHOSEN_S:
+            return False
+        return all(held.leaving(now) for held in self.pool.meant_for(name))
+
+    def _mold(self, name: str, now: float) -> Mold:
+        """A stage's widths, with what they cost there; all with the whole wall time after less was not enough."""
+        from asa.core.width import PricedWidth, are_rounds, for_tasks, patience_for
+        from asa.strategies.ahead import expected
+
+        stage, fixed_s = self.stages[name], (0.0, 0.0) if self.start is None else self.start.fixed_s
+        widths, tasks = stage.spec.widths, stage.unlaunched or stage.width
+        patience = getattr(self.strategy, "patience", None) or patience_for(widths)
+        if are_rounds(widths) and tasks:
+            widths = for_tasks(widths, tasks)
+        else:
+            widths = tuple(width for width in widths if width.resources.cores != stage.spec.tried)
+        if stage.short:
+            longest_s = stage.spec.widths[0].walltime_s
+            widths = tuple(replace(width, walltime_s=longest_s) for width in widths)
+        options = (
+            PricedWidth(
+                width,
+                self.site.charged(width.resources),
+                fixed_s[(width.resources.packed(self.site.cores_per_node).nodes or 1) > 1],
+            )
+            for width in widths
+        )
+        ready_s = max(0.0, expected(self.view(now), name).ready - now)
+        queued = self.site.regime is not QueueRegime.IMMEDIATE
+        return Mold(name, tuple(options), ready_s, patience, queued)
 
     def _decide_ahead(self, now: float) -> list[StrategyDecision]:
         """What the strategy decides where tasks go on in further allocations."""

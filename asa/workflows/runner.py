@@ -60,6 +60,7 @@ from asa.core.event import (
     TasksLaunched,
     Trouble,
     Wanted,
+    WidthChosen,
 )
 from asa.core.job import Capabilities, Dependency, JobChanges, JobHandle, JobRequest, JobState, Resources, queue_name
 from asa.core.ports import Clock, Executor, RunContext, Sharing
@@ -75,6 +76,7 @@ from asa.workflows.plan import (
     Grow,
     LaunchTasks,
     LookUp,
+    Mold,
     Release,
     Retry,
     Submit,
@@ -532,6 +534,8 @@ class Runner:
                 return RetriesDue(now, action.stage, action.tasks), _nothing
             case Grow():
                 return self._grow(action, now), _nothing
+            case Mold():
+                return self._mold(action, now), _nothing
             case Predict():
                 return self._predict(action, now), _nothing
             case Teach():
@@ -544,6 +548,17 @@ class Runner:
     def _grow(self, action: Grow, now: float) -> Event:
         needs = action.resources, action.task, action.walltime_s, action.timeout_s
         return StageGrown(now, action.stage, *needs, action.bounded)
+
+    def _mold(self, action: Mold, now: float) -> Event:
+        from asa.core.width import choose  # here: most stages have one width
+
+        options = [*action.options]
+        for place, (width, *_) in enumerate(options if action.queued else ()):
+            context = self._contexts.of(width.resources, width.walltime_s, now)
+            (wait_s,) = self.waits.predict(width.resources, width.walltime_s, context, [None])
+            options[place] = options[place]._replace(wait_s=wait_s)
+        chosen, why = choose(options, action.ready_s, action.patience)
+        return WidthChosen(now, action.stage, chosen.width, why)
 
     def _predict(self, action: Predict, now: float) -> Event:
         spec = self.plan.stages[action.stage].spec
@@ -693,6 +708,8 @@ def _note(event: Event) -> None:
             said = "stage %s asks for %s, %g s from now on%s"
             level = logging.WARNING if why else logging.INFO
             _log.log(level, said, event.stage, event.resources, event.walltime_s, why)
+        case WidthChosen():
+            _log.info("stage %s: %s", event.stage, event.why)
         case StagesAdded(refused=str(reason)) if reason:
             _log.warning("task %d of %s adds no stages: %s", event.index, event.stage, reason)
         case ExpectationMissed():

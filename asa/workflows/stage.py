@@ -34,6 +34,7 @@ from asa.core.registry import IMAGES
 from asa.core.task import Staging, ending, substitute
 
 if TYPE_CHECKING:
+    from asa.core.width import Speedup
     from asa.log.running import Notice
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ class Needs:
     signal: str = "USR1"
     notice_s: float | None = None
     staging: Staging | None = None
+    widths: tuple[int, ...] = ()
+    speedup: Speedup | None = None
 
     @property
     def signal_before_s(self) -> float:
@@ -391,7 +394,7 @@ DEFAULT_NEEDS = Needs(Resources(), Resources(), walltime_s=3600.0, retries=0)
 class ProgramNeeds(TypedDict, total=False):
     """Keywords of `command` that are as for `stage`, which says what they mean."""
 
-    cores: int | None
+    cores: int | tuple[int, int] | list[int] | None
     nodes: int | None
     task_cores: int | None
     tasks_per_node: int | None
@@ -400,6 +403,7 @@ class ProgramNeeds(TypedDict, total=False):
     walltime: float | str | timedelta | None
     retries: int | None
     launcher: str | None
+    speedup: float | Mapping[int, float] | None
     run_time: float | str | timedelta | Callable[..., float] | None
     spread: str | None
     secrets: Sequence[str] | None
@@ -436,7 +440,7 @@ class StageNeeds(ProgramNeeds, total=False):
 def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[StageNeeds]) -> Needs:
     """Needs of a stage from the keywords of `stage`; what is not given is taken from `base`."""
     check_options(f"option of stage {name!r}:", options, StageNeeds)
-    cores, nodes, tasks_per_node = options.get("cores"), options.get("nodes"), options.get("tasks_per_node")
+    nodes, tasks_per_node = options.get("nodes"), options.get("tasks_per_node")
     task_cores, cpus, retries = options.get("task_cores"), options.get("cpus"), options.get("retries")
     memory, gpus, launcher = options.get("memory"), options.get("gpus"), options.get("launcher")
     walltime, run_time, spread = options.get("walltime"), options.get("run_time"), options.get("spread")
@@ -449,6 +453,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
         if cpus is not None and task_cores is not None:
             raise InvalidInput("cpus= and task_cores= are two words for the same: give one of them")
         task_cores = cpus if task_cores is None else task_cores
+        widths, speedup, cores = _widths(base, options, task_cores)
         counts = {"cores": cores, "nodes": nodes, "task_cores": task_cores, "tasks_per_node": tasks_per_node}
         for what, count in counts.items():
             if count is not None and (type(count) is not int or count < 1):
@@ -527,7 +532,41 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             signal=_signal_name(options.get("signal") or base.signal),
             notice_s=notice_s,
             staging=_staging(base, options, words),
+            widths=widths,
+            speedup=speedup,
         )
+
+
+def _widths(
+    base: Needs, options: StageNeeds, task_cores: int | None
+) -> tuple[tuple[int, ...], Speedup | None, int | None]:
+    """Sizes that the allocation may have, if several, and its speed-up; its cores: the fewest of them, or as given."""
+    given = options.get("cores")
+    if not isinstance(given, tuple | list):
+        fixed = given is not None or options.get("nodes") is not None or options.get("tasks_per_node") is not None
+        widths = () if fixed else base.widths
+    else:
+        from asa.core.width import sizes  # here: most stages have one width
+
+        widths = sizes(given, base.task.cores if task_cores is None else task_cores)
+        given = widths[0]
+    for name, value in (
+        ("nodes", options.get("nodes")),
+        ("tasks_per_node", options.get("tasks_per_node")),
+        ("gpus", options.get("gpus", base.resources.gpus)),
+        ("checkpoint", options.get("checkpoint", base.checkpoint)),
+    ):
+        if widths and value:
+            raise InvalidInput(f"a choice of cores={widths} does not go with {name}={value!r}: give cores= as a number")
+    for cores in widths if task_cores else ():
+        _check_units(cores, None, task_cores or 1)
+    if (declared := options.get("speedup")) is None:
+        return widths, base.speedup if widths else None, given
+    if not widths:
+        raise InvalidInput("speedup= says how a stage bends: give cores= as a range, such as (16, 128), or a list")
+    from asa.core.width import speedup_of
+
+    return widths, speedup_of(declared), given
 
 
 def _staging(base: Needs, options: StageNeeds, launcher: tuple[str, ...]) -> Staging | None:
@@ -718,7 +757,15 @@ def stage(
     container
         Image that it runs in, through Apptainer: a file, or an address. `asa.integrations.container` has more options.
     cores
-        Cores of the allocation that the stage asks for, a multiple of `task_cores`; by default one task's.
+        Cores of the allocation that the stage asks for, a multiple of `task_cores`; by default one task's. Several: a
+        tuple of the least and the most, such as ``(16, 128)`` for 16, 32, 64 or 128, or a list of all that it may be.
+        Which of them is chosen when the job is asked for, by when the stage would end and what it would be charged.
+        Tasks of a mapped stage have `task_cores` each, and the width says how many run at a time; the task of a call
+        has all of it, and so has each with a launcher. `walltime` and `memory` are those of the narrowest.
+    speedup
+        With several `cores`, how much faster such a task is on more: the part of its work that runs in parallel, such
+        as 0.95 (Amdahl's law), or what was measured, ``{16: 600, 64: 170}``, in seconds. By default as earlier runs
+        have measured it, and until two sizes were, 0.9. Of a mapped stage without a launcher it is known.
     nodes, tasks_per_node
         Instead of `cores`: a shape, so many tasks at once on each of so many nodes. sbatch gets ``--nodes`` and
         ``--ntasks-per-node``.

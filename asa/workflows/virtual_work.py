@@ -16,6 +16,7 @@ from asa.core.errors import InvalidInput
 from asa.core.ports import Outcome
 from asa.core.run import FoldedRun, TaskOutcome
 from asa.core.task import PAUSED, Task, last_words
+from asa.core.width import ASSUMED, time_on
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.log.running import Paused, running
@@ -51,8 +52,8 @@ class Times:
         """Whether it can tell."""
         return stage in self.declared or bool(self.recorded.get(stage))
 
-    def seconds(self, stage: str, index: int, arguments: Arguments) -> float | None:
-        """Run time of a task [s], or None when it is not known.
+    def seconds(self, stage: str, index: int, cores: int, arguments: Arguments) -> float | None:
+        """Run time of a task on so many cores [s], or None when it is not known.
 
         Raises
         ------
@@ -60,7 +61,8 @@ class Times:
             When the stage's function of the arguments fails, or does not return a time.
         """
         if (model := self.declared.get(stage)) is not None:
-            return _evaluated(stage, model, arguments) if callable(model) else model
+            share = self.declared.share(stage, cores) if isinstance(self.declared, _Declared) else 1.0
+            return share * (_evaluated(stage, model, arguments) if callable(model) else model)
         if known := self.recorded.get(stage):
             return known[index] if index in known else sum(known.values()) / len(known)
         return None
@@ -76,6 +78,15 @@ class _Declared(Mapping[str, RunTime]):
         if (model := self._graph.nodes[name].stage.needs.run_time) is None:
             raise KeyError(name)
         return model
+
+    def share(self, name: str, cores: int) -> float:
+        """How long a task takes on so many cores, of what it takes on the fewest."""
+        node = self._graph.nodes[name]
+        needs = node.stage.needs
+        if not needs.widths or (node.mapped and not needs.launcher):
+            return 1.0
+        speedup = ASSUMED if needs.speedup is None else needs.speedup
+        return time_on(cores, speedup) / time_on(needs.widths[0], speedup)
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, node in self._graph.nodes.items() if node.stage.needs.run_time is not None)
@@ -153,7 +164,7 @@ class Calls:
 
     def seconds(self, task: Task) -> float | None:
         """Virtual run time [s]; None for as long as the call takes."""
-        return self._times.seconds(task.stage, task.index, partial(_arguments, task))
+        return self._times.seconds(task.stage, task.index, task.resources.cores, partial(_arguments, task))
 
     def call(self, task: Task) -> Outcome:
         """Call it, here and now."""
