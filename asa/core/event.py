@@ -19,7 +19,7 @@ from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec
 
-VERSION = 6
+VERSION = 7
 """Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
 
 
@@ -190,6 +190,24 @@ class Predicted(Event):
     stage: str
     wait_s: float
     soon_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted(Event):
+    """When the run is expected to be `done`, in the median of its drawn futures, and from `low` to `high`, between which
+    it should be in 80 % of cases [s since the epoch]; `core_hours` charged, in the median.
+
+    `drawn` are the ends of the interval before it was corrected by the errors of earlier quotes. `notes` say in plain
+    words what was not known.
+    """
+
+    done: float
+    low: float
+    high: float
+    core_hours: float
+    drawn: tuple[float, float]
+    draws: int
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,17 +16,13 @@ from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import InvalidInput
 from asa.core.event import Event
 from asa.core.job import JobRequest, Resources
-from asa.core.ports import Estimator, Outcome, RunContext, Strategy, VirtualBackend
+from asa.core.ports import Estimator, RunContext, Strategy, VirtualBackend
 from asa.core.registry import ESTIMATORS, is_pooled
-from asa.core.task import Task
 from asa.workflows.assemble import VIRTUAL, Timing, chosen_strategy, first_event, make_plan, make_runner
-from asa.workflows.graph import Graph, make_graph
+from asa.workflows.graph import make_graph
 from asa.workflows.runner import WaitBook
 from asa.workflows.settings import POOLS, Settings
-from asa.workflows.stage import Node, replace_nodes
-from asa.workflows.virtual_work import Times, check_known
-
-_NOTHING = b""
+from asa.workflows.virtual_work import Outlines, Times, check_known
 
 
 def run_virtual(
@@ -84,7 +80,9 @@ def run_virtual(
     settings = Settings(graph.result, name, backend, strategy, pool=pool)
     plan, log = make_plan(settings, backend.capabilities()), MemoryLog()
     graph.check(plan.site)
-    outlines = Outlines(graph, Times.of(graph, backend.times))
+    times = Times.of(graph, backend.times)
+    check_known(graph, times)
+    outlines = Outlines(graph, times)
     with contextlib.ExitStack() as held:
         timing = Timing.of(backend, held)
         stages = graph.specs(plan.site, run_time)
@@ -171,35 +169,3 @@ class MemoryWaits:
     def copy(self) -> MemoryWaits:
         """The same knowledge, free to learn something else."""
         return copy.deepcopy(self)
-
-
-class Outlines:
-    """Tasks without content, and how long they take: what the runner launches, and the work that the executor does."""
-
-    def __init__(self, graph: Graph, times: Times) -> None:
-        check_known(graph, times)
-        self._graph, self._times = graph, times
-
-    def width(self, name: str) -> int:
-        width = self._graph.width(name)
-        assert width is not None, "was checked"
-        return width
-
-    def task(self, name: str, index: int, resources: Resources) -> Task:
-        """A task that only says what it needs."""
-        return Task(name, index, "", _NOTHING, (), resources)
-
-    def seconds(self, task: Task) -> float | None:
-        return self._times.seconds(task.stage, task.index, lambda: self._arguments(task))
-
-    def call(self, task: Task) -> Outcome:
-        return Outcome(0.0, _NOTHING)
-
-    def _arguments(self, task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What it would be called with, as far as it is known: None for other stages' results."""
-        node = self._graph.nodes[task.stage]
-        args = node.args
-        if node.mapped:
-            args = tuple(None if isinstance(column, Node) else column[task.index] for column in node.args)
-        known: tuple[tuple[Any, ...], dict[str, Any]] = replace_nodes((args, node.kwargs), lambda _node: None)
-        return known

@@ -15,7 +15,6 @@ from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from asa.allocations.watch import JobWatch
 from asa.core.backfill import Profile, planned
 from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import StateError
@@ -49,12 +48,12 @@ class Contexts:
     ----------
     pool
         The run's own jobs.
-    watch
-        Looks at the queue, where the estimator needs that.
+    seen
+        The queue as it was when last looked at, where the estimator needs that.
     """
 
-    def __init__(self, pool: Pool, watch: JobWatch) -> None:
-        self._pool, self._watch = pool, watch
+    def __init__(self, pool: Pool, seen: Callable[[], QueueView | None]) -> None:
+        self._pool, self._seen = pool, seen
         self._look: QueueView | None = None
         self._planned: dict[tuple[int, float], float] = {}  # what is expected by this look, by size [s]
         self._profile: Profile | None = None  # what is left of the machine by this look
@@ -72,7 +71,7 @@ class Contexts:
             own_queued=len(queued),
             own_cores=sum(held.cores for held in own if held.started is not None),
         )
-        if resources.options or (queue := self._watch.seen()) is None:  # what is seen is not the queue it would be in
+        if resources.options or (queue := self._seen()) is None:  # what is seen is not the queue it would be in
             return context
         expected = self._planned_s(queue, resources.cores, walltime_s)
         work = sum(held.request.resources.cores * held.request.walltime_s for held in queued)

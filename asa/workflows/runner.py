@@ -244,7 +244,7 @@ class Runner:
     _joined: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._contexts = Contexts(self.plan.pool, self.watch)
+        self._contexts = Contexts(self.plan.pool, self.watch.seen)
 
     def start_executor(self) -> None:
         """Begin to listen for nodes. On real clocks the first job may be on its way already."""
