@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 
 from asa.core.errors import InvalidInput
@@ -23,6 +24,16 @@ class StageState(enum.Enum):
     @property
     def final(self) -> bool:
         return self in (StageState.DONE, StageState.PARTIAL, StageState.FAILED, StageState.SKIPPED)
+
+
+def kind_of(name: str) -> str:
+    """What stages have in common that tasks add in the same way: their names without numbers.
+
+    >>> kind_of("sweep[3].fit-2"), kind_of("fit-2"), kind_of("fit.fit-7")
+    ('sweep.fit', 'fit-2', 'fit.fit')
+    """
+    plain = re.sub(r"\[\d+\]", "", name)
+    return re.sub(r"-\d+$", "", plain) if "." in plain else plain
 
 
 @dataclass(frozen=True, slots=True)

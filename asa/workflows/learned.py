@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +22,7 @@ from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatu
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
 from asa.core.run import FoldedRun, Pool
-from asa.core.stage import StageSpec, StageState
+from asa.core.stage import StageSpec, StageState, kind_of
 from asa.core.units import HOUR
 from asa.core.view import QueueView
 from asa.log.database import Change, LearnedStore, Record
@@ -353,16 +352,6 @@ class LearnedWaits:
         from asa.estimators.waits import StageTimes
 
         return StageTimes(self._store)
-
-
-def kind_of(name: str) -> str:
-    """What stages have in common that tasks add in the same way: their names without numbers.
-
-    >>> kind_of("sweep[3].fit-2"), kind_of("fit-2"), kind_of("fit.fit-7")
-    ('sweep.fit', 'fit-2', 'fit.fit')
-    """
-    plain = re.sub(r"\[\d+\]", "", name)
-    return re.sub(r"-\d+$", "", plain) if "." in plain else plain
 
 
 def _noted(record: Record | None, came: int) -> Record:
