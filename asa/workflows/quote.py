@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import NormalDist, median
+from statistics import NormalDist, median, stdev
 from typing import Any
 
 from asa.core.errors import AsaError, InvalidInput
@@ -49,6 +49,11 @@ ALIKE = 0.5
 DECLARED_SPREAD, UNKNOWN_SPREAD = 0.3, 0.8
 """Standard deviation of the logarithm of a run time that is only declared, and of a wait whose estimator knows no
 distribution."""
+
+HISTORY_MOST, PRIOR_SPREAD, LEAST_TIME_S = 10, 0.15, 1.0
+"""Runs of a stage that count; the spread that is thought likely before runs tell; and what is added to times before
+their logarithms are compared [s]."""
+_STRIDE = 7919
 
 PLANNED_SHARES = 0.1, 1.0
 """Where nothing was learned, a job waits for this part of what the queue would plan by wall times, from and to: most
@@ -215,6 +220,32 @@ def stage_times(graph: Graph, specs: Sequence[StageSpec], times: Times, *, virtu
             walltime_s = spec.total_s or spec.walltime_s
             found[spec.name] = StageTime(lambda _index, walltime_s=walltime_s: walltime_s, 0.0, "wall time")
     return found
+
+
+def from_history(means: Sequence[float], tasks: Sequence[float] = ()) -> StageTime:
+    """How long tasks of a stage take that took so long on average in earlier runs, the newest last, and each of which
+    took about so long [s].
+
+    The more runs there are, the less what is drawn exceeds their own spread.
+
+    Raises
+    ------
+    InvalidInput
+        When nothing is known, or a time is not finite.
+    """
+    if not means or not all(0 <= mean < math.inf for mean in (*means, *tasks)):
+        raise InvalidInput(f"run times {[*means][:5]} and {[*tasks][:5]}: finite ones of at least 0 s expected")
+    logs = [math.log(mean + LEAST_TIME_S) for mean in means[-HISTORY_MOST:]]
+    middle = median(logs)
+    spread = math.hypot(PRIOR_SPREAD / math.sqrt(len(logs)), stdev(logs) if len(logs) > 1 else PRIOR_SPREAD)
+    mean_s = max(0.0, math.exp(middle) - LEAST_TIME_S)
+    ordered = sorted(tasks) or [1.0]
+    scale = mean_s / (sum(ordered) / len(ordered)) if any(ordered) else 0.0
+
+    def seconds(index: int) -> float:  # each part of the distribution comes up as often, in no order
+        return scale * ordered[index * _STRIDE % len(ordered)]
+
+    return StageTime(seconds, spread, "history")
 
 
 def _declared(work: Outlines, spec: StageSpec) -> Callable[[int], float] | None:
