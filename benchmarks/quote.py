@@ -27,7 +27,7 @@ from asa.lab.backend.simulated import Simulated
 from asa.lab.virtual import MemoryWaits, run_virtual
 from asa.strategies.options import DEFAULT_ESTIMATOR
 from asa.workflows.graph import make_graph
-from asa.workflows.quote import Quote, Quoter, Waits, corrected, from_history, quantile, score, stage_times
+from asa.workflows.quote import Quote, Quoter, Waits, from_history, quantile, stage_times
 from asa.workflows.settings import Settings
 from asa.workflows.stage import Node, Stage, make_needs
 from asa.workflows.virtual_work import Times
@@ -69,8 +69,9 @@ def run_queue(where: str, runs: int, strategy: str, data: Path, seed: int) -> li
     queue = Simulated(**options, days=runs * APART_S / 86400 * 1.1 + 14)
     chance = random.Random(seed)
     kinds = [(name, cores) for cores in sizes for name in MODELS]
-    waits, took, rows = MemoryWaits(DEFAULT_ESTIMATOR), dict[tuple[str, int, str], list[float]](), list[dict[str, Any]]()
-    scores: list[tuple[float, float]] = []  # when an error became known, and it
+    waits, took = MemoryWaits(DEFAULT_ESTIMATOR), dict[tuple[str, int, str], list[float]]()
+    rows: list[dict[str, Any]] = []
+    misses: list[tuple[float, float]] = []  # when an error became known, and it
     for number in range(runs):
         queue.sleep(chance.expovariate(1 / APART_S))
         name, cores = chance.choice(kinds)
@@ -78,7 +79,7 @@ def run_queue(where: str, runs: int, strategy: str, data: Path, seed: int) -> li
         workflow, here = varied(name, cores, sigma), queue.copy()
         now = here.clock.now()
         began = time.process_time()
-        found = quoted(workflow, here, strategy, waits, took, (name, cores), [off for at, off in scores if at <= now])
+        found = quoted(workflow, here, strategy, waits, took, (name, cores), [off for at, off in misses if at <= now])
         cost_s = time.process_time() - began
         events = run_virtual(workflow, here, strategy, waits=waits)
         run = FoldedRun()
@@ -97,7 +98,7 @@ def run_queue(where: str, runs: int, strategy: str, data: Path, seed: int) -> li
                 "waiting": len(here.look().queue),
             }
         )  # fmt: skip
-        scores.append((run.ended, score(found.event(), run.ended)))
+        misses.append((run.ended, found.event().missed(run.ended)))
     return rows
 
 
@@ -108,7 +109,7 @@ def quoted(
     waits: MemoryWaits,
     took: dict[tuple[str, int, str], list[float]],
     kind: tuple[str, int],
-    scores: Sequence[float],
+    misses: Sequence[float],
 ) -> Quote:
     """A quote from what the user's earlier runs have taught."""
     graph, site = make_graph(workflow), queue.capabilities()
@@ -118,8 +119,8 @@ def quoted(
     for name in times:
         if before := took.get((*kind, name)):
             times[name] = from_history(before)
-    known = Waits(waits, now, queue.look().plain(), taught=bool(took))
-    return Quoter(graph, settings, site, specs, known, times, now=now, scores=scores).quote(strategy)
+    known = Waits(waits, now, queue.look().plain(), taught=lambda _resources, _walltime_s: bool(took))
+    return Quoter(graph, settings, site, specs, known, times, now=now, misses=misses).quote(strategy)
 
 
 def plain(rows: Sequence[dict[str, Any]], place: int) -> tuple[float, float, float] | None:

@@ -39,12 +39,13 @@ MEANT = {
     **dict.fromkeys(("describe", "reason", "debug"), "explain"),
     **dict.fromkeys(("check", "test"), "doctor"),
     **dict.fromkeys(("plot", "dag"), "graph"),
+    **dict.fromkeys(("predict", "estimate", "eta", "cost", "forecast"), "quote"),
 }
 """Words by which other tools, or people, call commands."""
 
 
 GROUPS = {
-    "run a workflow": ("run", "resume", "attach", "graph"),
+    "run a workflow": ("run", "quote", "resume", "attach", "graph"),
     "look at runs": ("runs", "status", "explain", "logs", "top", "dashboard", "report", "export", "why", "waits"),
     "manage runs": ("hold", "release", "cancel", "rm", "clean"),
     "sites, pools and shared nodes": (

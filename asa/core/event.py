@@ -7,6 +7,7 @@ stage and index.
 from __future__ import annotations
 
 import enum
+import math
 import struct
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,10 @@ from asa.core.stage import StageSpec
 
 VERSION = 7
 """Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
+
+
+VIRTUAL = "virtual"
+"""What the log calls the executor of runs in virtual time."""
 
 
 class RunState(enum.Enum):
@@ -93,6 +98,11 @@ class RunStarted(Event):
     most_jobs: int | None = None
     version: int = 1
     fixed_s: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the run is in virtual time."""
+        return self.executor == VIRTUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +202,14 @@ class Predicted(Event):
     soon_s: float | None = None
 
 
+LEAST_MISS_S = 60.0
+"""A quote need not be right to the minute [s]."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quoted(Event):
-    """When the run is expected to be `done`, in the median of its drawn futures, and from `low` to `high`, between which
-    it should be in 80 % of cases [s since the epoch]; `core_hours` charged, in the median.
+    """When the run is expected to be `done`, in the median of its drawn futures; it should be so between `low` and
+    `high` in 80 % of cases [s since the epoch]. `core_hours` are charged, in the median.
 
     `drawn` are the ends of the interval before it was corrected by the errors of earlier quotes. `notes` say in plain
     words what was not known.
@@ -208,6 +222,11 @@ class Quoted(Event):
     drawn: tuple[float, float]
     draws: int
     notes: tuple[str, ...] = ()
+
+    def missed(self, ended: float) -> float:
+        """By how much a run that ended then [s since the epoch] came late, below 0 early: the logarithm of its real
+        over its predicted duration, to both of which `LEAST_MISS_S` are added."""
+        return math.log(max(ended - self.at, 0.0) + LEAST_MISS_S) - math.log(self.done - self.at + LEAST_MISS_S)
 
 
 @dataclass(frozen=True, slots=True)

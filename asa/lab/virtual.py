@@ -14,11 +14,11 @@ from typing import Any
 
 from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import InvalidInput
-from asa.core.event import Event
+from asa.core.event import VIRTUAL, Event
 from asa.core.job import JobRequest, Resources
 from asa.core.ports import Estimator, RunContext, Strategy, VirtualBackend
 from asa.core.registry import ESTIMATORS, is_pooled
-from asa.workflows.assemble import VIRTUAL, Timing, chosen_strategy, first_event, make_plan, make_runner
+from asa.workflows.assemble import Timing, chosen_strategy, first_event, make_plan, make_runner
 from asa.workflows.graph import make_graph
 from asa.workflows.runner import WaitBook
 from asa.workflows.settings import POOLS, Settings

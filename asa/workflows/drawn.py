@@ -67,7 +67,7 @@ STEPS_MOST = 100_000
 """Moments at which something happens, after which a future is given up."""
 
 Wait = Callable[[Resources, float, float], float]
-"""How long a job of this size and wall time [s], which is submitted then [s since the epoch], waits in this future [s]."""
+"""How long a job of this size and wall time [s] that is submitted then [s since the epoch] waits in this future [s]."""
 
 Predicts = Callable[[Resources, float, float, Sequence[float | None]], Sequence[float]]
 """What the run's estimator says of such a job: waits [s], one for each quantile."""
@@ -353,7 +353,8 @@ class Future:
 
     def _amend(self, action: Amend) -> None:
         now, job = self.now, self._jobs[action.allocation]
-        change = Amending(now, job.key, action.after, action.throttle, action.parked, action.resources, action.walltime_s)
+        size = action.resources, action.walltime_s
+        change = Amending(now, job.key, action.after, action.throttle, action.parked, *size)
         self._say(change)
         if job.state is not JobState.PENDING and action.throttle is None:
             self._say(Amended(now, job.key, f"job {job.key} is {job.state.value}"))

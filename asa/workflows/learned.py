@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from asa.core.backfill import Profile, planned
 from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import StateError
-from asa.core.event import Believed
+from asa.core.event import Believed, RunState
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatus, QueueRegime, Resources
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
@@ -234,6 +234,10 @@ class LearnedWaits:
         self._tell(geometry, said[-1])
         return said
 
+    def knows(self, resources: Resources, walltime_s: float) -> bool:
+        """Whether anything was learned that counts for jobs of this size."""
+        return self._waits.knows(self._geometry(resources, walltime_s))
+
     def learn(
         self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
     ) -> None:
@@ -262,6 +266,26 @@ class LearnedWaits:
             return replace(spec, expect=round(median(record["came"]))) if record.get("came") else spec
 
         return learned
+
+    def misses(self) -> list[float]:
+        """By how much the ends of the site's last runs missed their quotes, the newest last."""
+        return list((self._store.get(self._quotes_key) or {}).get("misses", []))
+
+    def learn_quote(self, run: FoldedRun) -> None:
+        """Remember by how much the end of a run missed its quote; not of one that did not succeed, or was held."""
+        if run.quoted is None or run.outcome is not RunState.SUCCEEDED or run.ended is None or run.drivers > 1:
+            return
+        missed = run.quoted.missed(run.ended)
+
+        def noted(record: Record | None) -> Record:
+            return {"misses": [*((record or {}).get("misses") or []), missed][-_MISSES_MOST:]}
+
+        with _lesson("how far its quote was off is not remembered"):
+            self._store.update(self._quotes_key, noted)
+
+    @property
+    def _quotes_key(self) -> str:
+        return f"quotes {self._site.site} {self._site.partition}"
 
     def _came_key(self, workflow: str, name: str) -> str:
         return f"{self._site.site} {workflow} {kind_of(name)}: came"
@@ -359,7 +383,7 @@ def _noted(record: Record | None, came: int) -> Record:
     return {"came": [*((record or {}).get("came") or []), came][-_CAME_MOST:]}
 
 
-_CAME_MOST = 9
+_CAME_MOST, _MISSES_MOST = 9, 60
 
 
 def fixed_times(

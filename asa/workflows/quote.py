@@ -11,23 +11,28 @@ import logging
 import math
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from pathlib import Path
 from statistics import NormalDist, median, stdev
 from typing import Any
 
-from asa.core.errors import AsaError, InvalidInput
+from asa.core.clock import SystemClock
+from asa.core.errors import AsaError, BackendError, InvalidInput
 from asa.core.event import Quoted, RunStarted, RunState
 from asa.core.job import Capabilities, QueueRegime, Resources
+from asa.core.ports import Backend, VirtualBackend
+from asa.core.registry import BACKENDS, parse_spec, with_options
 from asa.core.run import Pool
 from asa.core.stage import StageSpec
 from asa.core.units import HOUR
 from asa.core.view import QueueView
-from asa.workflows.assemble import first_event, make_plan
+from asa.report.words import listed
+from asa.workflows.assemble import chosen_strategy, first_event, make_plan, stages_of
 from asa.workflows.drawn import Ended, Future, Stuck
 from asa.workflows.graph import Graph
-from asa.workflows.learned import Contexts
+from asa.workflows.learned import Contexts, LearnedWaits
 from asa.workflows.plan import Plan
 from asa.workflows.runner import WaitBook
 from asa.workflows.settings import Settings
@@ -108,6 +113,8 @@ class Quote:
         Futures that were drawn, and in how many of them the run failed.
     notes
         What was not known, in plain words.
+    virtual
+        Whether times are of a simulated queue.
     """
 
     strategy: str
@@ -121,6 +128,7 @@ class Quote:
     draws: int
     failed: int
     notes: tuple[str, ...]
+    virtual: bool = False
 
     def event(self) -> Quoted:
         """As the run's log has it."""
@@ -146,18 +154,29 @@ class Waits:
     queue
         The queue as it is visible, or None.
     taught
-        Whether anything was learned of this queue.
+        Whether anything was learned of jobs of a size and a wall time [s].
     queues
         False where there is no queue: no job waits.
+
+    Attributes
+    ----------
+    untaught
+        Whether it was asked for a wait of which nothing was learned.
     """
 
     def __init__(
-        self, book: WaitBook, now: float, queue: QueueView | None, *, taught: bool = True, queues: bool = True
+        self,
+        book: WaitBook,
+        now: float,
+        queue: QueueView | None,
+        *,
+        taught: Callable[[Resources, float], bool] = lambda _resources, _walltime_s: True,
+        queues: bool = True,
     ) -> None:
         self._book, self._now, self._taught, self._queues = book, now, taught, queues
         self._contexts = Contexts(Pool(), lambda: queue)
         self._known: dict[tuple[Any, ...], Sequence[float]] = {}
-        self.untaught, self.unknown = queues and not taught, queues and not taught and queue is None
+        self.untaught, self.blind = False, queue is None
 
     def predicted(
         self, resources: Resources, walltime_s: float, at: float, quantiles: Sequence[float | None]
@@ -175,7 +194,8 @@ class Waits:
         self, resources: Resources, walltime_s: float, ahead_s: float, quantiles: Sequence[float | None]
     ) -> Sequence[float]:
         context = self._contexts.of(resources, walltime_s, self._now)
-        if not self._taught:
+        if not self._taught(resources, walltime_s):
+            self.untaught = True
             low, high = PLANNED_SHARES
             levels = (0.5 if level is None else level for level in quantiles)
             return [(low + level * (high - low)) * (context.planned_s or 0.0) for level in levels]
@@ -250,6 +270,7 @@ def from_history(means: Sequence[float], tasks: Sequence[float] = ()) -> StageTi
 
 def _declared(work: Outlines, spec: StageSpec) -> Callable[[int], float] | None:
     """What a stage declares of its tasks; None where it declares nothing, or that follows from others' results."""
+
     def seconds(index: int) -> float | None:
         return work.seconds(work.task(spec.name, index, spec.task))
 
@@ -289,12 +310,16 @@ class Quoter:
         The stages at the site.
     waits, times
         What is known of waits, and of run times by stage.
-    scores
-        By how much earlier quotes of the site were off, as `score` has it.
+    misses
+        By how much earlier runs at the site missed their quotes, as `Quoted.missed` has it.
     now
         When [s since the epoch].
     fixed_s
         What an allocation costs beside its tasks, as in `RunStarted`.
+    virtual
+        Whether its time is virtual.
+    tasks_most
+        Tasks in all futures of a quote, at most, as far as that leaves enough futures.
     """
 
     def __init__(
@@ -307,13 +332,16 @@ class Quoter:
         times: Mapping[str, StageTime],
         *,
         now: float,
-        scores: Sequence[float] = (),
+        misses: Sequence[float] = (),
         fixed_s: tuple[float, float] = (0.0, 0.0),
+        virtual: bool = False,
+        tasks_most: int = TASKS_MOST,
         seed: int = 0,
     ) -> None:
         self._graph, self._settings, self._site, self._specs = graph, settings, site, tuple(specs)
-        self._waits, self._times, self._scores = waits, times, scores
-        self._now, self._fixed_s, self._seed = now, fixed_s, seed
+        self._waits, self._times, self._misses = waits, times, misses
+        self._virtual = virtual
+        self._now, self._fixed_s, self._tasks_most, self._seed = now, fixed_s, tasks_most, seed
 
     def quote(self, strategy: Any, *, scale: float = 1.0, draws: int = DRAWS) -> Quote:
         """What is expected under a strategy, with allocations `scale` times as wide as stages ask for.
@@ -328,7 +356,7 @@ class Quoter:
         if scale != 1.0 and specs == self._specs:
             raise InvalidInput("no stage has more tasks than run at a time, or fewer cores to run them on")
         tasks = sum(self._width(spec) * (1 + spec.rounds) for spec in specs)
-        draws = max(min(DRAWS_LEAST, draws), min(draws, TASKS_MOST // max(1, tasks)))
+        draws = max(min(DRAWS_LEAST, draws), min(draws, self._tasks_most // max(1, tasks)))
         chance, ends, failed, last = random.Random(self._seed), list[Ended](), 0, ""
         # Of what a future has in common, each part of the distribution comes up as often: fewer draws tell as much.
         busy = [_NORMAL.inv_cdf((place + chance.random()) / draws) for place in range(draws)]
@@ -347,7 +375,7 @@ class Quoter:
             raise InvalidInput(f"no run of {draws} drawn ones ends well{': ' * bool(last)}{last}: see its wall times")
         times = sorted(end.at for end in ends)
         middle, low, high = (quantile(times, share) for share in (0.5, (1 - SHARE) / 2, (1 + SHARE) / 2))
-        found = corrected(middle - self._now, low - self._now, high - self._now, self._scores)
+        found = corrected(middle - self._now, low - self._now, high - self._now, self._misses)
         return Quote(
             settings.strategy if isinstance(settings.strategy, str) else repr(settings.strategy),
             scale,
@@ -360,6 +388,7 @@ class Quoter:
             draws,
             failed,
             self._notes(failed, draws),
+            self._virtual,
         )
 
     def _future(
@@ -427,11 +456,10 @@ class Quoter:
             "what it adds is not known, and left out (expect= tells)": grow,
             "results of earlier runs may stand for some of it: as if none did": reused,
         }
-        said = [f"{words} ({', '.join(names[:3])}{' ...' * (len(names) > 3)})" for words, names in found.items() if names]
-        if self._waits.unknown:
-            said.append("no wait has been learned here, and the queue cannot be seen: as if no job waited")
-        elif self._waits.untaught:
-            said.append("no wait has been learned here: by the queue as it is, and the wall times in it")
+        said = [f"{words} ({listed(names, 3)})" for words, names in found.items() if names]
+        if self._waits.untaught:
+            how = "the queue cannot be seen: as if no job waited" if self._waits.blind else "by the queue as it is now"
+            said.append(f"no waits of such jobs have been learned here, {how}")
         if failed:
             said.append(f"in {failed} of {draws} drawn futures the run does not end well: see its wall times")
         return tuple(said)
@@ -468,22 +496,152 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
-LEAST_S = 60.0
-"""What is added to durations before their logarithms are compared [s]: a quote need not be right to the second."""
-
 SCORES_LEAST = 8
 """Earlier quotes that it takes until their errors count."""
 
 
-def score(quoted: Quoted, ended: float) -> float:
-    """By how much a run ended late or early: the logarithm of its real over its predicted duration.
-
-    >>> score(Quoted(0.0, 540.0, 240.0, 1140.0, 1.0, (240.0, 1140.0), 100), 1140.0)
-    0.6931471805599453
-    """
-    return math.log((ended - quoted.at + LEAST_S) / (quoted.done - quoted.at + LEAST_S))
-
-
-def corrected(middle: float, low: float, high: float, scores: Sequence[float]) -> tuple[float, float]:
+def corrected(middle: float, low: float, high: float, misses: Sequence[float]) -> tuple[float, float]:
     """The ends of an interval [s] around a median [s], corrected by the errors of earlier quotes."""
     return low, high
+
+
+DRAWS_AT_START, TASKS_AT_START = 60, 6_000
+"""Futures of the quote of a run that begins, and tasks in all of them: it must not be in the run's way."""
+
+
+def quoted(
+    graph: Graph,
+    settings: Settings,
+    site: Capabilities,
+    start: RunStarted,
+    state: Path,
+    queue: QueueView | None,
+    now: float,
+    times: str | Path | None,
+) -> Quoted:
+    """The quote of a run that has begun, from what is known already: nothing is asked of the batch system.
+
+    Parameters
+    ----------
+    start
+        Its first event.
+    state
+        The state directory.
+    queue
+        The queue as it was last seen, or None.
+    times
+        In virtual time: an earlier run, whose run times tasks have.
+    """
+    strategy = chosen_strategy(settings, site)
+    estimator = make_plan(settings, site).strategy.estimator
+    with closing(LearnedWaits(state / "learned.db", estimator, site)) as learned:
+        quoter = Quoter(
+            graph,
+            settings,
+            site,
+            start.stages,
+            _waits_of(learned, site, now, queue),
+            stage_times(graph, start.stages, Times.of(graph, times, state), virtual=start.is_virtual),
+            now=now,
+            misses=learned.misses(),
+            fixed_s=start.fixed_s,
+            virtual=start.is_virtual,
+            tasks_most=TASKS_AT_START,
+        )
+        return quoter.quote(strategy, draws=DRAWS_AT_START).event()
+
+
+@contextmanager
+def quoter_at(graph: Graph, settings: Settings, state: Path) -> Iterator[tuple[Quoter, Capabilities]]:
+    """What makes quotes of a workflow at the backend of these settings, which is asked what it is, and for its queue;
+    and the site.
+
+    Raises
+    ------
+    InvalidInput
+        When a name is unknown, or a stage does not fit the site.
+    BackendError
+        When the batch system does not answer.
+    """
+    backend: Backend = BACKENDS.create(settings.backend)
+    virtual = isinstance(backend, VirtualBackend)
+    try:
+        site = backend.capabilities()
+        graph.check(site)
+        now = backend.enter().now() if isinstance(backend, VirtualBackend) else SystemClock().now()
+        queue = None if site.regime is QueueRegime.IMMEDIATE else _seen(backend)
+        estimator = make_plan(settings, site).strategy.estimator
+        with closing(LearnedWaits(state / "learned.db", estimator, site)) as learned:
+            specs = stages_of(graph, settings, site, learned)
+            times = Times.of(graph, backend.times if isinstance(backend, VirtualBackend) else None, state)
+            yield (
+                Quoter(
+                    graph,
+                    settings,
+                    site,
+                    specs,
+                    _waits_of(learned, site, now, queue),
+                    stage_times(graph, specs, times, virtual=virtual),
+                    now=now,
+                    misses=learned.misses(),
+                    fixed_s=(0.0, 0.0) if virtual else learned.fixed_s(),
+                    virtual=virtual,
+                ),
+                site,
+            )
+    finally:
+        backend.close()
+
+
+def _seen(backend: Backend) -> QueueView | None:
+    """The queue, as far as it is visible."""
+    try:
+        view = backend.look()
+    except BackendError as error:
+        _log.info("the queue cannot be seen: %s", error)
+        return None
+    return None if view is None else view.plain()
+
+
+def _waits_of(learned: LearnedWaits, site: Capabilities, now: float, queue: QueueView | None) -> Waits:
+    queues = site.regime is not QueueRegime.IMMEDIATE
+    return Waits(learned, now, queue, taught=learned.knows, queues=queues)
+
+
+def quote_ways(graph: Graph, settings: Settings, state: Path, *, others: bool = True) -> list[Quote]:
+    """The quote of a workflow as these settings have it; then those of `others`: strategies, and widths of allocations.
+
+    A way that cannot be gone, such as wider allocations for one task, is left out.
+
+    Raises
+    ------
+    InvalidInput
+        When a name is unknown, a stage does not fit the site, or no run would end well.
+    BackendError
+        When the batch system does not answer.
+    """
+    with quoter_at(graph, settings, state) as (quoter, site):
+        strategy = chosen_strategy(settings, site)
+        found = [quoter.quote(strategy)]
+        for way, scale in _other_ways(strategy, site) if others else ():
+            try:
+                found.append(quoter.quote(way, scale=scale, draws=DRAWS_OF_OTHERS))
+            except InvalidInput as error:
+                _log.info("no quote of %s, %g times as wide: %s", way, scale, error)
+        return found
+
+
+def _other_ways(strategy: Any, site: Capabilities) -> Iterator[tuple[Any, float]]:
+    """Other ways to run a workflow: strategies, and how many times as wide allocations are."""
+    name, options = parse_spec(strategy) if isinstance(strategy, str) else ("", {})
+    if site.regime is not QueueRegime.IMMEDIATE:
+        if name == "auto" and "patience" not in options:
+            yield with_options(strategy, patience=PATIENCE), 1.0
+        yield from ((other, 1.0) for other in ("auto", "per-stage", "big-job") if other != name)
+    yield from ((strategy, 0.5), (strategy, 2.0))
+
+
+DRAWS_OF_OTHERS = 60
+"""Futures of a quote that is compared with."""
+PATIENCE = 50.0
+"""Core-hours that an hour of the user's time is worth, in the quote that is compared with."""
