@@ -224,9 +224,10 @@ class Quoted(Event):
     notes: tuple[str, ...] = ()
 
     def missed(self, ended: float) -> float:
-        """By how much a run that ended then [s since the epoch] came late, below 0 early: the logarithm of its real
-        over its predicted duration, to both of which `LEAST_MISS_S` are added."""
-        return math.log(max(ended - self.at, 0.0) + LEAST_MISS_S) - math.log(self.done - self.at + LEAST_MISS_S)
+        """How far outside the interval that was drawn a run ended [s since the epoch], below 0 inside: the difference
+        of the logarithms of the durations from the quote on, to which `LEAST_MISS_S` are added."""
+        low, high, real = (math.log(max(0.0, each - self.at) + LEAST_MISS_S) for each in (*self.drawn, ended))
+        return max(low - real, real - high)
 
 
 @dataclass(frozen=True, slots=True)

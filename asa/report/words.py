@@ -43,7 +43,7 @@ def moment(time: float, now: float, *, virtual: bool = False) -> str:
     from now on where time is `virtual`.
 
     >>> moment(7200.0, 0.0, virtual=True)
-    'in 2 h 0 min'
+    'in 2 h'
     """
     if virtual:
         return f"in {brief(max(0.0, time - now))}"
@@ -59,7 +59,7 @@ def expected(quoted: Quoted, *, virtual: bool = False) -> str:
     """When a run was expected to be done, with the interval, and what it is charged.
 
     >>> expected(Quoted(0.0, 7200.0, 3600.0, 10800.0, 12.0, (3600.0, 10800.0), 100), virtual=True)
-    'in 2 h 0 min [1 h 0 min, 3 h 0 min], 12.0 core-hours'
+    'in 2 h [1 h, 3 h], 12.0 core-hours'
     """
     ends = [moment(each, quoted.at, virtual=virtual).removeprefix("in ") for each in (quoted.low, quoted.high)]
     done = moment(quoted.done, quoted.at, virtual=virtual)

@@ -20,7 +20,7 @@ from typing import Any
 
 from asa.core.clock import SystemClock
 from asa.core.errors import AsaError, BackendError, InvalidInput
-from asa.core.event import Quoted, RunStarted, RunState
+from asa.core.event import LEAST_MISS_S, Quoted, RunStarted, RunState
 from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.ports import Backend, VirtualBackend
 from asa.core.registry import BACKENDS, parse_spec, with_options
@@ -39,8 +39,9 @@ from asa.workflows.settings import Settings
 from asa.workflows.virtual_work import Outlines, Times
 
 DRAWS, DRAWS_LEAST = 120, 25
-"""Futures of a quote; fewer of a workflow with more tasks than `TASKS_MOST` in all of them."""
-TASKS_MOST = 60_000
+"""Futures of a quote; fewer of a workflow with more tasks than `TASKS_MOST` in all of them, and none where it has
+`EXCEEDED_MOST` times as many, however many are taken as one."""
+TASKS_MOST, EXCEEDED_MOST = 60_000, 5
 
 SHARE = 0.8
 """Of the cases, that the interval is to cover."""
@@ -355,8 +356,14 @@ class Quoter:
         specs = self._specs if scale == 1.0 else tuple(scaled(spec, scale, self._site) for spec in self._specs)
         if scale != 1.0 and specs == self._specs:
             raise InvalidInput("no stage has more tasks than run at a time, or fewer cores to run them on")
-        tasks = sum(self._width(spec) * (1 + spec.rounds) for spec in specs)
+        tasks = sum(self._width(spec) * (1 + spec.rounds) for spec in self._specs)
         draws = max(min(DRAWS_LEAST, draws), min(draws, self._tasks_most // max(1, tasks)))
+        most = max(TASKS_LEAST, self._tasks_most // draws // max(1, len(specs)))
+        if tasks * draws > self._tasks_most:  # of many tasks, some are taken as one
+            of_one = {name: time.seconds(0) for name, time in self._times.items()}
+            specs = tuple(coarser(spec, self._width(spec), most, of_one[spec.name], self._site) for spec in specs)
+        if (tasks := sum(spec.width or 0 for spec in specs)) * draws > EXCEEDED_MOST * self._tasks_most:
+            raise InvalidInput(f"{tasks:,} tasks in each of {draws} drawn futures are too many for a quote")
         chance, ends, failed, last = random.Random(self._seed), list[Ended](), 0, ""
         # Of what a future has in common, each part of the distribution comes up as often: fewer draws tell as much.
         busy = [_NORMAL.inv_cdf((place + chance.random()) / draws) for place in range(draws)]
@@ -417,9 +424,16 @@ class Quoter:
             for spec in specs
         }
         longest = {spec.name: math.inf if spec.checkpoint else 0.999 * spec.walltime_s for spec in specs}
+        groups = {  # of tasks that are taken as one, how many are side by side, and one after another
+            whole.name: (part.task.cores // whole.task.cores, self._width(whole) / max(1, part.width or 1))
+            for whole, part in zip(self._specs, specs, strict=True)
+            if part.width is not None
+        }
 
         def takes(stage: str, index: int) -> float:
-            return min(factors[stage] * self._times[stage].seconds(index), longest[stage])
+            abreast, together = groups.get(stage, (1, 1.0))
+            times_s = factors[stage] * max(1.0, together / abreast)
+            return min(times_s * self._times[stage].seconds(int(index * together)), longest[stage])
 
         return Future(plan, start, wait, takes, self._waits.predicted, self._width_of)
 
@@ -484,6 +498,25 @@ def scaled(spec: StageSpec, scale: float, site: Capabilities) -> StageSpec:
     return replace(spec, resources=resources, run_time_s=min(spec.walltime_s, spec.run_time_s * fewer / rounds))
 
 
+TASKS_LEAST = 60
+"""Tasks that a stage keeps at least where many are taken as one, if it has them, and how many of these then run at a
+time."""
+_ABREAST = 8
+
+
+def coarser(spec: StageSpec, width: int, most: int, task_s: float, site: Capabilities) -> StageSpec:
+    """A stage with about so many tasks, each of which stands for several that take so long [s], side by side and one
+    after another; a good part of a wall time is longer than any."""
+    if width <= most or spec.checkpoint or spec.task.gpus or spec.task.nodes is not None:
+        return spec
+    room = min(spec.resources.cores // _ABREAST, site.cores_per_node or spec.resources.cores)
+    side = max(1, min(room // spec.task.cores, width // most))
+    task = replace(spec.task, cores=side * spec.task.cores, memory=None)
+    longest = max(1, math.floor(spec.walltime_s / (_ABREAST * max(task_s, 1e-3))))
+    count = math.ceil(width / (side * min(longest, math.ceil(width / (side * most)))))
+    return replace(spec, task=task, width=count, alike=(), parts=(), timeout_s=None)
+
+
 def quantile(ordered: Sequence[float], share: float) -> float:
     """A quantile of values in order, interpolated.
 
@@ -496,13 +529,37 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
-SCORES_LEAST = 8
-"""Earlier quotes that it takes until their errors count."""
+MISSES_LEAST, MISSES_MOST, MISSES_HALF, WIDENED_MOST = 8, 60, 30, 1.5
+"""How many earlier quotes it takes until their errors count, of how many they do, and of how many they do half, as what
+is drawn is seldom far off; and by how much an interval is made wider, or narrower, at most: its ends in the logarithm."""
 
 
 def corrected(middle: float, low: float, high: float, misses: Sequence[float]) -> tuple[float, float]:
-    """The ends of an interval [s] around a median [s], corrected by the errors of earlier quotes."""
-    return low, high
+    """The ends of an interval [s] around a median [s], made as much wider or narrower as would have covered `SHARE` of
+    the last runs, however wrong the waits were.
+
+    Parameters
+    ----------
+    misses
+        By how much earlier runs missed their intervals, as `Quoted.missed` has it, the newest last.
+
+    References
+    ----------
+    Y. Romano, E. Patterson and E. Candes, Conformalized quantile regression, NeurIPS (2019); here in logarithms, as
+    long runs miss by more, and by less where there are few.
+
+    Examples
+    --------
+    >>> corrected(3600.0, 1800.0, 7200.0, [1.0] * 7), corrected(3600.0, 1740.0, 7140.0, [math.log(4.0)] * 30)
+    ((1800.0, 7200.0), (840.0, 14340.0))
+    """
+    last = sorted(misses[-MISSES_MOST:])
+    if len(last) < MISSES_LEAST:
+        return low, high
+    more = quantile(last, SHARE) * len(last) / (len(last) + MISSES_HALF)
+    factor = math.exp(min(max(more, -WIDENED_MOST), WIDENED_MOST))
+    below, above = ((low + LEAST_MISS_S) / factor, (high + LEAST_MISS_S) * factor)
+    return max(0.0, min(below - LEAST_MISS_S, middle)), max(above - LEAST_MISS_S, middle)
 
 
 DRAWS_AT_START, TASKS_AT_START = 60, 6_000
