@@ -483,7 +483,9 @@ def scaled(spec: StageSpec, scale: float, site: Capabilities) -> StageSpec:
     """A stage whose allocation is `scale` times as wide, as far as it has tasks for that and the site has the cores;
     it is expected to run for as much shorter."""
     abreast = spec.resources.cores // spec.task.cores
-    wanted = max(1, min(round(abreast * scale), spec.width or abreast))
+    wanted = max(1, round(abreast * scale))
+    if scale > 1.0:
+        wanted = max(abreast, min(wanted, spec.width or abreast))
     if site.largest is not None:
         wanted = max(1, min(wanted, site.largest.cores // spec.task.cores))
     rounds, fewer = (math.ceil((spec.width or abreast) / count) for count in (abreast, wanted))
@@ -510,7 +512,7 @@ def coarser(spec: StageSpec, width: int, most: int, task_s: float, site: Capabil
     if width <= most or spec.checkpoint or spec.task.gpus or spec.task.nodes is not None:
         return spec
     room = min(spec.resources.cores // _ABREAST, site.cores_per_node or spec.resources.cores)
-    side = max(1, min(room // spec.task.cores, width // most))
+    side = max(1, min(room // spec.task.cores, -(-width // most)))
     task = replace(spec.task, cores=side * spec.task.cores, memory=None)
     longest = max(1, math.floor(spec.walltime_s / (_ABREAST * max(task_s, 1e-3))))
     count = math.ceil(width / (side * min(longest, math.ceil(width / (side * most)))))
