@@ -19,7 +19,6 @@ from asa.core.units import brief, size
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs, state_directory
 from asa.report.outputs import check_outputs
-from asa.workflows.assemble import VIRTUAL
 from asa.workflows.clean import cancel, leftovers
 from asa.workflows.run import Run, open_run
 
@@ -67,7 +66,7 @@ def _row(directory: RunDirectory) -> dict[str, Any]:
     if isinstance(started, RunStarted):
         row["started"] = datetime.datetime.fromtimestamp(directory.submitted).isoformat(" ", "seconds")
         row["backend"], row["strategy"] = started.backend, started.strategy
-        if state is RunState.INTERRUPTED and started.executor != VIRTUAL:
+        if state is RunState.INTERRUPTED and not started.is_virtual:
             row["resume"] = f"asa resume {directory.name}"
     return row
 

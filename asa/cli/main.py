@@ -40,12 +40,13 @@ MEANT = {
     "check": "doctor",
     "test": "selftest",
     **dict.fromkeys(("plot", "dag"), "graph"),
+    **dict.fromkeys(("predict", "estimate", "eta", "cost", "forecast"), "quote"),
 }
 """Words by which other tools, or people, call commands."""
 
 
 GROUPS = {
-    "run a workflow": ("run", "resume", "attach", "graph"),
+    "run a workflow": ("run", "quote", "resume", "attach", "graph"),
     "look at runs": ("runs", "status", "explain", "logs", "top", "dashboard", "report", "export", "why", "waits"),
     "manage runs": ("hold", "release", "cancel", "rm", "clean"),
     "sites, pools and shared nodes": (

@@ -10,7 +10,7 @@ import signal
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asa.cli.manage import remove_by_policy
 from asa.core.command import CommandResult, add_set_option
@@ -22,7 +22,7 @@ from asa.core.serial import to_json
 from asa.core.units import brief
 from asa.log.messages import notify
 from asa.log.rundir import RunDirectory, state_directory
-from asa.report.words import counted
+from asa.report.words import counted, expected
 from asa.workflows.clean import awaits_driver, next_drivers
 from asa.workflows.driver import (
     DriverJobs,
@@ -36,6 +36,9 @@ from asa.workflows.driver import (
 from asa.workflows.run import Run as WorkflowRun
 from asa.workflows.run import finish, open_run, prepare, prepare_resume, resume, show_progress, submit
 
+if TYPE_CHECKING:
+    from asa.workflows.quote import Quote
+
 
 class RunCommand:
     """Run the workflow in a Python file."""
@@ -45,13 +48,7 @@ class RunCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         add_workflow_options(parser)
         parser.add_argument("--backend", default="local", help=f"where jobs go: {', '.join(BACKENDS)} (local)")
-        parser.add_argument(
-            "--strategy", help=f"when jobs are asked for: {', '.join(STRATEGIES)} (asa; big-job on this machine)"
-        )
-        parser.add_argument(
-            "--patience", type=float, metavar="CORE_HOURS", help="what an hour of your time is worth (strategy auto)"
-        )
-        parser.add_argument("--max-overhead", metavar="SHARE", help="what may be lost by coming early, such as 3%%")
+        add_strategy_options(parser)
         for name, what in (
             ("price", "price of a core-hour in each queue that a stage may go to"),
             ("preempted", "how often an hour jobs there are preempted (learned)"),
@@ -94,7 +91,7 @@ class RunCommand:
         check_display_options(options)
         wanted: dict[str, Any] = {
             "backend": options.backend,
-            "strategy": _strategy(options),
+            "strategy": strategy_of(options),
             "executor": options.executor,
             "pool": options.pool,
             "name": options.name or _name_of(options.workflow),
@@ -117,6 +114,52 @@ class RunCommand:
         if options.driver:
             return in_job(prepare(workflow_of(options), **wanted), options)
         return show_to_end(submit(workflow_of(options), **wanted), options)
+
+
+class QuoteCommand:
+    """Say when a workflow would be done, and what it would be charged; nothing is submitted."""
+
+    help = "say when a workflow would be done, and what it would be charged, before anything is submitted"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        add_workflow_options(parser)
+        parser.add_argument(
+            "--backend", action="append", metavar="SPEC", help="where jobs go (local); repeatable, to compare queues"
+        )
+        add_strategy_options(parser)
+        parser.add_argument("--pool", default="shared", help="shared, per-stage or shared:NAME (shared)")
+        parser.add_argument("--name", help="what the run would be called: its history goes by that")
+        parser.add_argument("--only", action="store_true", help="compare with no other strategies and widths")
+
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        from asa.workflows.graph import make_graph
+        from asa.workflows.quote import quote_ways
+        from asa.workflows.settings import make_settings, state_path
+
+        workflow, backends = workflow_of(options), options.backend or ["local"]
+        name = options.name or _name_of(options.workflow)
+        rows: list[dict[str, Any]] = []
+        lines: list[str] = []
+        for place, backend in enumerate(backends):
+            wanted = {"backend": backend, "strategy": strategy_of(options), "pool": options.pool}
+            settings = make_settings(workflow, name, **wanted)
+            found = quote_ways(make_graph(workflow), settings, state_path(None), others=not (options.only or place))
+            rows += [{"backend": backend, **quote.to_json()} for quote in found]
+            lines += _quoted(found, f" --backend {backend}" if place else "")
+        return CommandResult({"rows": rows}, "\n".join(lines))
+
+
+def _quoted(quotes: list[Quote], where: str) -> list[str]:
+    """Quotes as lines, the first of them as that of the way which was asked for."""
+    first = quotes[0]
+    lines = []
+    for quote in quotes:
+        way = [where] if where else []
+        way += [f" --strategy {quote.strategy}"] * (quote.strategy != first.strategy)
+        way += [f" allocations {quote.scale:g} times as wide"] * (quote.scale != 1.0)
+        said = expected(quote.event(), virtual=quote.virtual)
+        lines.append(f"with{''.join(way)}: {said}" if way else f"now: done {said}")
+    return [*lines, *(f"({note})" for note in first.notes)]
 
 
 def _previewed(workflow: Any, **wanted: Any) -> CommandResult:
@@ -143,6 +186,17 @@ def add_workflow_options(parser: argparse.ArgumentParser) -> None:
     """Options of commands that take a workflow; see `workflow_of`."""
     parser.add_argument("workflow", metavar="FILE[:NAME]", help="Python file, and the workflow in it (workflow)")
     add_set_option(parser)
+
+
+def add_strategy_options(parser: argparse.ArgumentParser) -> None:
+    """Options of commands that need a strategy; see `strategy_of`."""
+    parser.add_argument(
+        "--strategy", help=f"when jobs are asked for: {', '.join(STRATEGIES)} (auto; big-job on this machine)"
+    )
+    parser.add_argument(
+        "--patience", type=float, metavar="CORE_HOURS", help="what an hour of your time is worth (strategy auto)"
+    )
+    parser.add_argument("--max-overhead", metavar="SHARE", help="what may be lost by coming early, such as 3%%")
 
 
 def workflow_of(options: argparse.Namespace) -> Any:
@@ -219,9 +273,7 @@ def detached(run: RunDirectory, options: argparse.Namespace) -> CommandResult:
     words += ["--quiet"] * options.quiet
     pid = detach(run, words + ([f"--log-level={options.log_level}"] if options.log_level else []))
     if not options.quiet:
-        notify(
-            f"process {pid} drives it: asa attach {run.name} shows how it gets on, asa cancel {run.name} ends it"
-        )
+        notify(f"process {pid} drives it: asa attach {run.name} shows how it gets on, asa cancel {run.name} ends it")
     return CommandResult({"run": run.name, "driver": f"process {pid} on {os.uname().nodename}"}, run.name)
 
 
@@ -315,7 +367,7 @@ def outcome_of(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
     return CommandResult(summary.to_json(), message, EXITS.get(status, FAILED))
 
 
-def _strategy(options: argparse.Namespace) -> str | None:
+def strategy_of(options: argparse.Namespace) -> str | None:
     """The strategy with its options; the one that knows them all where only these are given."""
     given: str | None = options.strategy
     if options.patience is None and options.max_overhead is None:

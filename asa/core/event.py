@@ -7,6 +7,7 @@ stage and index.
 from __future__ import annotations
 
 import enum
+import math
 import struct
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,10 @@ from asa.core.stage import StageSpec, Width
 
 VERSION = 7
 """Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
+
+
+VIRTUAL = "virtual"
+"""What the log calls the executor of runs in virtual time."""
 
 
 class RunState(enum.Enum):
@@ -93,6 +98,11 @@ class RunStarted(Event):
     most_jobs: int | None = None
     version: int = 1
     fixed_s: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the run is in virtual time."""
+        return self.executor == VIRTUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +200,34 @@ class Predicted(Event):
     stage: str
     wait_s: float
     soon_s: float | None = None
+
+
+LEAST_MISS_S = 60.0
+"""A quote need not be right to the minute [s]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted(Event):
+    """When the run is expected to be `done`, in the median of its drawn futures; it should be so between `low` and
+    `high` in 80 % of cases [s since the epoch]. `core_hours` are charged, in the median.
+
+    `drawn` are the ends of the interval before it was corrected by the errors of earlier quotes. `notes` say in plain
+    words what was not known.
+    """
+
+    done: float
+    low: float
+    high: float
+    core_hours: float
+    drawn: tuple[float, float]
+    draws: int
+    notes: tuple[str, ...] = ()
+
+    def missed(self, ended: float) -> float:
+        """How far outside the interval that was drawn a run ended [s since the epoch], below 0 inside: the difference
+        of the logarithms of the durations from the quote on, to which `LEAST_MISS_S` are added."""
+        low, high, real = (math.log(max(0.0, each - self.at) + LEAST_MISS_S) for each in (*self.drawn, ended))
+        return max(low - real, real - high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from asa.core.event import (
     NodeLost,
     Predicted,
     Queued,
+    Quoted,
     Recalled,
     Released,
     Requeued,
@@ -1657,6 +1658,7 @@ class FoldedRun:
         self.failures: list[TaskFailed] = []
         self.cancelling = ""
         self.on_hold: float | None = None
+        self.quoted: Quoted | None = None
         self.trouble = ""
         self.asked = 0
         self.goes_on = False
@@ -1792,6 +1794,8 @@ class FoldedRun:
                 self.on_hold = (event.at if self.on_hold is None else self.on_hold) if event.held else None
             case Trouble():
                 self.trouble = event.error
+            case Quoted():
+                self.quoted = event
             case Learned():
                 self.untaught.pop(event.allocation, None)
             case RunEnded():

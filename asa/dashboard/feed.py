@@ -32,7 +32,7 @@ from asa.log.events import EventLog
 from asa.log.output import OutputLine, OutputReader
 from asa.log.rundir import RunDirectory, list_runs
 from asa.metrics.workflow import summary
-from asa.workflows.assemble import VIRTUAL, logged_plan, logged_strategy
+from asa.workflows.assemble import logged_plan, logged_strategy
 from asa.workflows.explain import reasons
 from asa.workflows.plan import Plan
 
@@ -179,7 +179,7 @@ class RunLog:
     def read(self, after: int) -> Iterable[tuple[int, Event]]:
         for number, event in self._log.read(after):
             if isinstance(event, RunStarted):
-                self._virtual = event.executor == VIRTUAL
+                self._virtual = event.is_virtual
             yield number, event
 
     def is_written(self) -> bool:

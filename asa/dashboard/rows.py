@@ -12,7 +12,7 @@ from asa.core.run import ATTEMPT, AttemptLog, FoldedRun, Held, StageProgress
 from asa.core.stage import StageSpec
 from asa.dashboard.document import plain
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary
-from asa.report.words import last_words, stage_state
+from asa.report.words import last_words, quote_words, stage_state
 from asa.workflows.explain import Reasons
 
 Row = dict[str, Any]
@@ -37,6 +37,7 @@ def run_row(run: RunSummary, trouble: str) -> Row:
         "held": run.on_hold is not None,
         "message": last_words(run.message, WORDS_MOST),
         "trouble": last_words(trouble, WORDS_MOST),
+        "quote": quote_words(run.quoted, run.state, run.ended, run.now, virtual=start.is_virtual),
         "started": plain(start.at),
         "ended": plain(run.ended),
         "resumes": run.resumes,

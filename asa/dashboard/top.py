@@ -61,6 +61,8 @@ def head(run: Row, now: float) -> Iterable[str]:
         f"{core_hours(abs(saved))} {'less' if saved >= 0 else 'more'} than Big Job"
         f"{' so far' if run['ended'] is None else ''}"
     )
+    if run["quote"]:
+        yield f"quoted: {run['quote']}"
     if run["held"]:
         yield f"held, nothing new is submitted or launched: asa release {run['run']}"
     if run["trouble"]:

@@ -101,6 +101,10 @@ class Waits:
             self._store.update(key, ask)
         return said
 
+    def knows(self, geometry: Geometry) -> bool:
+        """Whether it has learned of jobs of this geometry or, where it is pooled, of this queue."""
+        return self._spec in (self._store.get(self._key(geometry)) or {}).get("states", {})
+
     def learn(
         self,
         geometry: Geometry,

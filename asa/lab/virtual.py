@@ -15,20 +15,16 @@ from typing import Any
 
 from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import InvalidInput
-from asa.core.event import Event
+from asa.core.event import VIRTUAL, Event
 from asa.core.job import JobRequest, Options, Resources, queue_name
-from asa.core.ports import Estimator, Outcome, RunContext, Strategy, VirtualBackend
+from asa.core.ports import Estimator, RunContext, Strategy, VirtualBackend
 from asa.core.queues import QueueTerms
 from asa.core.registry import ESTIMATORS, is_pooled
-from asa.core.task import Checkpoints, Task
-from asa.workflows.assemble import VIRTUAL, Timing, chosen_strategy, first_event, make_plan, make_runner
-from asa.workflows.graph import Graph, make_graph
+from asa.workflows.assemble import Timing, chosen_strategy, first_event, make_plan, make_runner
+from asa.workflows.graph import make_graph
 from asa.workflows.learned import WaitBook
 from asa.workflows.settings import POOLS, Settings
-from asa.workflows.stage import Node, replace_nodes
-from asa.workflows.virtual_work import Times, check_known
-
-_NOTHING = b""
+from asa.workflows.virtual_work import Outlines, Times, check_known
 
 
 def run_virtual(
@@ -89,7 +85,9 @@ def run_virtual(
     settings = Settings(graph.result, name, backend, strategy, pool=pool)
     plan, log = make_plan(settings, backend.capabilities()), MemoryLog()
     graph.check(plan.site)
-    outlines = Outlines(graph, Times.of(graph, backend.times))
+    times = Times.of(graph, backend.times)
+    check_known(graph, times)
+    outlines = Outlines(graph, times)
     with contextlib.ExitStack() as held:
         timing = Timing.of(backend, held)
         stages = graph.specs(plan.site, run_time)
@@ -193,36 +191,3 @@ class MemoryWaits:
 
 def _geometry(resources: Resources, walltime_s: float) -> Geometry:
     return geometry_of("simulated", queue_name(resources.options), resources.cores, walltime_s)
-
-
-class Outlines:
-    """Tasks without content, and how long they take: what the runner launches, and the work that the executor does."""
-
-    def __init__(self, graph: Graph, times: Times) -> None:
-        check_known(graph, times)
-        self._graph, self._times = graph, times
-
-    def width(self, name: str) -> int:
-        width = self._graph.width(name)
-        assert width is not None, "was checked"
-        return width
-
-    def task(self, name: str, index: int, resources: Resources) -> Task:
-        """A task that only says what it needs, and whether it goes on elsewhere."""
-        kept = Checkpoints("") if self._graph.nodes[name].stage.needs.checkpoint else None
-        return Task(name, index, "", _NOTHING, (), resources, checkpoints=kept)
-
-    def seconds(self, task: Task) -> float | None:
-        return self._times.seconds(task.stage, task.index, task.resources.cores, lambda: self._arguments(task))
-
-    def call(self, task: Task) -> Outcome:
-        return Outcome(0.0, _NOTHING)
-
-    def _arguments(self, task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What it would be called with, as far as it is known: None for other stages' results."""
-        node = self._graph.nodes[task.stage]
-        args = node.args
-        if node.mapped:
-            args = tuple(None if isinstance(column, Node) else column[task.index] for column in node.args)
-        known: tuple[tuple[Any, ...], dict[str, Any]] = replace_nodes((args, node.kwargs), lambda _node: None)
-        return known

@@ -15,7 +15,7 @@ import numpy as np
 
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
-from asa.core.event import Event, RunStarted, RunState, TaskFailed, TasksDone
+from asa.core.event import Event, Quoted, RunStarted, RunState, TaskFailed, TasksDone
 from asa.core.job import JobState
 from asa.core.run import FoldedRun, Held, StageProgress
 from asa.core.serial import to_json
@@ -177,6 +177,8 @@ class RunSummary:
         Every task's runs.
     on_hold
         Since when nothing new is submitted or launched, on request; None when it is, or may be.
+    quoted
+        When it was expected to be done, or None.
 
     References
     ----------
@@ -204,6 +206,7 @@ class RunSummary:
     failures: tuple[TaskFailed, ...]
     attempts: Attempts
     on_hold: float | None = None
+    quoted: Quoted | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able numbers of the run, its stages and its jobs. Unknown values are None, none is left out."""
@@ -218,6 +221,7 @@ class RunSummary:
             **{name: getattr(self.start, name) for name in described},
             "started": self.start.at,
             **{name: getattr(self, name) for name in numbers},
+            "quoted": None if self.quoted is None else to_json(self.quoted),
             "stages": [_plain(stage) for stage in self.stages],
             "jobs": [_plain(job) for job in self.jobs],
         }
@@ -322,6 +326,7 @@ def summary(run: FoldedRun, now: float | None = None, *, driven: bool = True) ->
         failures=tuple(run.failures),
         attempts=attempts,
         on_hold=run.on_hold if run.outcome is RunState.RUNNING else None,
+        quoted=run.quoted,
     )
 
 

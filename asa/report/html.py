@@ -29,6 +29,7 @@ from asa.report.words import (
     listed,
     lost_words,
     purpose,
+    quote_words,
     shortened,
     since_start,
     span_words,
@@ -79,6 +80,8 @@ def _head(run: RunSummary) -> str:
         facts.append(f"resumed {counted(run.resumes, 'time')}")
     if run.on_hold is not None:
         facts.append(f"held for {brief(max(0.0, run.now - run.on_hold))}: nothing new is started")
+    if words := quote_words(run.quoted, run.state, run.ended, run.now, virtual=start.is_virtual):
+        facts.append(f"quoted: {words}")
     if run.ended is None:
         facts.append(f"not ended; as of {brief(max(0.0, run.now - start.at))} after the start")
     message = f'<div class="message">{escape(last_words(run.message))}</div>' if run.message else ""

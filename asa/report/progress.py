@@ -15,7 +15,7 @@ from asa.core.run import FoldedRun
 from asa.core.stage import StageState
 from asa.core.units import brief
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary, summary
-from asa.report.words import counted, lost_words, purpose, stage_state
+from asa.report.words import counted, expected, lost_words, purpose, stage_state
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -90,6 +90,8 @@ def _note(stage: StageSummary, job: JobSummary | None, run: RunSummary) -> str:
 def changes(before: RunSummary | None, after: RunSummary) -> list[str]:
     """What is new, as lines for a log file: stages and jobs that changed, and every quarter of a stage's tasks."""
     lines = [] if before is not None else [f"run {after.start.run}: {counted(len(after.stages), 'stage')}"]
+    if after.quoted is not None and (before is None or before.quoted is None):
+        lines += [f"expected: done {_expected(after)}", *after.quoted.notes]
     known = {} if before is None else {job.token: job.state for job in before.jobs}
     for job in after.jobs:
         if known.get(job.token) is not job.state:
@@ -112,6 +114,11 @@ def changes(before: RunSummary | None, after: RunSummary) -> list[str]:
     if after.state is not RunState.RUNNING and (before is None or before.state is not after.state):
         lines.append(f"run {after.start.run}: {after.state.value} after {brief(after.makespan_s)}")
     return [f"[{brief(max(0.0, after.now - after.start.at))}] {line}" for line in lines]
+
+
+def _expected(run: RunSummary) -> str:
+    assert run.quoted is not None, "it is asked for"
+    return expected(run.quoted, virtual=run.start.is_virtual)
 
 
 def _quarter(stage: StageSummary) -> int:
@@ -247,7 +254,8 @@ def standing(run: RunSummary, left_out: int = 0) -> str:
     elapsed = run.now - run.start.at if run.ended is None else run.makespan_s
     cores = sum(job.cores for job in run.jobs if job.state is JobState.RUNNING)
     state = run.state.value + (", held" if run.on_hold is not None else "")
-    return f"{run.start.run}: {state} · {brief(max(0.0, elapsed))} · {counted(cores, 'core')} held{hidden}"
+    done = f" · done {_expected(run)}" if run.quoted is not None and run.ended is None else ""
+    return f"{run.start.run}: {state} · {brief(max(0.0, elapsed))} · {counted(cores, 'core')} held{done}{hidden}"
 
 
 _LOOKS = {"running": "cyan", "ready": "yellow", "done": "green", "partial": "bold red", "failed": "bold red"}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Sequence
 
-from asa.core.event import RunState
+from asa.core.event import Quoted, RunState
 from asa.core.registry import parse_spec
 from asa.core.stage import StageState
 from asa.core.units import brief, share
@@ -35,6 +36,55 @@ def core_hours(amount: float) -> str:
     if 0 < amount < 1e-3:
         return "<0.001"
     return f"{amount:,.0f}" if amount >= 100 else f"{amount:.1f}" if amount >= 10 else f"{amount:.2g}"
+
+
+def moment(time: float, now: float, *, virtual: bool = False) -> str:
+    """A time [s since the epoch] as people say it `now`: of the day, with the day where that is another one; counted
+    from now on where time is `virtual`.
+
+    >>> moment(7200.0, 0.0, virtual=True)
+    'in 2 h'
+    """
+    if virtual:
+        return f"in {brief(max(0.0, time - now))}"
+    there, here = (datetime.datetime.fromtimestamp(each) for each in (time, now))
+    days = (there.date() - here.date()).days
+    return there.strftime("%H:%M" if not days else "%a %H:%M" if 0 < days < DAYS_OF_WEEK else "%Y-%m-%d %H:%M")
+
+
+DAYS_OF_WEEK = 7
+
+
+def expected(quoted: Quoted, *, virtual: bool = False) -> str:
+    """When a run was expected to be done, with the interval, and what it is charged.
+
+    >>> expected(Quoted(0.0, 7200.0, 3600.0, 10800.0, 12.0, (3600.0, 10800.0), 100), virtual=True)
+    'in 2 h [1 h, 3 h], 12.0 core-hours'
+    """
+    ends = [moment(each, quoted.at, virtual=virtual).removeprefix("in ") for each in (quoted.low, quoted.high)]
+    done = moment(quoted.done, quoted.at, virtual=virtual)
+    return f"{done} [{', '.join(ends)}], {core_hours(quoted.core_hours)} core-hours"
+
+
+def quote_words(
+    quoted: Quoted | None, state: RunState, ended: float | None, now: float, *, virtual: bool = False
+) -> str:
+    """What a run's quote was, and what became of it by `now` [s since the epoch]; "" where there was none."""
+    if quoted is None:
+        return ""
+    said = f"done {expected(quoted, virtual=virtual)}"
+    if ended is None:
+        return said + (f"; {brief(now - quoted.high)} later than that by now" if now > quoted.high else "")
+    if state is not RunState.SUCCEEDED:
+        return f"{said}; but the run {_ENDED.get(state, 'has failed')}"
+    off = ended - quoted.done
+    how = f"{brief(abs(off))} {'after' if off > 0 else 'before'} the median"
+    where = "inside" if quoted.low <= ended <= quoted.high else "outside"
+    when = f"after {brief(ended - quoted.at)}" if virtual else f"at {moment(ended, quoted.at)}"
+    return f"{said}; was done {when}, {where} the interval, {how}"
+
+
+_ENDED = {RunState.CANCELLED: "has been cancelled", RunState.PARTIAL: "is partial"}
 
 
 def stage_state(stage: StageSummary, run: RunSummary) -> str:

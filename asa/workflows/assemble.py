@@ -25,7 +25,9 @@ from asa.core.decision import Predict
 from asa.core.errors import AsaError, BackendError, GraphError, InvalidInput, RunNotFound
 from asa.core.event import (
     VERSION,
+    VIRTUAL,
     DriverStarted,
+    Event,
     Predicted,
     ResultsLost,
     RunStarted,
@@ -65,9 +67,6 @@ from asa.workflows.reuse import Reuse
 from asa.workflows.runner import Decider, Inbox, Log, Runner, TaskMaker, job_request
 from asa.workflows.settings import Settings, save_settings
 from asa.workflows.stage import nodes_in
-
-VIRTUAL = "virtual"
-"""What the log calls the executor of runs in virtual time."""
 
 _log = logging.getLogger(__name__)
 
@@ -142,12 +141,13 @@ class Parts(Generic[P]):
 
 @dataclass(frozen=True)
 class Assembly(Generic[P]):
-    """A plan and its runner, and all that is closed with them."""
+    """A plan and its runner, and all that is closed with them; what makes a quote of a new run of a workflow."""
 
     plan: P
     runner: Runner
     virtual: bool
     _held: contextlib.ExitStack
+    quote: Callable[[], Event] | None = None
 
     def close(self) -> None:
         """Let go of everything, what was made last first."""
@@ -175,18 +175,20 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings, timing: 
             plan.strategy.estimator,
             chosen_strategy(settings, site),
             plan.shared,
-            lambda part, learned: tuple(
-                learned.measured(learned.expect(settings.name)(spec))
-                for spec in _asking(
-                    part, settings, part.specs(site, learned.run_time(settings.name), settings.keep_going)
-                )
-            ),
+            lambda part, learned: stages_of(part, settings, site, learned),
             lambda log: Payloads(
                 graph, directory.functions, directory.values, log.value, variables, workdir=settings.workdir, run=plan
             ),
         )
 
     return assemble_parts(directory, settings, parts, timing)
+
+
+def stages_of(graph: Graph, settings: Settings, site: Capabilities, learned: LearnedWaits) -> tuple[StageSpec, ...]:
+    """The stages of a graph as they are at the site, from what was learned of them."""
+    specs = graph.specs(site, learned.run_time(settings.name), settings.keep_going)
+    expect = learned.expect(settings.name)
+    return tuple(learned.measured(expect(spec)) for spec in _asking(graph, settings, specs))
 
 
 def _asking(graph: Graph, settings: Settings, specs: tuple[StageSpec, ...]) -> tuple[StageSpec, ...]:
@@ -311,7 +313,21 @@ def assemble_parts(
         learned.report(runner.inbox.post, runner.clock)
         if not isinstance(backend, VirtualBackend):
             _heed(directory, runner, held)
-        return Assembly(parts.plan, runner, isinstance(backend, VirtualBackend), held.pop_all())
+        quote: Callable[[], Event] | None = None
+        if isinstance(parts.plan, Plan) and not log.latest(DriverStarted):
+            quote = partial(_quoted, parts.graph.copy(), settings, parts.plan, backend, runner, directory.state)
+            held.callback(learned.learn_quote, parts.plan)
+        return Assembly(parts.plan, runner, isinstance(backend, VirtualBackend), held.pop_all(), quote)
+
+
+def _quoted(graph: Graph, settings: Settings, plan: Plan, backend: Backend, runner: Runner, state: Path) -> Event:
+    """When a run that has begun is expected to be done."""
+    from asa.workflows.quote import quoted  # here: short runs are over before
+
+    assert plan.start is not None, "it has begun"
+    times = backend.times if isinstance(backend, VirtualBackend) else None
+    queue = backend.look() if isinstance(backend, VirtualBackend) else runner.watch.seen()
+    return quoted(graph, settings, plan.site, plan.start, state, queue, runner.clock.now(), times)
 
 
 def _admit(

@@ -12,7 +12,7 @@ from asa.core.ports import Explains
 from asa.core.run import FoldedRun, Held, StageProgress
 from asa.core.stage import StageState
 from asa.core.units import brief
-from asa.report.words import counted
+from asa.report.words import counted, quote_words
 from asa.workflows.plan import Plan
 
 
@@ -48,11 +48,20 @@ def explain(plan: Plan, now: float, *, driven: bool = True) -> str:
     if plan.on_hold is not None and plan.outcome is RunState.RUNNING:
         lines.insert(0, f"the run is held, nothing new is submitted or launched: asa release {plan.run}")
     lines += failures(plan)
+    if words := _quoted(plan, now):
+        lines.insert(0, f"quoted: {words}")
     if found.strategy:
         lines.insert(0, f"strategy: {found.strategy}")
     if found.trouble:
         lines.append(f"the batch system does not answer: {found.trouble}")
     return "\n".join(lines)
+
+
+def _quoted(plan: Plan, now: float) -> str:
+    virtual = plan.start is not None and plan.start.is_virtual
+    said = quote_words(plan.quoted, plan.outcome, plan.ended, now, virtual=virtual)
+    notes = plan.quoted.notes if plan.quoted is not None else ()
+    return "; ".join([said, *notes]) if said else ""
 
 
 FAILED_MOST, TAIL_MOST = 10, 10

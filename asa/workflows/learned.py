@@ -14,11 +14,10 @@ from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from asa.allocations.watch import JobWatch
 from asa.core.backfill import Profile, planned
 from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import StateError
-from asa.core.event import Believed
+from asa.core.event import Believed, RunState
 from asa.core.job import (
     Capabilities,
     JobHandle,
@@ -75,12 +74,12 @@ class Contexts:
     ----------
     pool
         The run's own jobs.
-    watch
-        Looks at the queue, where the estimator needs that.
+    seen
+        The queue as it was when last looked at, where the estimator needs that.
     """
 
-    def __init__(self, pool: Pool, watch: JobWatch) -> None:
-        self._pool, self._watch = pool, watch
+    def __init__(self, pool: Pool, seen: Callable[[Options], QueueView | None]) -> None:
+        self._pool, self._seen = pool, seen
         self._looks: dict[Options, _Look] = {}
 
     def of(self, resources: Resources, walltime_s: float, now: float) -> Context:
@@ -98,7 +97,7 @@ class Contexts:
             own_queued=len(queued),
             own_cores=sum(held.cores for held in own if held.started is not None),
         )
-        if (queue := self._watch.seen(options)) is None:
+        if (queue := self._seen(options)) is None:
             return context
         expected = self._planned_s(options, queue, resources.cores, walltime_s)
         work = sum(held.request.resources.cores * held.request.walltime_s for held in queued)
@@ -382,6 +381,10 @@ class LearnedWaits:
         self._tell(geometry, said[-1])
         return said
 
+    def knows(self, resources: Resources, walltime_s: float) -> bool:
+        """Whether anything was learned that counts for jobs of this size."""
+        return self._waits.knows(self._geometry(resources, walltime_s))
+
     def learn(
         self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
     ) -> None:
@@ -454,6 +457,26 @@ class LearnedWaits:
         if said and spec.speedup == DECLARED:
             _log.warning("stage %s: its speed-up is %s", spec.name, said)
         return replace(spec, widths=widths, tried=tried, speedup=said or spec.speedup)
+
+    def misses(self) -> list[float]:
+        """By how much the ends of the site's last runs missed their quotes, the newest last."""
+        return list((self._store.get(self._quotes_key) or {}).get("misses", []))
+
+    def learn_quote(self, run: FoldedRun) -> None:
+        """Remember by how much the end of a run missed its quote; not of one that did not succeed, or was held."""
+        if run.quoted is None or run.outcome is not RunState.SUCCEEDED or run.ended is None or run.drivers > 1:
+            return
+        missed = run.quoted.missed(run.ended)
+
+        def noted(record: Record | None) -> Record:
+            return {"misses": [*((record or {}).get("misses") or []), missed][-_MISSES_MOST:]}
+
+        with _lesson("how far its quote was off is not remembered"):
+            self._store.update(self._quotes_key, noted)
+
+    @property
+    def _quotes_key(self) -> str:
+        return f"quotes {self._site.site} {self._site.partition}"
 
     def _came_key(self, workflow: str, name: str) -> str:
         return f"{self._site.site} {workflow} {kind_of(name)}: came"
@@ -562,7 +585,7 @@ def _noted(record: Record | None, came: int) -> Record:
     return {"came": [*((record or {}).get("came") or []), came][-_CAME_MOST:]}
 
 
-_CAME_MOST = 9
+_CAME_MOST, _MISSES_MOST = 9, 60
 
 
 def fixed_times(

@@ -39,7 +39,7 @@ from asa.log.messages import log_to_file, logged_in, warn
 from asa.log.rundir import RunDirectory
 from asa.log.values import Ref, load, load_all
 from asa.security.files import write_private
-from asa.workflows.assemble import VIRTUAL, Assembly, assemble, restore_plan
+from asa.workflows.assemble import Assembly, assemble, restore_plan
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.notice import check_notice, send_notice
 from asa.workflows.plan import Plan
@@ -73,6 +73,9 @@ _MAY_PASS = re.compile("limit|policy|temporar", re.IGNORECASE)
 
 _NOTIFY = "notify"
 """File in a run's directory with the notice that a resumed run asked for instead of its own."""
+
+QUOTE_AFTER_S = 1.0
+"""How long after its start the quote of a run is made [s]: its first jobs are on their way by then."""
 
 _READ_MOST = 200
 """Results that are read at once."""
@@ -499,7 +502,7 @@ class Run:
     @property
     def _is_virtual(self) -> bool:
         started = self._log.latest(RunStarted)
-        return isinstance(started, RunStarted) and started.executor == VIRTUAL
+        return isinstance(started, RunStarted) and started.is_virtual
 
     def _ended(self) -> RunEnded | None:
         last = self._log.latest(RunEnded, DriverStarted)
@@ -544,6 +547,25 @@ class Run:
             return next(iter(read(iter([self._log.value(name, index)]))))
         return replace_nodes(value, lambda node: self._value_of(graph, node, read))
 
+    @staticmethod
+    def _quote(assembly: Assembly[Plan], *, at_once: bool = False) -> None:
+        """Log when a new run is expected to be done, beside all else that it does; not of one that is over soon."""
+        make = assembly.quote
+        if make is None:
+            return
+
+        def post() -> None:
+            if at_once or not assembly.runner.decided.wait(QUOTE_AFTER_S):
+                try:
+                    assembly.runner.inbox.post([make()])
+                except Exception as error:  # of a strategy, an estimator, a run time of the user's: no run fails for it
+                    _log.info("there is no quote: %s: %s", type(error).__name__, error)
+
+        if at_once:
+            post()
+        else:
+            threading.Thread(target=copy_context().run, args=(post,), name="asa-quote", daemon=True).start()
+
     def _start(self) -> None:
         assert self._assembly is not None
         assembly = self._assembly
@@ -552,6 +574,7 @@ class Run:
             try:
                 if assembly.virtual:
                     assembly.runner.start_executor()
+                    self._quote(assembly, at_once=True)
                 assembly.runner.run()
             except BaseException as error:
                 self._error = error
@@ -572,6 +595,7 @@ class Run:
         self._thread.start()
         try:
             if not assembly.virtual:
+                self._quote(assembly)
                 assembly.runner.start_executor()
         except BaseException as error:
             self._error = error

@@ -238,7 +238,7 @@ class Runner:
     _joined: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._contexts = Contexts(self.plan.pool, self.watch)
+        self._contexts = Contexts(self.plan.pool, self.watch.seen)
         self._queues = Queues(self.plan, self.site, self.waits, self._contexts, self.terms, self.patience)
 
     def start_executor(self) -> None:

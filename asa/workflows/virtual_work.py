@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.errors import InvalidInput
+from asa.core.job import Resources
 from asa.core.ports import Outcome
 from asa.core.run import FoldedRun, TaskOutcome
-from asa.core.task import PAUSED, Task, last_words
+from asa.core.task import PAUSED, Checkpoints, Task, last_words
 from asa.core.width import ASSUMED, time_on
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
@@ -23,8 +24,9 @@ from asa.log.running import Paused, running
 from asa.log.values import call_with, dump, fill, keep, load
 from asa.metrics.attempts import attempts_of
 from asa.workflows.graph import Graph
-from asa.workflows.stage import ROUND, RunTime
+from asa.workflows.stage import ROUND, Node, RunTime, replace_nodes
 
+_NOTHING = b""
 Arguments = Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
@@ -221,3 +223,35 @@ def check_known(graph: Graph, times: Times) -> None:
                 f"how many tasks stage {name!r} has would be known from the result of another one, and no function is "
                 "called here: map it over a list, or run it with --backend sim:... and without compute=false"
             )
+
+
+class Outlines:
+    """Tasks without content, and how long they take: what the runner launches, and the work that the executor does."""
+
+    def __init__(self, graph: Graph, times: Times) -> None:
+        self._graph, self._times = graph, times
+
+    def width(self, name: str) -> int:
+        width = self._graph.width(name)
+        assert width is not None, "was checked"
+        return width
+
+    def task(self, name: str, index: int, resources: Resources) -> Task:
+        """A task that only says what it needs, and whether it goes on elsewhere."""
+        kept = Checkpoints("") if self._graph.nodes[name].stage.needs.checkpoint else None
+        return Task(name, index, "", _NOTHING, (), resources, checkpoints=kept)
+
+    def seconds(self, task: Task) -> float | None:
+        return self._times.seconds(task.stage, task.index, task.resources.cores, lambda: self._arguments(task))
+
+    def call(self, task: Task) -> Outcome:
+        return Outcome(0.0, _NOTHING)
+
+    def _arguments(self, task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What it would be called with, as far as it is known: None for other stages' results."""
+        node = self._graph.nodes[task.stage]
+        args = node.args
+        if node.mapped:
+            args = tuple(None if isinstance(column, Node) else column[task.index] for column in node.args)
+        known: tuple[tuple[Any, ...], dict[str, Any]] = replace_nodes((args, node.kwargs), lambda _node: None)
+        return known

@@ -46,7 +46,9 @@ export function drawWhy(tables, chosen) {
   const open = stages.filter(([name, stage]) => name === chosen || !["done", "running"].includes(stage.state));
   const strategy = tables.why[""];
   const lines = open.slice(0, ROWS_MOST).map(([name, stage]) => [name, stage.state, tables.why[name] ?? stage.state]);
-  show(byId("why"), JSON.stringify([strategy, lines]), () => [
+  const quote = tables.run.quote;
+  show(byId("why"), JSON.stringify([quote, strategy, lines]), () => [
+    quote ? h("p", {}, h("b", {}, "Quote: "), quote) : null,
     strategy ? h("p", {}, h("b", {}, "Strategy: "), strategy) : null,
     lines.length ? h("ul", {}, lines.map(([name, state, words]) => h("li", { "data-stage": name },
       h("span", { class: kind(state) }, `${sign(state)} `), h("b", {}, name), `: ${words}`))) :
