@@ -363,6 +363,45 @@ class Estimator(Protocol):
     def restore(self, state: Mapping[str, Any]) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to ask for, and what it follows from.
+
+    Parameters
+    ----------
+    amount
+        What to ask for [bytes or s].
+    tasks
+        From how many tasks it follows.
+    largest
+        The largest use among these [bytes or s].
+    above
+        How many of them would have had too little.
+    which
+        Which tasks these are, where it is not all that are known: words that go after "tasks".
+    """
+
+    amount: float
+    tasks: int
+    largest: float
+    above: int = 0
+    which: str = ""
+
+
+class RequestEstimator(Protocol):
+    """Learns what tasks of one stage use, of memory or wall time, a task at a time, and says what to ask for."""
+
+    def learn(self, used: float, weight: float = 1.0, size: float | None = None, tasks: int = 1) -> None:
+        """A task used so much [bytes or s].
+
+        `weight` is for how long it had it [s], 1 for wall time; `size` how large its input was [bytes], if known;
+        `tasks` for how many it stands.
+        """
+
+    def ask(self, size: float | None = None) -> Advice | None:
+        """What to ask for, for a task with an input of this size [bytes]; None while there is nothing to go by."""
+
+
 class RecordStore(Protocol):
     """Where estimators keep JSON records, as `asa.log.database.LearnedStore` does."""
 
