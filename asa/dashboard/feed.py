@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar
@@ -19,15 +20,19 @@ from asa.core.event import (
     DriverStarted,
     Event,
     Learned,
+    RunEnded,
     RunStarted,
+    RunState,
     Submitting,
     TaskFailed,
+    TasksDone,
 )
 from asa.core.registry import Registry
 from asa.dashboard import rows
 from asa.dashboard.beliefs import Beliefs
 from asa.dashboard.containers import Containers
 from asa.dashboard.document import Document, plain
+from asa.dashboard.tasks import TaskTable
 from asa.log.events import EventLog
 from asa.log.output import OutputLine, OutputReader
 from asa.log.rundir import RunDirectory, list_runs
@@ -76,7 +81,10 @@ class WatchedLog(Protocol[Item]):
         """Whether its times are those of the wall clock."""
 
     def at(self, item: Item) -> float:
-        """When it happened [s]."""
+        """When it happened, all of it [s]."""
+
+    def part(self, item: Item, when: float) -> Iterable[Item]:
+        """Of what happened later than that [s], what had happened by then."""
 
     def close(self) -> None: ...
 
@@ -111,6 +119,7 @@ class Feed(Generic[Item]):
         self._times: list[float] = []  # never decreasing: of each item the latest time so far
         self._read = 0
         self._live = self._written = False
+        self._then: tuple[tuple[float, int], Model[Item]] = (0.0, -1), self._model  # what was replayed last
 
     @property
     def span(self) -> tuple[float, float]:
@@ -139,9 +148,23 @@ class Feed(Generic[Item]):
 
     def look_at(self, when: float) -> View:
         """The page as it was at a time [s]; it is replayed, whoever else reads meanwhile."""
-        count = bisect_right(self._times, when)
-        model = replayed(self._make, self._items[:count])
+        model = self._at(when)
         return View(model.document(max(when, model.last), past=True), model.bars, when)
+
+    def tasks(self, when: float | None) -> TaskTable | None:
+        """The tasks of a run, now or as they were at a time [s]; None of what has none."""
+        model = self._model if when is None else self._at(when)
+        if not isinstance(model, RunModel):
+            return None
+        now = max(self._clock(), model.last) if when is None and self._live else max(when or 0.0, model.last)
+        return model.tasks(now, self._written or when is not None)
+
+    def _at(self, when: float) -> Model[Item]:
+        key = when, (count := bisect_right(self._times, when))
+        if self._then[0] != key:
+            later = self._log.part(self._items[count], when) if count < len(self._items) else ()
+            self._then = key, replayed(self._make, [*self._items[:count], *later])
+        return self._then[1]
 
     def bars(self, first: int, last: int) -> list[list[float]]:
         """Runs of tasks from row `first` to before `last`."""
@@ -176,8 +199,9 @@ class RunLog:
         self._log = EventLog(directory.events)
         self._virtual = False
 
-    def read(self, after: int) -> Iterable[tuple[int, Event]]:
-        for number, event in self._log.read(after):
+    def read(self, after: int) -> Iterable[tuple[int, Event | TasksDone]]:
+        """Tasks that returned together are one item, with the number of the last."""
+        for number, event in self._log.packed(after):
             if isinstance(event, RunStarted):
                 self._virtual = event.is_virtual
             yield number, event
@@ -190,8 +214,12 @@ class RunLog:
         """False for a run in virtual time."""
         return not self._virtual
 
-    def at(self, event: Event) -> float:
-        return event.at
+    def at(self, event: Event | TasksDone) -> float:
+        return max(event.at) if isinstance(event, TasksDone) else event.at
+
+    def part(self, event: Event | TasksDone, when: float) -> Iterable[Event]:
+        """Of tasks that returned together those that had by then."""
+        return takewhile(lambda one: one.at <= when, event.events()) if isinstance(event, TasksDone) else ()
 
     def close(self) -> None:
         self._log.close()
@@ -222,6 +250,10 @@ class QueueLog:
 
     def at(self, entry: Entry) -> float:
         return float(entry["at"])
+
+    def part(self, entry: Entry, when: float) -> Iterable[Entry]:
+        """An entry is one moment."""
+        return ()
 
     def close(self) -> None:
         """Nothing is open."""
@@ -329,10 +361,15 @@ class OutputTails:
 
 def _row(directory: RunDirectory) -> dict[str, Any]:
     with EventLog(directory.events) as log:
-        started, state = log.latest(RunStarted), directory.standing(log)
+        started, ended, state = log.latest(RunStarted), log.latest(RunEnded), directory.standing(log)
     row: dict[str, Any] = {"kind": RUNS, "name": directory.name, "state": state.value}
     if isinstance(started, RunStarted):
-        row |= {"workflow": started.workflow, "backend": started.backend, "strategy": started.strategy}
+        described = ("workflow", "backend", "strategy", "site", "partition")
+        row |= {name: getattr(started, name) for name in described}
+        row |= {"started": plain(started.at), "stages": len(started.stages), "virtual": started.executor == VIRTUAL}
+        if state is not RunState.RUNNING:
+            last = ended.at if isinstance(ended, RunEnded) else directory.touched
+            row["makespan_s"] = plain(max(0.0, last - started.at))
     return row
 
 
@@ -351,6 +388,7 @@ class RunModel:
         self.beliefs = Beliefs(None)
         self.containers = Containers()
         self._contexts: dict[str, Context | None] = {}
+        self._failures: dict[tuple[str, int], list[TaskFailed]] = {}
 
     @property
     def over(self) -> bool:
@@ -365,7 +403,7 @@ class RunModel:
     def bars(self) -> int:
         return 0 if self.plan is None else len(self.plan.attempts)
 
-    def on(self, event: Event) -> None:
+    def on(self, event: Event | TasksDone) -> None:
         if isinstance(event, RunStarted) and self.plan is None:
             strategy = logged_strategy(event)
             self.plan, self.beliefs = logged_plan(event), Beliefs(None if strategy is None else strategy.estimator)
@@ -373,7 +411,7 @@ class RunModel:
             self._observe(event, self.plan)
             self.plan.on(event)
 
-    def _observe(self, event: Event, plan: Plan) -> None:
+    def _observe(self, event: Event | TasksDone, plan: Plan) -> None:
         """Keep what is only looked at: waits, what is believed of them, and containers."""
         match event:
             case Learned():
@@ -385,6 +423,8 @@ class RunModel:
                 self._contexts[event.allocation] = event.context
             case Believed():
                 self.beliefs.believe(event)
+            case TaskFailed():
+                self._failures.setdefault((event.stage, event.index), []).append(event)
             case ContainersSeen() | DriverStarted():
                 self.containers.on(event)
 
@@ -419,6 +459,10 @@ class RunModel:
             "containers": self.containers.table({node for item in held.values() for node in item.nodes}),
             "names": self._names(plan),
         }
+
+    def tasks(self, now: float, driven: bool) -> TaskTable | None:
+        """Its tasks at a time [s]; None before the first event. `driven`: whether a driver is at it."""
+        return None if self.plan is None else TaskTable(self.plan, self._failures, now, driven)
 
     def bars_from(self, first: int) -> list[rows.Bar]:
         """Runs of tasks from this one on, in the order in which they were reported; times count from the run's start.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from asa.core.context import geometry_of
 from asa.core.event import Learned, RunState
-from asa.core.job import explained
+from asa.core.job import Resources, explained
 from asa.core.run import ATTEMPT, AttemptLog, FoldedRun, Held, StageProgress
 from asa.core.stage import StageSpec
 from asa.dashboard.document import plain
@@ -19,6 +19,9 @@ Row = dict[str, Any]
 Bar = list[float]
 """A run of a task: stage, index, job and node (see the table `names`), cores, start and end [s since the run's start],
 outcome (`asa.core.run.TaskOutcome`)."""
+
+TaskUse = tuple[Resources, float]
+"""What a task uses, and when it was launched [s since the epoch]."""
 
 WORDS_MOST = 600
 """Letters of an error or a reason that are shown; the end of it, which matters."""
@@ -107,18 +110,24 @@ def job_row(job: JobSummary, held: Held, run: RunState) -> Row:
     }
 
 
-def underway(held: Held, numbers: Mapping[str, int]) -> list[list[float]]:
-    """Tasks that an allocation has and that have not reported: place of the stage in the workflow, index, cores, and
-    when it was given out. Those that came first; more than have room at a time wait for it there."""
+def begun(held: Held) -> Iterator[tuple[tuple[str, int], TaskUse]]:
+    """Tasks that an allocation has and that have not reported: those that came first, as many as have room at a time.
+    Further ones wait for it there."""
     if held.started is None and not held.lender:
-        return []
-    room, found = held.cores, list[list[float]]()
-    for (stage, index), (needs, launched) in held.running.items():
-        room -= needs.cores
+        return
+    room = held.cores
+    for key, use in held.running.items():
+        room -= use[0].cores
         if room < 0:
             break
-        found.append([numbers[stage], index, needs.cores, round(launched, 3)])
-    return found
+        yield key, use
+
+
+def underway(held: Held, numbers: Mapping[str, int]) -> list[list[float]]:
+    """Those tasks as numbers: place of the stage in the workflow, index, cores, and when it was given out."""
+    return [
+        [numbers[stage], index, needs.cores, round(launched, 3)] for (stage, index), (needs, launched) in begun(held)
+    ]
 
 
 def node_rows(held: Mapping[str, Held]) -> dict[str, Row]:

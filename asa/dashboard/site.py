@@ -11,6 +11,9 @@
     GET  /api/runs/NAME/beliefs         token     what estimators believe of waits now, in the whole queue
     GET  /api/runs/NAME/containers      token     containers on the run's agents now: not every log has them
     GET  /api/runs/NAME/output          token     the last lines that tasks have printed; stage=, index=, failed=1
+    GET  /api/runs/NAME/tasks           token     a page of its tasks: see `asa.dashboard.tasks.TaskQuery`; t= as above
+    GET  /api/runs/NAME/task            token     all that is known of one; stage=, index=, t=
+    POST /api/runs/NAME/ACTION          token     cancel, hold, release or resume it, as `asa ACTION NAME` does
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ import math
 import os
 import secrets
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
@@ -33,7 +38,7 @@ from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from asa.core.errors import AsaError, InvalidInput, RunNotFound, StateError
@@ -42,7 +47,9 @@ from asa.dashboard.beliefs import beliefs
 from asa.dashboard.containers import containers, pool_of
 from asa.dashboard.document import Document, difference
 from asa.dashboard.feed import Feed, OutputTails, Sources, View
+from asa.dashboard.tasks import PAGE_MOST, Arguments, TaskQuery, TaskTable
 from asa.log.events import EventLog
+from asa.log.messages import log_to_file, logged_in
 from asa.log.rundir import RunDirectory
 from asa.security.files import check_private, private_directory, write_private
 from asa.web.errors import HTTPError
@@ -62,6 +69,8 @@ from asa.web.server import (
 
 _JSON = "application/json"
 _DIGITS_MOST = 19
+_TEXT_MOST = 500
+Answered = TypeVar("Answered")
 _Answering = Coroutine[Any, Any, Response | StreamResponse]
 _Answer = Callable[[Request], _Answering]
 
@@ -73,13 +82,15 @@ class Site:
         self._sources, self._access, self._host, self._scheme, self._opens = sources, access, host, scheme, opens
         self._watches: dict[tuple[str, str], Watch] = {}
         self._outputs = OutputTails()
+        self._acting: set[str] = set()  # runs of which a command is being carried out
         self.authenticated: Callable[[Any], object] = lambda connection: None
         """Called with connections that have authenticated."""
 
     async def warm(self) -> None:
         """Read what is likely to be asked for first; what is wrong with it is the answer to whoever asks."""
         with contextlib.suppress(AsaError):
-            await self._watch(*self._opens)
+            if self._opens[1]:
+                await self._watch(*self._opens)
 
     def end(self) -> None:
         for watch in list(self._watches.values()):
@@ -105,6 +116,10 @@ class Site:
             return CODE_MOST, self._session
         self._access.check(request.headers)
         self.authenticated(request.connection)
+        match path.split("/")[2:]:
+            case ["runs", name, action] if action in ACTIONS:
+                check_method(request, "POST")
+                return 0, partial(self._act, name, action)
         check_method(request, "GET")
         match path.split("/")[2:]:
             case ["list"]:
@@ -119,6 +134,10 @@ class Site:
                 return 0, partial(self._containers, name)
             case ["runs", name, "output"]:
                 return 0, partial(self._output, name)
+            case ["runs", name, "tasks"]:
+                return 0, partial(self._tasks, name)
+            case ["runs", name, "task"]:
+                return 0, partial(self._task, name)
         raise HTTPError(404, "there is nothing here")
 
     # ------------------------------------------------------- answers
@@ -162,12 +181,39 @@ class Site:
         return _answer({"rows": rows, "at": time.time()}, request)
 
     async def _output(self, name: str, request: Request) -> Response:
-        stage, index = request.query.get("stage"), request.query.get("index")
-        if index is not None and not (index.isdecimal() and len(index) < _DIGITS_MOST):
-            raise HTTPError(400, f"expected index, the number of a task, found {index[:50]!r}")
-        which = stage, None if index is None else int(index), "failed" in request.query
+        which = request.query.get("stage"), _number(request, "index", None), "failed" in request.query
         rows = await asyncio.to_thread(lambda: self._outputs.rows(self._sources.directory(name), *which))
         return _answer({"rows": rows}, request)
+
+    async def _tasks(self, name: str, request: Request) -> Response:
+        texts = {key: request.query.get(key, "")[:_TEXT_MOST] for key in ("text", "state", "stage", "node", "order")}
+        first, count = _number(request, "first", 0), _number(request, "count", TaskQuery.count)
+        query = TaskQuery(**texts, first=first or 0, count=min(count or 0, PAGE_MOST))
+        watch = await self._watch("runs", name)
+        found = await watch.ask(lambda tasks: tasks.page(query), _when(request))
+        return _answer({"rows": [], "total": 0, "states": {}, "nodes": []} if found is None else found, request)
+
+    async def _task(self, name: str, request: Request) -> Response:
+        stage, index = request.query.get("stage", ""), _number(request, "index", 0) or 0
+        watch = await self._watch("runs", name)
+        found = await watch.ask(lambda tasks: tasks.one(stage, index), _when(request))
+        if found is None:
+            raise HTTPError(404, f"run {name} has no task {stage[:100]}[{index}], or not yet")
+        arguments = await asyncio.to_thread(watch.arguments, self._sources.directory(name))
+        return _answer(found | {"arguments": arguments.of(stage, index)}, request)
+
+    async def _act(self, name: str, action: str, request: Request) -> Response:
+        directory = self._sources.directory(name)
+        if name in self._acting:
+            raise HTTPError(409, f"run {name} is being asked already: wait until that is done")
+        self._acting.add(name)
+        try:
+            done, words = await asyncio.to_thread(act, directory, action)
+        finally:
+            self._acting.discard(name)
+        if not done:
+            raise HTTPError(409, words)
+        return _answer({"said": words}, request)
 
     async def _watch(self, kind: str, name: str) -> Watch:
         key = (kind, name)
@@ -222,6 +268,17 @@ def _answer(found: Any, request: Request) -> Response:
     return squeezed(body, _JSON, request.headers.get("Accept-Encoding", ""))
 
 
+def _number(request: Request, name: str, default: int | None) -> int | None:
+    text = request.query.get(name)
+    if text is not None and not (text.isdecimal() and text.isascii() and len(text) < _DIGITS_MOST):
+        raise HTTPError(400, f"expected {name}, a whole number, found {text[:50]!r}")
+    return default if text is None else int(text)
+
+
+def _when(request: Request) -> float | None:
+    return _seconds(request.query["t"]) if "t" in request.query else None
+
+
 def _seconds(text: str) -> float:
     try:
         found = float(text)
@@ -230,6 +287,40 @@ def _seconds(text: str) -> float:
     if not math.isfinite(found):
         raise HTTPError(400, f"expected t, a number of seconds, found {text[:50]!r}")
     return found
+
+
+_PATIENCE = ("--wait", "30s")
+ACTIONS = {"cancel": _PATIENCE, "hold": _PATIENCE, "release": _PATIENCE, "resume": ("--detach",)}
+"""Commands that the page may have carried out, with their options."""
+_ACT_MOST_S = 120.0
+
+
+def act(directory: RunDirectory, action: str) -> tuple[bool, str]:
+    """Carry out a command of `ACTIONS`: the very same, in a process of its own, for it may load the user's code.
+
+    Returns
+    -------
+    tuple
+        Whether it succeeded, and what it has printed.
+    """
+    with logged_in(directory.log), log_to_file(directory.log):
+        _log.info("asked on the live page: asa %s %s", action, directory.name)
+        command = [sys.executable, "-P", "-m", "asa", action, directory.name, *ACTIONS[action]]
+        try:
+            found = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"ASA_STATE_DIR": str(directory.state)},
+                start_new_session=True,  # Ctrl-C is for the dashboard
+                timeout=_ACT_MOST_S,
+            )
+        except subprocess.TimeoutExpired:
+            return False, f"asa {action} {directory.name} has not ended after {_ACT_MOST_S:g} s, and was ended"
+        words = found.stdout.decode(errors="replace").strip()
+        _log.info("asa %s %s: exit code %d", action, directory.name, found.returncode)
+    return found.returncode == 0, words.removeprefix("asa: ").removeprefix("error: ") or f"exit code {found.returncode}"
 
 
 SESSIONS_MOST = 32
@@ -437,6 +528,7 @@ class Watch:
         self._viewers: set[Viewer] = set()
         self._view: View | None = None
         self._reading = asyncio.Lock()
+        self._arguments: Arguments | None = None
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def add(self, viewer: Viewer) -> None:
@@ -457,6 +549,23 @@ class Watch:
         async with self._reading:  # two replays at once are no faster
             return await asyncio.to_thread(self.feed.look_at, when)
 
+    async def ask(self, question: Callable[[TaskTable], Answered], when: float | None) -> Answered | None:
+        """Something of the run's tasks, now or at a time [s]; None where it has none."""
+        async with self._reading:
+            if self._view is None:
+                await asyncio.to_thread(self.feed.advance)
+            return await asyncio.to_thread(self._answer, question, when)
+
+    def _answer(self, question: Callable[[TaskTable], Answered], when: float | None) -> Answered | None:
+        tasks = self.feed.tasks(when)
+        return None if tasks is None else question(tasks)
+
+    def arguments(self, directory: RunDirectory) -> Arguments:
+        """What its tasks are called with, read once."""
+        if self._arguments is None:
+            self._arguments = Arguments(directory)
+        return self._arguments
+
     async def _run(self) -> None:
         try:
             await self._follow()
@@ -476,7 +585,8 @@ class Watch:
     async def _follow(self) -> None:
         loop, looked, alone, turn = asyncio.get_running_loop(), 0.0, 0, 0
         while alone < ALONE_MOST:
-            news = await asyncio.to_thread(self.feed.advance)
+            async with self._reading:  # what is asked meanwhile is of one moment
+                news = await asyncio.to_thread(self.feed.advance)
             due = self._view is None or (self._view.live and loop.time() >= looked + REFRESH_S)
             if news or due:
                 self._view, looked = await asyncio.to_thread(self.feed.look), loop.time()
@@ -548,7 +658,12 @@ class Dashboard:
                 "come through ssh, or give a certificate"
             )
         self._sources = Sources(state)
-        self._opens = self._sources.find(name)
+        try:
+            self._opens = self._sources.find(name)
+        except RunNotFound:  # those to come are listed
+            if name:
+                raise
+            self._opens = "runs", ""
         self._state, self._host, self._port = state, host, port
         self._context = None if certificate is None else _context(certificate)
         self._thread = LoopThread[None]("asa-dashboard")

@@ -36,7 +36,7 @@ from asa.core.registry import ESTIMATORS
 from asa.dashboard.beliefs import Beliefs, beliefs
 from asa.dashboard.containers import Containers, containers
 from asa.dashboard.document import Document, difference, patched
-from asa.dashboard.feed import Feed, QueueLog, QueueModel, RunModel, Sources, replayed
+from asa.dashboard.feed import Feed, QueueLog, QueueModel, RunLog, RunModel, Sources, replayed
 from asa.estimators.waits import Waits
 from asa.log.database import LearnedStore
 from asa.log.events import EventLog
@@ -67,6 +67,9 @@ class Growing:
 
     def at(self, event: Event) -> float:
         return event.at
+
+    def part(self, event: Event, when: float) -> Iterable[Event]:
+        return ()
 
     def close(self) -> None:
         self.closed = True
@@ -144,6 +147,24 @@ def test_bars_are_had_in_pieces() -> None:
     assert total == 6
     assert followed.bars(0, 2) + followed.bars(2, total) == followed.bars(0, total)
     assert followed.bars(3, 3) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(START, END))
+def test_tasks_that_are_kept_together_are_replayed_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory, when: float
+) -> None:
+    """A log keeps tasks that returned together as one: at a time in between, some of them had."""
+    directory = RunDirectory.create(tmp_path_factory.mktemp("state", numbered=True), "kept")
+    directory.path.parents[1].chmod(0o700)
+    with EventLog(directory.events) as log:
+        log.append(LOG)
+    kept: Feed[Any] = Feed(RunLog(directory), RunModel)
+    kept.advance()
+    single = feed(Growing())
+    single.advance()
+    assert kept.look_at(when).document == single.look_at(when).document
+    kept.close()
 
 
 def test_a_log_without_events_is_shown_empty() -> None:
