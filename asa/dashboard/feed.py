@@ -366,7 +366,7 @@ def _row(directory: RunDirectory) -> dict[str, Any]:
     if isinstance(started, RunStarted):
         described = ("workflow", "backend", "strategy", "site", "partition")
         row |= {name: getattr(started, name) for name in described}
-        row |= {"started": plain(started.at), "stages": len(started.stages), "virtual": started.executor == VIRTUAL}
+        row |= {"started": plain(started.at), "stages": len(started.stages), "virtual": started.is_virtual}
         if state is not RunState.RUNNING:
             last = ended.at if isinstance(ended, RunEnded) else directory.touched
             row["makespan_s"] = plain(max(0.0, last - started.at))

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist, median, stdev
 from typing import Any
@@ -32,9 +33,8 @@ from asa.report.words import listed
 from asa.workflows.assemble import chosen_strategy, first_event, make_plan, stages_of
 from asa.workflows.drawn import Ended, Future, Stuck
 from asa.workflows.graph import Graph
-from asa.workflows.learned import Contexts, LearnedWaits
+from asa.workflows.learned import Contexts, LearnedWaits, WaitBook
 from asa.workflows.plan import Plan
-from asa.workflows.learned import WaitBook
 from asa.workflows.settings import Settings
 from asa.workflows.virtual_work import Outlines, Times
 
@@ -238,9 +238,12 @@ def stage_times(graph: Graph, specs: Sequence[StageSpec], times: Times, *, virtu
         elif declared is not None:
             found[spec.name] = StageTime(declared, DECLARED_SPREAD, "declared")
         else:
-            walltime_s = spec.total_s or spec.walltime_s
-            found[spec.name] = StageTime(lambda _index, walltime_s=walltime_s: walltime_s, 0.0, "wall time")
+            found[spec.name] = StageTime(partial(_whole, spec.total_s or spec.walltime_s), 0.0, "wall time")
     return found
+
+
+def _whole(walltime_s: float, _index: int) -> float:
+    return walltime_s
 
 
 def from_history(means: Sequence[float], tasks: Sequence[float] = ()) -> StageTime:
@@ -533,7 +536,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 MISSES_LEAST, MISSES_MOST, MISSES_HALF, WIDENED_MOST = 8, 60, 30, 1.5
 """How many earlier quotes it takes until their errors count, of how many they do, and of how many they do half, as what
-is drawn is seldom far off; and by how much an interval is made wider, or narrower, at most: its ends in the logarithm."""
+is drawn is seldom far off; and by how much an interval is made wider or narrower at most: its ends in the logarithm."""
 
 
 def corrected(middle: float, low: float, high: float, misses: Sequence[float]) -> tuple[float, float]:

@@ -716,9 +716,9 @@ def _go_through(case: Case, world: TortureWorld, site: SimulatedSite, found: Sch
             name = f"{'each' if steps[place].mapped else 'gather'}{place}"
             total_s = part.walltimes * steps[place].walltime_s
             site.lasting[f"run{number}", name] = Lasting(total_s, part.every_s, part.pauses, part.stalls)
-        for part in failing:
-            name = f"{'each' if steps[part.stage].mapped else 'gather'}{part.stage}"
-            site.failing[f"run{number}", name] = part.times
+        for each in failing:
+            name = f"{'each' if steps[each.stage].mapped else 'gather'}{each.stage}"
+            site.failing[f"run{number}", name] = each.times
     for run in site.runs:
         if {"power fails", "power fails acting"} & {fault.kind for fault in case.faults}:
             run.durable = b"", b""

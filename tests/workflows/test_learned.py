@@ -269,7 +269,7 @@ def test_the_planned_wait_is_computed_once_a_look(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("asa.workflows.learned.planned", plan)
     monkeypatch.setattr("asa.lab.forecast.futures.planned_s", lambda *_: pytest.fail("it is compiled"))
     looks: Any = Looks()
-    contexts = Contexts(Pool(), looks)
+    contexts = Contexts(Pool(), looks.seen)
     for cores in (2, 4, 5, 2, 4, 5):
         assert contexts.of(Resources(cores), 60.0, 0.0).planned_s == (300.0 if cores <= 4 else None)
     looks.view = replace(looks.view, now=30.0)
