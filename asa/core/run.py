@@ -71,7 +71,7 @@ from asa.core.event import (
 )
 from asa.core.job import JobHandle, JobRequest, JobState, Resources
 from asa.core.stage import StageSpec, StageState
-from asa.core.task import Failed
+from asa.core.task import SOURCES, Failed
 from asa.core.units import brief
 from asa.core.view import AllocationView, StageView
 
@@ -306,6 +306,9 @@ def _next(table: Table, of: str, state: Any, what: str, illegal: list[str]) -> A
 
 ATTEMPT = Struct("<5i2d")
 """An attempt at a task: stage, index, allocation, node, outcome, and when it started and ended [s since the epoch]."""
+TAKEN = Struct("<d2qB2?")
+"""What it took: processor time [s], most memory and what it was given [bytes], which of `SOURCES` says so; whether
+it ended for want of memory, and of time."""
 
 
 class _Numbers(dict[str, int]):
@@ -317,14 +320,14 @@ class _Numbers(dict[str, int]):
 
 
 class AttemptLog:
-    """Every attempt at a task that was reported, in the order of the log: a record of numbers for each, `ATTEMPT`.
+    """Every attempt at a task that was reported, in the order of the log: records of numbers, `ATTEMPT` and `TAKEN`.
 
     `stages`, `allocations` and `nodes` say what the numbers of names stand for. An attempt never ends before it starts,
     although clocks of node and driver may differ.
     """
 
     def __init__(self) -> None:
-        self.records = bytearray()
+        self.records, self.taken = bytearray(), bytearray()
         self.stages = _Numbers()
         self.allocations = _Numbers()
         self.nodes = _Numbers()
@@ -344,6 +347,13 @@ class AttemptLog:
             started,
             ended if ended > started else started,
         )
+        if isinstance(event, TaskPaused):
+            self.taken += _TOOK_NOTHING
+        else:
+            cause = "" if isinstance(event, TaskDone) else event.cause
+            self.taken += _pack_taken(
+                event.cpu_s, event.peak, event.given, _SOURCE[event.source], cause == "memory", cause == "time"
+            )
 
     def add_done(self, done: TasksDone) -> None:
         """Tasks have returned."""
@@ -352,9 +362,17 @@ class AttemptLog:
         same = map(repeat, (allocation, node, outcome))
         ends = map(max, done.started, done.at)
         self.records += b"".join(map(_packed, repeat(stage), done.index, *same, done.started, ends))
+        if done.source:
+            source = map(_SOURCE.__getitem__, done.source)
+            lacked = repeat(False), repeat(False)
+            self.taken += b"".join(map(_pack_taken, done.cpu_s, done.peak, done.given, source, *lacked))
+        else:
+            self.taken += _TOOK_NOTHING * len(done)
 
 
-_packed = ATTEMPT.pack
+_packed, _pack_taken = ATTEMPT.pack, TAKEN.pack
+_SOURCE = {name: number for number, name in enumerate(SOURCES)}
+_TOOK_NOTHING = bytes(TAKEN.size)
 
 
 # ---------------------------------------------------------------- stages
