@@ -115,6 +115,7 @@ CALLS = "elastic"
 
 _DONE_STEPS = 20  # how often in the life of a stage its progress counts as news
 _AHEAD_S = 0.5
+_INSTANT_S = 0.2
 _AHEAD_MOST = 256.0
 _TRUST_SHARE = 0.2
 _NEARLY_ALL = 0.9
@@ -427,8 +428,9 @@ class StageProgress:
     lacks
         What a task had too little of since the stage's needs were raised last: "memory", "time" (its own limit) or
         "walltime".
-    grown, bounded
-        Whether they were; what kept them from being raised more.
+    grown, bounded, outgrown
+        Whether they were; what kept them from being raised more; until when it was which stage before [s since the
+        epoch].
     sifted
         Whether it was found out which of its tasks have to be skipped.
     tolerated
@@ -493,6 +495,7 @@ class StageProgress:
     lacks: dict[str, None] = field(default_factory=dict)
     grown: bool = False
     bounded: str = ""
+    outgrown: list[tuple[float, StageSpec]] = field(default_factory=list)
     sifted: bool = False
     tolerated: bool = True
     ready: float | None = None
@@ -525,6 +528,11 @@ class StageProgress:
         """Whether none of its tasks is left, and it is known what they add."""
         over = self.done + self.undone == self.width and not self.open
         return over and (not self.spec.expands or len(self.added) == self.done)
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether later runs can learn anything from what it took: more than an instant, or it failed."""
+        return bool(self.failures) or (self.mean_s or 0.0) * self.done >= _INSTANT_S
 
     @property
     def ahead(self) -> float:
@@ -2024,6 +2032,7 @@ class FoldedRun:
     def _stage_grown(self, event: StageGrown) -> None:
         """A stage needs more from now on, also for tasks of it that have not begun."""
         stage = self.stages[event.stage]
+        stage.outgrown.append((event.at, stage.spec))
         self.growing.pop(event.stage, None)
         self.launchable.drop(stage)
         stage.spec = replace(
