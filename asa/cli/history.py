@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
 import datetime
 import time
@@ -53,7 +52,7 @@ class HistoryCommand:
             raise InvalidInput(f"asa history {what} takes {'FORMAT FILE' if what == 'import' else 'STAGE'} after it")
         if rest and what not in _WORDS:
             raise InvalidInput(f"asa history takes one stage, not {what!r} and {rest[0]!r}: see asa history --help")
-        with contextlib.closing(UsageHistory(state_directory() / HISTORY)) as history:
+        with UsageHistory(state_directory() / HISTORY) as history:
             catch_up(state_directory(), history)
             if what == "import":
                 return _imported(history, rest[0], Path(rest[1]), options.machine or "imported")

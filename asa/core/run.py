@@ -438,6 +438,9 @@ class StageProgress:
         skipped, whether its own would be.
     ready, started, ended
         When its last predecessor ended, its first task was launched, and it was done or given up [s since the epoch].
+    peak, cpu_s
+        The most memory that an attempt at a task has had [bytes], and processor time of all of them [s]; 0 where that
+        is not known.
     barren, withdrawn
         Allocations in a row that ended without a task done; allocations that others than the run have cancelled.
     error, details
@@ -510,6 +513,8 @@ class StageProgress:
     withdrawn: int = 0
     mean_s: float | None = None
     longest_s: float = 0.0
+    peak: int = 0
+    cpu_s: float = 0.0
     error: str = ""
     details: str = ""
 
@@ -636,6 +641,13 @@ class StageProgress:
                 self.active_s += now - self.since
             self.since = None
 
+    def took(self, event: TaskDone | TaskFailed) -> None:
+        """An attempt at a task took so much."""
+        if event.source:
+            self.cpu_s += event.cpu_s
+            if event.peak > self.peak:
+                self.peak = event.peak
+
     def finish(self, index: int, run_time_s: float, now: float) -> None:
         """A task is done; the first time counts."""
         if index >= len(self.tasks):
@@ -724,6 +736,9 @@ class StageProgress:
             if run_time_s > longest:
                 longest = run_time_s
         self.mean_s, self.longest_s, self.barren = mean, longest, 0
+        if done.source:
+            self.peak = max(self.peak, *done.peak)
+            self.cpu_s += sum(done.cpu_s)
         self.done += len(done)
         self.running -= len(done)
 
@@ -2130,6 +2145,7 @@ class FoldedRun:
                 self.stages[held.stages[0]].barren = 0
             self.pool.moved[event.allocation] = held
         self.touched[event.stage] = None
+        stage.took(event)
         stage.finish(index, now - event.started, now)
         if stage.spec.expands:
             self._is_unadded(stage, index)
@@ -2167,6 +2183,7 @@ class FoldedRun:
     def _task_failed(self, event: TaskFailed) -> None:
         stage, index, task = self.stages[event.stage], event.index, (event.stage, event.index)
         self.attempts.add(event, TaskOutcome.LOST if event.infrastructure else TaskOutcome.FAILED)
+        stage.took(event)
         if not event.infrastructure:
             self.failed += 1
             if self.failed <= FAILURES_KEPT:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from asa.core.errors import AsaError
 from asa.core.history import Frozen, StageUsage, Usage, spread
@@ -125,6 +125,12 @@ class UsageHistory:
 
     def close(self) -> None:
         self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _keys(self, stage: str, code: str, machine: str) -> dict[str, HistoryKey]:
         found = ((key, _kept(key)) for key in self._store.keys(f"{_TOOK}[{json.dumps(stage)}, "))
