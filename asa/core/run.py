@@ -73,7 +73,7 @@ from asa.core.event import (
 )
 from asa.core.job import JobHandle, JobRequest, JobState, Options, Resources
 from asa.core.stage import StageSpec, StageState
-from asa.core.task import Failed
+from asa.core.task import SOURCES, Failed
 from asa.core.units import brief
 from asa.core.view import AllocationView, StageView
 
@@ -117,6 +117,7 @@ CALLS = "elastic"
 
 _DONE_STEPS = 20  # how often in the life of a stage its progress counts as news
 _AHEAD_S = 0.5
+_INSTANT_S = 0.2
 _AHEAD_MOST = 256.0
 _TRUST_SHARE = 0.2
 _NEARLY_ALL = 0.9
@@ -308,6 +309,9 @@ def _next(table: Table, of: str, state: Any, what: str, illegal: list[str]) -> A
 
 ATTEMPT = Struct("<5i2d")
 """An attempt at a task: stage, index, allocation, node, outcome, and when it started and ended [s since the epoch]."""
+TAKEN = Struct("<d2qB2?")
+"""What it took: processor time [s], most memory and what it was given [bytes], which of `SOURCES` says so; whether
+it ended for want of memory, and of time."""
 
 
 class _Numbers(dict[str, int]):
@@ -319,14 +323,14 @@ class _Numbers(dict[str, int]):
 
 
 class AttemptLog:
-    """Every attempt at a task that was reported, in the order of the log: a record of numbers for each, `ATTEMPT`.
+    """Every attempt at a task that was reported, in the order of the log: records of numbers, `ATTEMPT` and `TAKEN`.
 
     `stages`, `allocations` and `nodes` say what the numbers of names stand for. An attempt never ends before it starts,
     although clocks of node and driver may differ.
     """
 
     def __init__(self) -> None:
-        self.records = bytearray()
+        self.records, self.taken = bytearray(), bytearray()
         self.stages = _Numbers()
         self.allocations = _Numbers()
         self.nodes = _Numbers()
@@ -346,6 +350,13 @@ class AttemptLog:
             started,
             ended if ended > started else started,
         )
+        if isinstance(event, TaskPaused):
+            self.taken += _TOOK_NOTHING
+        else:
+            cause = "" if isinstance(event, TaskDone) else event.cause
+            self.taken += _pack_taken(
+                event.cpu_s, event.peak, event.given, _SOURCE[event.source], cause == "memory", cause == "time"
+            )
 
     def add_done(self, done: TasksDone) -> None:
         """Tasks have returned."""
@@ -354,9 +365,17 @@ class AttemptLog:
         same = map(repeat, (allocation, node, outcome))
         ends = map(max, done.started, done.at)
         self.records += b"".join(map(_packed, repeat(stage), done.index, *same, done.started, ends))
+        if done.source:
+            source = map(_SOURCE.__getitem__, done.source)
+            lacked = repeat(False), repeat(False)
+            self.taken += b"".join(map(_pack_taken, done.cpu_s, done.peak, done.given, source, *lacked))
+        else:
+            self.taken += _TOOK_NOTHING * len(done)
 
 
-_packed = ATTEMPT.pack
+_packed, _pack_taken = ATTEMPT.pack, TAKEN.pack
+_SOURCE = {name: number for number, name in enumerate(SOURCES)}
+_TOOK_NOTHING = bytes(TAKEN.size)
 
 
 # ---------------------------------------------------------------- stages
@@ -416,6 +435,9 @@ class StageProgress:
     short, width_chosen, why_width
         Whether a wall time that was less than what was declared, as it is wide, was too short for a task of it.
         When the width of its next job was chosen [s since the epoch], None where that is to be done; why that one.
+    grown, bounded, outgrown
+        Whether they were; what kept them from being raised more; until when it was which stage before [s since the
+        epoch].
     sifted
         Whether it was found out which of its tasks have to be skipped.
     tolerated
@@ -423,6 +445,9 @@ class StageProgress:
         skipped, whether its own would be.
     ready, started, ended
         When its last predecessor ended, its first task was launched, and it was done or given up [s since the epoch].
+    peak, cpu_s
+        The most memory that an attempt at a task has had [bytes], and processor time of all of them [s]; 0 where that
+        is not known.
     barren, withdrawn
         Allocations in a row that ended without a task done; allocations that others than the run have cancelled.
     error, details
@@ -483,6 +508,7 @@ class StageProgress:
     short: bool = False
     width_chosen: float | None = None
     why_width: str = ""
+    outgrown: list[tuple[float, StageSpec]] = field(default_factory=list)
     sifted: bool = False
     tolerated: bool = True
     ready: float | None = None
@@ -497,6 +523,8 @@ class StageProgress:
     withdrawn: int = 0
     mean_s: float | None = None
     longest_s: float = 0.0
+    peak: int = 0
+    cpu_s: float = 0.0
     error: str = ""
     details: str = ""
 
@@ -515,6 +543,11 @@ class StageProgress:
         """Whether none of its tasks is left, and it is known what they add."""
         over = self.done + self.undone == self.width and not self.open
         return over and (not self.spec.expands or len(self.added) == self.done)
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether later runs can learn anything from what it took: more than an instant, or it failed."""
+        return bool(self.failures) or (self.mean_s or 0.0) * self.done >= _INSTANT_S
 
     @property
     def ahead(self) -> float:
@@ -618,6 +651,13 @@ class StageProgress:
                 self.active_s += now - self.since
             self.since = None
 
+    def took(self, event: TaskDone | TaskFailed) -> None:
+        """An attempt at a task took so much."""
+        if event.source:
+            self.cpu_s += event.cpu_s
+            if event.peak > self.peak:
+                self.peak = event.peak
+
     def finish(self, index: int, run_time_s: float, now: float) -> None:
         """A task is done; the first time counts."""
         if index >= len(self.tasks):
@@ -706,6 +746,9 @@ class StageProgress:
             if run_time_s > longest:
                 longest = run_time_s
         self.mean_s, self.longest_s, self.barren = mean, longest, 0
+        if done.source:
+            self.peak = max(self.peak, *done.peak)
+            self.cpu_s += sum(done.cpu_s)
         self.done += len(done)
         self.running -= len(done)
 
@@ -2071,6 +2114,7 @@ class FoldedRun:
     def _stage_grown(self, event: StageGrown) -> None:
         """A stage needs more from now on, also for tasks of it that have not begun."""
         stage = self.stages[event.stage]
+        stage.outgrown.append((event.at, stage.spec))
         self.growing.pop(event.stage, None)
         self.launchable.drop(stage)
         stage.spec = replace(
@@ -2184,6 +2228,7 @@ class FoldedRun:
                 self.stages[held.stages[0]].barren = 0
             self.pool.moved[event.allocation] = held
         self.touched[event.stage] = None
+        stage.took(event)
         stage.finish(index, now - event.started, now)
         if stage.spec.expands:
             self._is_unadded(stage, index)
@@ -2221,6 +2266,7 @@ class FoldedRun:
     def _task_failed(self, event: TaskFailed) -> None:
         stage, index, task = self.stages[event.stage], event.index, (event.stage, event.index)
         self.attempts.add(event, TaskOutcome.LOST if event.infrastructure else TaskOutcome.FAILED)
+        stage.took(event)
         if not event.infrastructure:
             self.failed += 1
             if self.failed <= FAILURES_KEPT:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from asa.core.errors import AsaError
 from asa.core.history import Frozen, StageUsage, Usage, spread
@@ -126,6 +126,12 @@ class UsageHistory:
     def close(self) -> None:
         self._store.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def _keys(self, stage: str, code: str, machine: str) -> dict[str, HistoryKey]:
         found = ((key, _kept(key)) for key in self._store.keys(f"{_TOOK}[{json.dumps(stage)}, "))
         return {key: kept for key, kept in found if kept and code in ("", kept.code) and machine in ("", kept.machine)}
@@ -188,7 +194,9 @@ def _with_rows(record: Record | None, kept: HistoryKey, rows: Sequence[Usage]) -
         record = {"rows": [], "runs": {}, "ended": 0.0}
     if not rows:
         return record
-    found = [*_read(Usage, kept, record["rows"]), *spread(rows, ROWS_MOST)]
+    before = list(_read(Usage, kept, record["rows"]))
+    known = frozenset(before)  # what is imported twice counts once
+    found = [*before, *(row for row in spread(rows, ROWS_MOST) if row not in known)]
     found.sort(key=lambda row: row.ended)
     ended = max(record.get("ended", 0.0), found[-1].ended)
     return {**record, "rows": [_written(row) for row in found[-ROWS_MOST:]], "ended": ended}
