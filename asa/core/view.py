@@ -256,6 +256,8 @@ class WorkflowView:
     find
         Finds any stage of the run by its name, where `stages` may be only those to decide about; None where these are
         all.
+    after
+        Finds the names of the stages that wait for one; None where `stages` are all.
     extent
         What does not change of the run; None to sum it up over `stages`.
     charged
@@ -276,16 +278,22 @@ class WorkflowView:
     fixed_s: tuple[float, float] = (0.0, 0.0)
     wide_first: bool = False
     find: Callable[[str], StageView] | None = None
+    after: Callable[[str], Sequence[str]] | None = None
     extent: Extent | None = None
     charged: Callable[[Resources], int] = attrgetter("cores")
 
     def __getitem__(self, name: str) -> StageView:
         return self._named[name] if self.find is None else self.find(name)
 
+    def followers(self, name: str) -> Sequence[str]:
+        """Names of the stages that wait for one."""
+        return self._after.get(name, ()) if self.after is None else self.after(name)
+
     def about(self, stage: StageView) -> WorkflowView:
         """This view, to decide about one of its stages."""
         made = object.__new__(WorkflowView)  # many are made: `replace` would take longer than most decisions
         made.__dict__.update(self.__dict__, stages=(stage,), find=self.__getitem__, extent=self._extent, memo=self.memo)
+        made.__dict__["after"] = self.followers
         for name in ("_named", "allocations"):
             made.__dict__.pop(name, None)
         return made
@@ -298,6 +306,14 @@ class WorkflowView:
     @cached_property
     def _named(self) -> dict[str, StageView]:
         return {stage.spec.name: stage for stage in self.stages}
+
+    @cached_property
+    def _after(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for stage in self.stages:
+            for name in stage.spec.predecessors:
+                found.setdefault(name, []).append(stage.spec.name)
+        return found
 
     @cached_property
     def core_s(self) -> float:

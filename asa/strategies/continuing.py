@@ -46,7 +46,7 @@ def continued(view: WorkflowView) -> tuple[WorkflowView, Mapping[str, str]]:
         stages += chain
         links |= {link.spec.name: spec.name for link in chain}
         last[spec.name] = chain[count - 1].spec.name if 0 < count < len(chain) else None
-    return replace(view, stages=tuple(stages), find=None, extent=None), links
+    return replace(view, stages=tuple(stages), find=None, after=None, extent=None), links
 
 
 def ahead(walltime_s: float) -> int:

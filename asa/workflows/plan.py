@@ -291,6 +291,7 @@ class Kept:
         self._near: set[str] = set()  # stages that are expected to end within the horizon
         self._last: dict[str, str] = {}  # stage -> the one before it that ends last, or after the horizon
         self._edge: list[tuple[float, str]] = []  # a heap: when stages that are not near, after near ones, will end
+        self._asking: dict[str, dict[str, None]] = {}  # stage -> others for which its wait is to be predicted
 
     def decide(self, view: WorkflowView, changed: Iterable[str]) -> list[StrategyDecision]:
         """What it decides now about all stages, when something of those `changed` has changed."""
@@ -305,6 +306,7 @@ class Kept:
             for follower in self._stages[name].followers:
                 if self._reach.get(follower, 0) & Reach.BEFORE:
                     due[follower] = None
+            due |= self._asking.pop(name, {})
         # A time at which to look again is never nearer than this, but what it waits for may be.
         while self._heap and self._heap[0][0] <= view.now + SOONEST_S:
             at, name = heapq.heappop(self._heap)
@@ -319,6 +321,8 @@ class Kept:
             return list(self._strategy.decide(view))
         names = sorted(self._found, key=lambda name: self._stages[name].number)
         found = [item for name in names for item in self._found[name]]
+        if self._asking:
+            found = [*dict.fromkeys(found)]  # several may go by the same prediction
         if lost := [item for item in found if isinstance(item, Cancel) and item.displaced]:
             found = [*lost]  # before other jobs are made to wait for those
         times = [at for at, _ in self._heap[:1]]
@@ -399,6 +403,9 @@ class Kept:
         kept: list[StrategyDecision] = [item for item in found if not isinstance(item, Wake)]
         if kept:
             self._found[name] = kept
+            for item in kept:
+                if isinstance(item, Predict) and item.stage != name:
+                    self._asking.setdefault(item.stage, {})[name] = None
         if times := [item.at for item in found if isinstance(item, Wake)]:
             self._times[name] = min(times)
             heapq.heappush(self._heap, (min(times), name))
@@ -542,6 +549,7 @@ class Plan(FoldedRun):
             now=now,
             stages=stages,
             find=lambda name: stages.of(self.stages[name]),
+            after=lambda name: self.stages[name].followers,
             extent=self._extent(),
             charged=self.site.charged,
             regime=self.site.regime,

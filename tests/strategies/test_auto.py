@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.decision import Ask, Predict
-from asa.core.job import Capabilities, QueueRegime
+from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, StageView, WorkflowView
-from asa.strategies.auto import DEARER, Auto, Gain, contracted, mergers, shared, stretches
+from asa.strategies.auto import Auto, Contracted
 from asa.strategies.hold import Hold
 from asa.strategies.places import technique_for
+from asa.strategies.sharing import LATE, Gain, Group, Sharing
+from tests.strategies.groupings import drawn, front, outcome, planned
 from tests.strategies.views import allocation, stage, view
 
 READY = StageState.READY
@@ -28,15 +30,26 @@ def chain(*sizes: tuple[int, float], **more: Any) -> tuple[StageView, ...]:
     found = []
     for number, (cores, run_s) in enumerate(sizes):
         after = [chr(ord("a") + number - 1)] if number else []
-        fields = more if number else more | {"state": READY}
+        fields = {"predicted_wait_s": 0.0} | more | ({} if number else {"state": READY})
         found.append(stage(chr(ord("a") + number), *after, cores=cores, walltime_s=60.0, run_time_s=run_s, **fields))
     return tuple(found)
 
 
-def merged(*stages: StageView, patience: float = 0.0, **more: Any) -> list[str]:
+def groups(seen: WorkflowView, patience: float | None = 0.0, **more: Any) -> list[Group]:
+    """Stages that share an allocation; without a patience, where that is no dearer."""
+    sharing = Sharing(seen, patience, **more)
+    found = dict.fromkeys(sharing.of(stage.spec.name) for stage in seen.stages)
+    return [group for group in found if len(group) > 1]
+
+
+def merged(*stages: StageView, patience: float | None = 0.0, **more: Any) -> list[str]:
     fields: dict[str, Any] = {"fixed_s": (2.0, 2.0), "arrays": True}
-    found = mergers(view(*stages, **fields | more), patience)
-    return ["".join(item.spec.name for item in group) for group, _ in found]
+    return ["".join(item.spec.name for item in group) for group in groups(view(*stages, **fields | more), patience)]
+
+
+def why(seen: WorkflowView, name: str, patience: float | None = 0.0) -> str:
+    sharing = Sharing(seen, patience)
+    return sharing.why.get(sharing.of(name)[0].spec.name, "")
 
 
 def test_equal_stages_share_one_allocation() -> None:
@@ -54,8 +67,8 @@ def test_where_jobs_get_whole_nodes_a_narrow_stage_costs_one_by_itself() -> None
     site = Capabilities("here", cores_per_node=8, whole_nodes=True)
     assert merged(*two, cores_per_node=8, fixed_s=(0.5, 0.5)) == []
     assert merged(*two, cores_per_node=8, fixed_s=(0.5, 0.5), charged=site.charged) == ["ab"]
-    (_, gain), *_ = mergers(view(*two, fixed_s=(0.5, 0.5), cores_per_node=8, charged=site.charged))
-    assert (gain.together, gain.apart) == (8 * 10.5, 8 * 11.0)
+    said = why(view(*two, fixed_s=(0.5, 0.5), cores_per_node=8, charged=site.charged), "a")
+    assert said.endswith("charged 84 instead of 88 core-seconds"), "8 * 10.5, 8 * 11.0"
 
 
 def test_all_at_once_may_pay_where_no_two_do() -> None:
@@ -67,22 +80,21 @@ def test_all_at_once_may_pay_where_no_two_do() -> None:
 def test_what_an_allocation_costs_decides_and_where_that_is_not_known_nothing_is_merged() -> None:
     sizes = ((1, 1.0), (8, 4.0), (2, 1.0), (12, 4.0), (1, 0.0))
     assert merged(*chain(*sizes), fixed_s=(1.0, 1.0)) == ["de"]
-    assert merged(*chain(*sizes), fixed_s=(5.0, 5.0)) == ["abcde"]
+    assert merged(*chain(*sizes), fixed_s=(5.0, 5.0)) == ["bcde"]
+    assert merged(*chain(*sizes), fixed_s=(5.0, 5.0), patience=None) == ["abcde"], "6 core-seconds for 5 s"
     assert merged(*chain(*sizes), fixed_s=(0.0, 0.0)) == []
 
 
 def test_nodes_decide_which_cost_counts() -> None:
     two = chain((8, 9.0), (8, 9.0))
-    (_, gain), *_ = mergers(view(*two, fixed_s=(1.0, 3.0), cores_per_node=4))
-    assert gain == Gain(3.0, 8 * 21.0, 8 * 24.0, 8, 2)
-    (_, gain), *_ = mergers(view(*two, fixed_s=(1.0, 3.0), cores_per_node=8))
-    assert gain == Gain(1.0, 8 * 19.0, 8 * 20.0, 8, 2)
+    assert why(view(*two, fixed_s=(1.0, 3.0), cores_per_node=4), "a") == Gain(3.0, 8 * 21, 8 * 24, 8, 2).explained()
+    assert why(view(*two, fixed_s=(1.0, 3.0), cores_per_node=8), "a") == Gain(1.0, 8 * 19, 8 * 20, 8, 2).explained()
 
 
 def test_a_narrow_stage_does_not_wait_for_many_cores_when_that_is_later() -> None:
     narrow, wide = chain((4, 1.0), (5, 9.0))
-    assert merged(narrow, wide) == ["ab"], "as far as is known"
-    assert merged(narrow, replace(wide, predicted_wait_s=60.0)) == []
+    assert merged(narrow, wide) == ["ab"]
+    assert merged(narrow, replace(wide, predicted_wait_s=60.0), patience=20.0) == []
     assert merged(replace(narrow, predicted_wait_s=60.0), replace(wide, predicted_wait_s=60.0)) == ["ab"]
 
 
@@ -100,17 +112,20 @@ def test_where_wider_jobs_go_first_a_narrow_stage_waits_for_no_allocation_of_its
     assert merged(*chain(*sizes), fixed_s=(0.5, 0.5), wide_first=True) == ["abcde"]
     assert merged(*chain((1, 59.0), (12, 4.0), (8, 4.0)), fixed_s=(0.5, 0.5), wide_first=True) == ["bc"]
     assert merged(*chain((12, 59.0), (12, 59.0)), fixed_s=(0.5, 0.5), wide_first=True) == ["ab"], "no dearer anyway"
-    (_, gain), *_ = mergers(view(*chain((8, 4.0), (2, 1.0)), fixed_s=(1.0, 1.0), wide_first=True))
-    assert gain.explained() == (
+    assert why(view(*chain((8, 4.0), (2, 1.0)), fixed_s=(1.0, 1.0), wide_first=True), "a") == (
         "one allocation of 8 cores for these 2 stages: narrower jobs wait here for as long as others submit wider "
         "ones, charged 48 instead of 44 core-seconds"
     )
 
 
 def test_only_stages_that_follow_on_one_another_alone_are_merged() -> None:
-    fork = [stage("a", state=READY), stage("b", "a"), stage("c", "a"), stage("d", "b", "c"), stage("e", "d")]
-    assert merged(*fork) == ["de"]
-    assert [[item.spec.name for item in each] for each in stretches(view(*fork))] == [["a"], ["b"], ["c"], ["d", "e"]]
+    known = {"predicted_wait_s": 0.0}
+    fork = [stage("a", state=READY, **known), *(stage(name, "a", **known) for name in "bc")]
+    join = [stage("d", "b", "c", **known), stage("e", "d", **known)]
+    assert merged(*fork, *join) == ["de"], "two cores are more than any of them wants"
+    assert merged(*fork, join[0], replace(join[1], attempts=1)) == []
+    astray = stage("f", "b", **known)
+    assert merged(*fork, *join, astray) == ["de"]
 
 
 def test_what_was_asked_for_stays_as_it_is() -> None:
@@ -123,11 +138,12 @@ def test_what_was_asked_for_stays_as_it_is() -> None:
 def test_limits_of_the_site_are_kept() -> None:
     two = chain((1, 9.0), (1, 9.0))
     assert merged(*two, longest_s=119.0) == [] and merged(*two, longest_s=120.0) == ["ab"]
-    gpu = stage("b", "a", walltime_s=60.0, run_time_s=9.0, gpus=1)
+    known = {"walltime_s": 60.0, "run_time_s": 9.0, "predicted_wait_s": 0.0}
+    gpu = stage("b", "a", gpus=1, **known)
     assert merged(two[0], gpu) == [], "GPUs would idle"
-    spread = stage("b", "a", cores=4, nodes=4, walltime_s=60.0, run_time_s=9.0)
+    spread = stage("b", "a", cores=4, nodes=4, **known)
     assert merged(chain((4, 9.0))[0], spread, cores_per_node=4) == ["ab"]
-    big = stage("b", "a", cores=6, nodes=3, walltime_s=60.0, run_time_s=9.0)
+    big = stage("b", "a", cores=6, nodes=3, **known)
     assert merged(chain((8, 9.0))[0], big, cores_per_node=8) == [], "no job of 8 cores holds both"
 
 
@@ -155,62 +171,83 @@ def test_stages_of_a_shared_allocation_are_seen_as_one_until_it_leaves() -> None
     a, b, c = chain((4, 9.0), (4, 8.0), (1, 7.0))
     a = replace(a, state=StageState.RUNNING, expected_end=1005.0, attempts=1, allocations=(item,))
     b = replace(b, attempts=1, allocations=(item,))
-    seen = view(a, b, c, arrays=True, fixed_s=(2.0, 2.0))
-    one, behind = contracted(seen, [*shared(seen)]).stages
+
+    def seen_as(*stages: StageView) -> list[StageView]:
+        seen = view(*stages, arrays=True, fixed_s=(2.0, 2.0))
+        return Contracted(seen, Sharing(seen)).contracted()
+
+    one, behind = seen_as(a, b, c)
     assert (one.state, one.expected_end, one.spec.run_time_s) == (StageState.RUNNING, 1013.0, 17.0)
     assert behind.spec.predecessors == ("a",)
     over = replace(a, state=StageState.DONE, expected_end=None, ended=990.0)
-    seen = view(over, replace(b, state=READY), c)
-    assert contracted(seen, [*shared(seen)])["a"].state is StageState.RUNNING, "one of them is not done"
+    assert seen_as(over, replace(b, state=READY), c)[0].state is StageState.RUNNING, "one of them is not done"
     gone = replace(item, leaving=True)
-    seen = view(replace(over, allocations=(gone,)), replace(b, state=READY, allocations=(gone,)), c)
-    assert [*shared(seen)] == []
-    assert [ask.stages for ask in Auto().decide(replace(seen, arrays=True)) if isinstance(ask, Ask)] == [("b",)]
+    left = replace(over, allocations=(gone,)), replace(b, state=READY, allocations=(gone,)), c
+    assert len(seen_as(*left)) == 3
+    assert [ask.stages for ask in Auto().decide(view(*left, arrays=True)) if isinstance(ask, Ask)] == [("b",)]
 
 
 SIZES = st.lists(st.tuples(st.integers(1, 12), st.floats(0.0, 30.0)), min_size=1, max_size=15)
 FIXED = st.tuples(st.floats(0.0, 10.0), st.floats(0.0, 10.0))
 
 
-@given(SIZES, FIXED, st.lists(st.none() | st.floats(0.0, 100.0), min_size=15, max_size=15), st.booleans())
-def test_merged_stages_are_sooner_and_no_dearer(
-    sizes: list[tuple[int, float]], fixed_s: tuple[float, float], waits: list[float | None], wide_first: bool
-) -> None:
-    """Counted once more, job by job."""
-    stages = [replace(item, predicted_wait_s=wait) for item, wait in zip(chain(*sizes), waits, strict=False)]
-    seen = view(*stages, fixed_s=fixed_s, cores_per_node=4, wide_first=wide_first)
-
-    def held_s(cores: int, run_s: float) -> float:
-        return fixed_s[cores > 4] + run_s
-
-    found = [group for group, _ in mergers(seen)]
-    names = [item.spec.name for group in found for item in group]
-    assert names == sorted(set(names)) and all(len(group) > 1 for group in found)
-    for group in found:
-        widest = max(group, key=lambda item: item.spec.resources.cores)
-        cores = widest.spec.resources.cores
-        together = cores * held_s(cores, sum(item.spec.run_time_s for item in group))
-        apart = sum(
-            item.spec.resources.cores * held_s(item.spec.resources.cores, item.spec.run_time_s) for item in group
-        )
-        starves = wide_first and len({item.spec.resources.cores for item in group}) > 1
-        assert together <= apart * (DEARER if starves else 1.0) * (1 + 1e-9)
-        ready = end = max(seen.now, group_ready(seen, group[0]))
-        for item in group:
-            end = max(end, seen.now + (item.predicted_wait_s or 0.0))
-            end += held_s(item.spec.resources.cores, item.spec.run_time_s)
-        alone = max(ready, seen.now + (widest.predicted_wait_s or 0.0))
-        assert starves or alone + held_s(cores, sum(item.spec.run_time_s for item in group)) < end + 1e-6
+@given(st.randoms(use_true_random=False), st.sampled_from([0.0, 0.5, 4.0, 32.0]))
+def test_of_all_ways_to_cut_a_chain_the_best_is_found(rng: random.Random, patience: float) -> None:
+    """Each counted job by job (`groupings.outcome`), all others than the planned one tried."""
+    seen = drawn(rng, "chain")
+    least = min(each.cost + patience * each.end for each in front(seen))
+    found = planned(seen, patience)
+    assert found.cost + patience * found.end == pytest.approx(least)
 
 
-def group_ready(seen: WorkflowView, first: StageView) -> float:
-    """When a stage of a chain is ready, if each job comes when it was predicted, and at no cost."""
-    at = seen.now
-    for item in seen.stages:
-        if item is first:
-            return at
-        at = max(at, seen.now + (item.predicted_wait_s or 0.0)) + item.spec.run_time_s
-    return math.nan
+@given(st.randoms(use_true_random=False), st.sampled_from(["branches", "dag"]), st.sampled_from([0.5, 4.0, 32.0]))
+def test_sharing_is_never_worse_than_a_job_for_each_stage(rng: random.Random, shape: str, patience: float) -> None:
+    seen = drawn(rng, shape)
+    apart = outcome(seen, [[item.spec.name] for item in seen.stages])
+    found = planned(seen, patience)
+    assert apart is not None
+    assert found.cost + patience * found.end <= (apart.cost + patience * apart.end) * (1 + 1e-9)
+
+
+def test_branches_and_what_they_end_in_share_an_allocation() -> None:
+    """Where they fit beside one another into what the widest wants; a wider one would wait for nobody knows how long."""
+    known = {"predicted_wait_s": 7200.0, "run_time_s": 60.0}
+    split, wide = stage("s", cores=8, state=READY, **known), stage("j", "x", "z", cores=8, **known)
+    branches = [stage("x", "s", cores=4, **known), stage("y", "s", cores=4, **known), stage("z", "y", cores=2, **known)]
+    assert merged(split, *branches, wide, patience=8.0) == ["sxyzj"]
+    broad = replace(branches[0], spec=replace(branches[0].spec, resources=Resources(5)))
+    assert merged(split, broad, *branches[1:], wide, patience=8.0) == ["yz"]
+    one = Contracted(seen := view(split, *branches, wide), Sharing(seen, 8.0)).contracted()
+    assert [(item.spec.resources.cores, item.spec.run_time_s) for item in one] == [(8, 240.0)]
+
+
+def test_a_narrow_stage_between_wide_ones_keeps_their_nodes_where_jobs_wait() -> None:
+    sizes = ((320, 715.0), (1, 159.0), (320, 477.0), (1, 238.0))
+    busy = [replace(item, predicted_wait_s=7200.0 if cores > 1 else 0.0) for item, (cores, _) in zip(
+        chain(*sizes), sizes, strict=True)]  # fmt: skip
+    fields: dict[str, Any] = {"fixed_s": (0.0, 0.0), "patience": None}
+    assert merged(*busy, **fields) == ["abc"]
+    assert merged(*chain(*sizes), **fields) == [], "nobody waits"
+    seen = view(*busy)
+    assert why(seen, "a", None) == (
+        "one allocation of 320 cores for these 3 stages: expected to end 15 min sooner than 3, charged 432320 instead of "
+        "381599 core-seconds; a second is worth 80.1 (patience)"
+    )
+    assert groups(seen, None, max_overhead=0.1) == []
+    assert why(seen, "a", 40.0).startswith("not one allocation of 320 cores for a, b, c: expected to end 15 min sooner")
+
+
+@pytest.mark.parametrize("arrays", [True, False])
+def test_waits_are_asked_for_before_jobs_where_they_decide(arrays: bool) -> None:
+    stages = [replace(item, predicted_wait_s=None) for item in chain((320, 715.0), (1, 159.0), (320, 477.0))]
+    fields: dict[str, Any] = {"arrays": arrays, "regime": QueueRegime.LIMITS if arrays else QueueRegime.FIFO}
+    asked = Auto().decide(view(*stages, **fields))
+    assert asked == [Predict("a", LATE), Predict("b", LATE)], "a and c are of one size"
+    long = [replace(item, predicted_wait_s=None) for item in chain((320, 9.0), (1, 9000.0))]
+    assert not any(isinstance(item, Predict) for item in Auto().decide(view(*long, **fields))), "no wait is so long"
+    there = [replace(stages[0], predicted_wait_s=7200.0), replace(stages[1], predicted_wait_s=0.0), stages[2]]
+    (ask,) = [item for item in Auto().decide(view(*there, **fields)) if isinstance(item, Ask)]
+    assert ask.stages == ("a", "b", "c") and ask.predicted_wait_s is None
 
 
 @given(SIZES, FIXED, st.sampled_from(REGIMES), st.booleans(), st.booleans())
@@ -251,9 +288,11 @@ def _with(stage: StageView, item: AllocationView) -> StageView:
 
 
 @given(SIZES)
-def test_without_a_cost_it_is_hold(sizes: list[tuple[int, float]]) -> None:
-    seen = view(*chain(*sizes), arrays=True)
-    assert Auto().decide(seen) == Hold().decide(seen)
+def test_where_nothing_costs_or_waits_it_is_hold(sizes: list[tuple[int, float]]) -> None:
+    stages = [replace(item, predicted_wait_s=None) for item in chain(*sizes)]
+    held = Hold().decide(view(*stages, arrays=True))
+    stages = [replace(item, predicted_wait_s=0.0) for item in stages]
+    assert Auto().decide(view(*stages, arrays=True)) == held
 
 
 @pytest.mark.parametrize("cores", [1, 12])
