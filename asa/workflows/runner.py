@@ -403,8 +403,11 @@ class Runner:
         with suppress(InvalidInput, StateError, KeyError):  # it is said when the task is launched again
             task = self.payloads.task(event.stage, event.index, self.plan.stages[event.stage].spec.task)
             saved = "" if task.checkpoints is None else progress(task.checkpoints.directory)
-        lost = "" if event.cause == PAUSED else event.error
-        return TaskPaused(event.at, event.stage, event.index, event.allocation, event.node, event.started, saved, lost)
+        lost, began = "" if event.cause == PAUSED else event.error, event.started
+        held = self.plan.pool.held.get(event.allocation)
+        if began >= event.at and held is not None and (key := (event.stage, event.index)) in held.running:
+            began = held.runs_since(held.running[key][1], event.at)  # of a lost node nobody knows
+        return TaskPaused(event.at, event.stage, event.index, event.allocation, event.node, began, saved, lost)
 
     def _record(self, events: Sequence[Event]) -> None:
         """Log events, then fold them."""

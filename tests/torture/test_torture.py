@@ -81,6 +81,12 @@ FOUND = {
         strategies=("hold:technique=parked,grace_s=20",),
         lasting=(LastingStage(0, 0, 1.5, 50.0),),
     ),
+    # How long a task ran that was lost with its node was not counted: its time did not add up.
+    "a task with checkpoints whose node is lost": with_faults(
+        *at("job cancelled", 60.0, 150.0),
+        workflows=((StageShape(True, 1, (), 2, 1, 120.0),),),
+        lasting=(LastingStage(0, 0, 1.9, 3.0),),
+    ),
     # The login node lost the end of the log, and new jobs got the names of forgotten ones.
     "a power failure after a submission": with_faults(*at("power fails", 1.0, 31.0, 33.0, share=1.0)),
     # The clock was set back: nothing was asked of the batch system until it had come that far again; later, hub and
