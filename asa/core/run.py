@@ -430,8 +430,6 @@ class StageProgress:
     lacks
         What a task had too little of since the stage's needs were raised last: "memory", "time" (its own limit) or
         "walltime".
-    grown, bounded
-        Whether they were; what kept them from being raised more.
     short, width_chosen, why_width
         Whether a wall time that was less than what was declared, as it is wide, was too short for a task of it.
         When the width of its next job was chosen [s since the epoch], None where that is to be done; why that one.
