@@ -41,7 +41,9 @@ from benchmarks.measure import show
 LOGS = {"HPC2N": "HPC2N-2002-2.2-cln.swf.gz", "Theta": "theta_argonne_2023_norm.swf.gz"}
 LEAST = {"hpc2n": 28, "uppmax": 40, "HPC2N": 4, "Theta": 128}
 """The narrowest of five widths, each twice the one before."""
-STAGES, SHARE, WARMUP = 3, 0.03, 7.0
+STAGES, SHARE = 3, 0.03
+WARMUP = {"HPC2N": 30.0, "Theta": 45.0}
+"""When workflows begin to come in a log [days]; Theta is nearly empty for a month. In the models after a week."""
 CLOSE, TRIES = 0.05, 5
 """How close core-hours come to those that are compared at, and how many patiences are tried for that."""
 
@@ -68,15 +70,15 @@ def case(name: str, folder: Path, fraction: float, workflows: int, seed: int = 1
     source = {"trace": str(next(folder.rglob(LOGS[name])))} if name in LOGS else {"site": name}
 
     def scene_of(days: float) -> tuple[SimulationOptions, QueueScene]:
-        options = SimulationOptions(seed=seed, warmup=WARMUP, days=days, **source)
+        options = SimulationOptions(seed=seed, warmup=WARMUP.get(name, 7.0), days=days, **source)
         return options, options.scene()
 
     injected = sum(cores[2] * hour * HOUR for hour in hours.flat)
     _, probe = scene_of(28.0)
-    span = float(probe.workload.submit.max() - probe.workload.submit.min())
-    days = injected / SHARE / (float((probe.workload.cores * probe.workload.run).sum()) / span) / DAY
+    others = probe.workload.between(probe.start, probe.end)
+    days = injected / SHARE / float((others.cores * others.run).sum()) * (probe.end - probe.start) / DAY
     options, scene = scene_of(days + 4.0)
-    if scene.workload.between(scene.start, scene.start + days * DAY).submit.size == 0:
+    if scene.end < scene.start + days * DAY:
         raise SystemExit(f"{name}: the log is too short for {workflows} workflows: lower --workflows")
     engine = Engine(scene.workload, scene.cluster, options.settings(scene))
     comes = np.sort(scene.start + rng.uniform(0.0, days * DAY, workflows)).tolist()
