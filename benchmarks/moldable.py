@@ -33,7 +33,8 @@ from asa.core.width import PricedWidth, choose, patience_for, time_on
 from asa.lab.asa_paper.probes import JobKind, started, submit
 from asa.lab.backend.scene import QueueScene, SimulationOptions
 from asa.lab.dispatchers.backfill import BackfillRule, rule_of
-from asa.lab.forecast.futures import planned_s
+from asa.lab.forecast.futures import planned_s, visible
+from asa.lab.forecast.lookahead import Lookahead
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.state import StopReason
 from benchmarks.measure import show
@@ -41,7 +42,7 @@ from benchmarks.measure import show
 LOGS = {"HPC2N": "HPC2N-2002-2.2-cln.swf.gz", "Theta": "theta_argonne_2023_norm.swf.gz"}
 LEAST = {"hpc2n": 28, "uppmax": 40, "HPC2N": 4, "Theta": 128}
 """The narrowest of five widths, each twice the one before."""
-STAGES, SHARE = 3, 0.03
+STAGES, SHARE, LOOK_S = 3, 0.03, 3600.0
 WARMUP = {"HPC2N": 30.0, "Theta": 45.0}
 """When workflows begin to come in a log [days]; Theta is nearly empty for a month. In the models after a week."""
 CLOSE, TRIES = 0.05, 5
@@ -106,8 +107,12 @@ def run(found: Case, expect: Waits | int, times: float = 1.0) -> tuple[float, fl
     jobs: dict[int, tuple[int, int, PricedWidth]] = {}
     charged = turnaround = 0.0
     heapq.heapify(todo)
+    see = getattr(expect, "see", None)
     while todo or jobs:
-        why = engine.dispatch(rule, until=todo[0][0] if todo else math.inf)
+        due = todo[0][0] if todo else math.inf
+        why = engine.dispatch(rule, until=due if see is None else min(due, engine.now + LOOK_S))
+        if see is not None:
+            see(engine)
         if why is StopReason.JOB_CHANGED:
             for row in [row for row in jobs if not math.isnan(engine.state.job_states["ended"][row])]:
                 number, stage, chosen = jobs.pop(row)
@@ -118,6 +123,8 @@ def run(found: Case, expect: Waits | int, times: float = 1.0) -> tuple[float, fl
                     heapq.heappush(todo, (engine.now, number, stage + 1))
                 else:
                     turnaround += engine.now - found.comes[number]
+            continue
+        if engine.now < due < math.inf or (see is not None and due == math.inf and why is StopReason.UNTIL):
             continue
         if not todo:
             raise SystemExit("jobs that were injected never ended")
@@ -203,6 +210,20 @@ class Shared(Estimated):
         self._waited += wait_s
 
 
+class Forecast:
+    """By running the queue forward in many futures."""
+
+    def __init__(self) -> None:
+        self._lookahead = Lookahead(step=0)
+
+    def see(self, engine: Engine) -> None:
+        self._lookahead.see(engine.view())
+
+    def __call__(self, engine: Engine, _rule: BackfillRule, options: Sized) -> list[float]:
+        seen = visible(engine.view())
+        return [float(np.median(self._lookahead.waits(seen, *_kind(option)))) for option in options]
+
+
 def front(found: Case, make: Callable[[], Waits], core_hours: float) -> dict[float, tuple[float, float]]:
     """Core-hours and turnaround by patience, of the default one and of those around where the core-hours are these."""
     points, low, high, times = dict[float, tuple[float, float]](), 0.0, math.inf, 1.0
@@ -256,9 +277,10 @@ def rows(name: str, folder: Path, fraction: float, workflows: int) -> dict[str, 
 CHOOSERS: dict[str, Callable[[], Waits]] = {
     "oracle": lambda: oracle,
     "plan": lambda: planned,
-    "context": Estimated,
-    "half": lambda: Estimated(blend=0.5),
+    #"context": Estimated,
+    #"half": lambda: Estimated(blend=0.5),
     "share": Shared,
+    "forecast": Forecast,
 }
 
 

@@ -560,7 +560,8 @@ class Runner:
         options = [*action.options]
         for place, (width, *_) in enumerate(options if action.queued else ()):
             context = self._contexts.of(width.resources, width.walltime_s, now)
-            (wait_s,) = self.waits.predict(width.resources, width.walltime_s, context, [None])
+            if (wait_s := context.planned_s) is None:  # a plan tells sizes apart better than what was learned of few
+                (wait_s,) = self.waits.predict(width.resources, width.walltime_s, context, [None])
             options[place] = options[place]._replace(wait_s=wait_s)
         return replace(action, options=tuple(options)).chosen(now)
 
