@@ -33,7 +33,8 @@ from asa.core.width import PricedWidth, choose, patience_for, time_on
 from asa.lab.asa_paper.probes import JobKind, started, submit
 from asa.lab.backend.scene import QueueScene, SimulationOptions
 from asa.lab.dispatchers.backfill import BackfillRule, rule_of
-from asa.lab.forecast.futures import planned_s
+from asa.lab.forecast.futures import planned_s, visible
+from asa.lab.forecast.lookahead import Lookahead
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.state import StopReason
 from benchmarks.measure import show
@@ -41,7 +42,9 @@ from benchmarks.measure import show
 LOGS = {"HPC2N": "HPC2N-2002-2.2-cln.swf.gz", "Theta": "theta_argonne_2023_norm.swf.gz"}
 LEAST = {"hpc2n": 28, "uppmax": 40, "HPC2N": 4, "Theta": 128}
 """The narrowest of five widths, each twice the one before."""
-STAGES, SHARE, WARMUP = 3, 0.03, 7.0
+STAGES, SHARE, LOOK_S = 3, 0.03, 3600.0
+WARMUP = {"HPC2N": 30.0, "Theta": 45.0}
+"""When workflows begin to come in a log [days]; Theta is nearly empty for a month. In the models after a week."""
 CLOSE, TRIES = 0.05, 5
 """How close core-hours come to those that are compared at, and how many patiences are tried for that."""
 
@@ -68,15 +71,15 @@ def case(name: str, folder: Path, fraction: float, workflows: int, seed: int = 1
     source = {"trace": str(next(folder.rglob(LOGS[name])))} if name in LOGS else {"site": name}
 
     def scene_of(days: float) -> tuple[SimulationOptions, QueueScene]:
-        options = SimulationOptions(seed=seed, warmup=WARMUP, days=days, **source)
+        options = SimulationOptions(seed=seed, warmup=WARMUP.get(name, 7.0), days=days, **source)
         return options, options.scene()
 
     injected = sum(cores[2] * hour * HOUR for hour in hours.flat)
     _, probe = scene_of(28.0)
-    span = float(probe.workload.submit.max() - probe.workload.submit.min())
-    days = injected / SHARE / (float((probe.workload.cores * probe.workload.run).sum()) / span) / DAY
+    others = probe.workload.between(probe.start, probe.end)
+    days = injected / SHARE / float((others.cores * others.run).sum()) * (probe.end - probe.start) / DAY
     options, scene = scene_of(days + 4.0)
-    if scene.workload.between(scene.start, scene.start + days * DAY).submit.size == 0:
+    if scene.end < scene.start + days * DAY:
         raise SystemExit(f"{name}: the log is too short for {workflows} workflows: lower --workflows")
     engine = Engine(scene.workload, scene.cluster, options.settings(scene))
     comes = np.sort(scene.start + rng.uniform(0.0, days * DAY, workflows)).tolist()
@@ -104,8 +107,12 @@ def run(found: Case, expect: Waits | int, times: float = 1.0) -> tuple[float, fl
     jobs: dict[int, tuple[int, int, PricedWidth]] = {}
     charged = turnaround = 0.0
     heapq.heapify(todo)
+    see = getattr(expect, "see", None)
     while todo or jobs:
-        why = engine.dispatch(rule, until=todo[0][0] if todo else math.inf)
+        due = todo[0][0] if todo else math.inf
+        why = engine.dispatch(rule, until=due if see is None else min(due, engine.now + LOOK_S))
+        if see is not None:
+            see(engine)
         if why is StopReason.JOB_CHANGED:
             for row in [row for row in jobs if not math.isnan(engine.state.job_states["ended"][row])]:
                 number, stage, chosen = jobs.pop(row)
@@ -116,6 +123,8 @@ def run(found: Case, expect: Waits | int, times: float = 1.0) -> tuple[float, fl
                     heapq.heappush(todo, (engine.now, number, stage + 1))
                 else:
                     turnaround += engine.now - found.comes[number]
+            continue
+        if engine.now < due < math.inf or (see is not None and due == math.inf and why is StopReason.UNTIL):
             continue
         if not todo:
             raise SystemExit("jobs that were injected never ended")
@@ -201,6 +210,20 @@ class Shared(Estimated):
         self._waited += wait_s
 
 
+class Forecast:
+    """By running the queue forward in many futures."""
+
+    def __init__(self) -> None:
+        self._lookahead = Lookahead(step=0)
+
+    def see(self, engine: Engine) -> None:
+        self._lookahead.see(engine.view())
+
+    def __call__(self, engine: Engine, _rule: BackfillRule, options: Sized) -> list[float]:
+        seen = visible(engine.view())
+        return [float(np.median(self._lookahead.waits(seen, *_kind(option)))) for option in options]
+
+
 def front(found: Case, make: Callable[[], Waits], core_hours: float) -> dict[float, tuple[float, float]]:
     """Core-hours and turnaround by patience, of the default one and of those around where the core-hours are these."""
     points, low, high, times = dict[float, tuple[float, float]](), 0.0, math.inf, 1.0
@@ -254,9 +277,10 @@ def rows(name: str, folder: Path, fraction: float, workflows: int) -> dict[str, 
 CHOOSERS: dict[str, Callable[[], Waits]] = {
     "oracle": lambda: oracle,
     "plan": lambda: planned,
-    "context": Estimated,
-    "half": lambda: Estimated(blend=0.5),
+    #"context": Estimated,
+    #"half": lambda: Estimated(blend=0.5),
     "share": Shared,
+    "forecast": Forecast,
 }
 
 

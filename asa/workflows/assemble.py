@@ -63,7 +63,7 @@ from asa.workflows.fingerprint import meaning
 from asa.workflows.graph import Graph
 from asa.workflows.learned import FIXED_S, LearnedWaits, WaitBook, keep_usage
 from asa.workflows.payload import Payloads
-from asa.workflows.plan import Plan, Submit
+from asa.workflows.plan import Mold, Plan, Submit
 from asa.workflows.reuse import Reuse
 from asa.workflows.runner import Decider, Inbox, Log, Runner, TaskMaker, job_request
 from asa.workflows.settings import Settings, save_settings
@@ -814,9 +814,12 @@ def _asked_at_once(plan: Plan, context: RunContext, outputs: str, now: float) ->
     """What the plan submits before anything has happened, and for which stages."""
     found: _Asked = []
     handles: dict[str, JobHandle] = {}
-    for _ in range(2 * len(plan.stages) + 2):
-        actions = [action for action in plan.decide(now) if isinstance(action, Submit | Predict)]
+    for _ in range(3 * len(plan.stages) + 2):
+        actions = [action for action in plan.decide(now) if isinstance(action, Submit | Predict | Mold)]
         for action in actions:
+            if isinstance(action, Mold):
+                plan.on(action.chosen(now))
+                continue
             if isinstance(action, Predict):
                 plan.on(Predicted(now, action.stage, 0.0, None if action.soon is None else 0.0))
                 continue

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, overload
 
 from asa.core.allocation import takes
 from asa.core.decision import SOONEST_S, Amend, Ask, Cancel, Predict, StrategyDecision, Wake
-from asa.core.event import RunState
+from asa.core.event import RunState, WidthChosen
 from asa.core.job import Capabilities, DependencyKind, Options, QueueRegime, Resources
 from asa.core.ports import DecidesByStage, Reach, Strategy
 from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Launchable, Pool, StageProgress, Wait
@@ -120,6 +120,13 @@ class Mold:
     ready_s: float
     patience: float
     queued: bool
+
+    def chosen(self, now: float) -> WidthChosen:
+        """What comes of it."""
+        from asa.core.width import choose  # here: most stages have one width
+
+        option, why = choose(self.options, self.ready_s, self.patience)
+        return WidthChosen(now, self.stage, option.width, why)
 
 
 @dataclass(frozen=True, slots=True)

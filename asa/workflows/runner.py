@@ -553,15 +553,13 @@ class Runner:
         return StageGrown(now, action.stage, *needs, action.bounded)
 
     def _mold(self, action: Mold, now: float) -> Event:
-        from asa.core.width import choose  # here: most stages have one width
-
         options = [*action.options]
         for place, (width, *_) in enumerate(options if action.queued else ()):
             context = self._contexts.of(width.resources, width.walltime_s, now)
-            (wait_s,) = self.waits.predict(width.resources, width.walltime_s, context, [None])
+            if (wait_s := context.planned_s) is None:  # a plan tells sizes apart better than what was learned of few
+                (wait_s,) = self.waits.predict(width.resources, width.walltime_s, context, [None])
             options[place] = options[place]._replace(wait_s=wait_s)
-        chosen, why = choose(options, action.ready_s, action.patience)
-        return WidthChosen(now, action.stage, chosen.width, why)
+        return replace(action, options=tuple(options)).chosen(now)
 
     def _predict(self, action: Predict, now: float) -> Event:
         spec = self.plan.stages[action.stage].spec

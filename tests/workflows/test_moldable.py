@@ -32,9 +32,11 @@ from asa.core.width import (
     time_on,
 )
 from asa.log.history import HISTORY, UsageHistory
+from asa.workflows.assemble import preview
 from asa.workflows.explain import explain
 from asa.workflows.graph import make_graph
 from asa.workflows.learned import LearnedWaits
+from asa.workflows.settings import Settings
 from tests.workflows.world import Crash, World, check_clean, picture
 
 EXAMPLES = 1000 if settings.get_current_profile_name() == "long" else 60
@@ -283,6 +285,12 @@ def test_the_width_is_what_a_function_finds(tmp_path: Path) -> None:
     assert run.result() == "4"
     (chosen,) = (event for _, event in run.events() if isinstance(event, WidthChosen))
     assert chosen.width.task.cores == 4 and "4 of 2 to 4 cores" in run.explain()
+
+
+def test_a_preview_shows_widths_as_if_nothing_waited(tmp_path: Path) -> None:
+    graph = make_graph(align.map([solve(1), 5, 7]))
+    jobs = preview(graph, Settings(graph.result, "run", "sim:nodes=4,cores=8", "per-stage"), tmp_path)
+    assert [(job.stages, job.at_once, job.cores) for job in jobs] == [(("solve",), True, 8), (("align",), False, 2)]
 
 
 def test_in_virtual_time_a_wide_task_takes_as_long_as_is_declared(tmp_path: Path) -> None:
