@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
 from asa.core.job import Capabilities, JobRequest, Options, Resources, alternatives
-from asa.core.queues import EQUAL_S, EQUAL_SHARE, Prospect, QueueTerms, choose, expect, misfit
+from asa.core.queues import EQUAL_S, EQUAL_SHARE, QueueProspect, QueueTerms, choose, expect, misfit
 
 NAMES = ("core", "long", "low", "gpu")
 
@@ -22,9 +22,9 @@ def queue(name: str) -> Options:
 
 
 @st.composite
-def prospects(draw: st.DrawFn) -> list[Prospect]:
+def prospects(draw: st.DrawFn) -> list[QueueProspect]:
     return [
-        Prospect(
+        QueueProspect(
             queue(name),
             misfit=draw(st.sampled_from(["", "", "it is too large"])),
             wait_s=draw(st.none() | st.floats(0, 1e6)),
@@ -42,7 +42,7 @@ patiences = st.none() | st.floats(0.01, 1e4)
 
 @given(prospects(), works, patiences)
 def test_no_job_goes_to_a_queue_whose_limits_it_breaks(
-    found: list[Prospect], work: tuple[float, float], patience: float | None
+    found: list[QueueProspect], work: tuple[float, float], patience: float | None
 ) -> None:
     choice = choose(found, *work, patience)
     assert sorted(choice.ranked) == sorted(each.options for each in found if not each.misfit)
@@ -52,7 +52,7 @@ def test_no_job_goes_to_a_queue_whose_limits_it_breaks(
 
 @given(prospects(), works, patiences, st.floats(0, 10), st.integers(0, 3))
 def test_a_higher_price_never_makes_a_queue_the_best(
-    found: list[Prospect], work: tuple[float, float], patience: float | None, more: float, at: int
+    found: list[QueueProspect], work: tuple[float, float], patience: float | None, more: float, at: int
 ) -> None:
     at %= len(found)
     dearer = [each._replace(price=each.price + more) if k == at else each for k, each in enumerate(found)]
@@ -63,7 +63,7 @@ def test_a_higher_price_never_makes_a_queue_the_best(
 
 @given(prospects(), works, st.floats(0, 1e6), st.integers(0, 3))
 def test_a_longer_wait_never_makes_a_queue_end_sooner(
-    found: list[Prospect], work: tuple[float, float], more: float, at: int
+    found: list[QueueProspect], work: tuple[float, float], more: float, at: int
 ) -> None:
     each = found[at % len(found)]
     wait_s = each.wait_s or 0.0
@@ -74,7 +74,7 @@ def test_a_longer_wait_never_makes_a_queue_end_sooner(
 
 @given(prospects(), works)
 def test_without_a_patience_the_best_ends_about_as_soon_as_any(
-    found: list[Prospect], work: tuple[float, float]
+    found: list[QueueProspect], work: tuple[float, float]
 ) -> None:
     found = [each._replace(wait_s=each.wait_s or 0.0, misfit="") for each in found]
     ends = {each.options: expect(each, each.wait_s or 0.0, *work).end_s for each in found}
@@ -84,7 +84,7 @@ def test_without_a_patience_the_best_ends_about_as_soon_as_any(
 
 @given(prospects(), works, st.floats(0.01, 1e4))
 def test_with_a_patience_the_best_costs_least(
-    found: list[Prospect], work: tuple[float, float], patience: float
+    found: list[QueueProspect], work: tuple[float, float], patience: float
 ) -> None:
     found = [each._replace(wait_s=each.wait_s or 0.0, misfit="") for each in found]
     costs = {}
@@ -95,14 +95,14 @@ def test_with_a_patience_the_best_costs_least(
 
 
 def test_the_first_of_equal_queues_is_taken_and_all_are_named() -> None:
-    found = [Prospect(queue(name)) for name in NAMES]
+    found = [QueueProspect(queue(name)) for name in NAMES]
     choice = choose(found, 60.0, 60.0)
     assert choice.ranked[0] == queue("core")
     assert choice.why.startswith("queue core: an unknown wait") and all(name in choice.why for name in NAMES)
 
 
 def test_an_unknown_wait_counts_as_the_shortest_known_one() -> None:
-    known, other = Prospect(queue("core"), wait_s=3600.0), Prospect(queue("low"), price=0.5)
+    known, other = QueueProspect(queue("core"), wait_s=3600.0), QueueProspect(queue("low"), price=0.5)
     assert choose([known, other], 60.0, 60.0).ranked[0] == queue("low")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +146,8 @@ def test_preempted_work_is_done_again_and_costs_no_retry(tmp_path: Path) -> None
 def test_a_stage_whose_jobs_are_preempted_again_and_again_is_not_given_up(tmp_path: Path) -> None:
     run = world(tmp_path, workflow=several("low"), terms=QueueTerms(twice=False))
     for number in range(5):
-        run.at(
-            1.0 + 2.0 * number, lambda number=number: run.batch.fail(f"run.{number}", JobState.PREEMPTED, "preempted")
-        )
+        take = partial(run.batch.fail, f"run.{number}", JobState.PREEMPTED, "preempted")
+        run.at(1.0 + 2.0 * number, take)
     assert run.succeed() == sum(x * x for x in range(10))
     assert [event.state for event in run.events(JobEnded)][:5] == [JobState.PREEMPTED] * 5
 
