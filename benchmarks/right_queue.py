@@ -134,7 +134,7 @@ def table(name: str, setting: Setting, seeds: int) -> dict[str, Any]:
     """All ways of one setting."""
     names = [queue for queue in setting.queues if queue not in setting.longest]
     ways: dict[str, tuple[str, bool]] = {queue: (queue, False) for queue in names}
-    ways |= {"chosen": ("|".join(setting.queues), False), "twice": ("|".join(setting.queues), True)}
+    ways |= {way: ("|".join(setting.queues), way == "asked twice") for way in ("asked once", "asked twice")}
     runs = {way: [cost(setting, where, seed, twice) for seed in range(seeds)] for way, (where, twice) in ways.items()}
     mean = {way: {key: statistics.mean(run[key] for run in found) for key in found[0]} for way, found in runs.items()}
     best = min(names, key=lambda queue: mean[queue]["cost"])

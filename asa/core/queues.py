@@ -98,7 +98,7 @@ def _names(options: Options) -> list[str]:
     return [name for name in dict.fromkeys((queue_name(options), *(asked.get(each, "") for each in QUEUE))) if name]
 
 
-class Prospect(NamedTuple):
+class QueueProspect(NamedTuple):
     """What is expected of a job in one queue.
 
     Parameters
@@ -132,14 +132,14 @@ class Prospect(NamedTuple):
         return queue_name(self.options)
 
 
-class Expected(NamedTuple):
+class ExpectedEnd(NamedTuple):
     """When a job will have done its work [s from now], and what that costs in core-hours at their price."""
 
     end_s: float
     cost: float
 
 
-class Choice(NamedTuple):
+class QueueChoice(NamedTuple):
     """The queues that a job fits, the best one first; why that is so in plain words; the wait that is expected in the
     best one [s], or None."""
 
@@ -148,13 +148,13 @@ class Choice(NamedTuple):
     wait_s: float | None = None
 
 
-def expect(prospect: Prospect, wait_s: float, run_s: float, piece_s: float) -> Expected:
+def expect(prospect: QueueProspect, wait_s: float, run_s: float, piece_s: float) -> ExpectedEnd:
     """When work of so many seconds [s], of which at most a piece [s] is lost at a time, is over in one queue.
 
     Preemptions come by chance: a piece of s seconds takes (exp(r s) - 1) / r of running where they come at rate r, and
     each costs another wait.
 
-    >>> calm, rough = Prospect((), cores=10), Prospect((), cores=10, preempted=1.0)
+    >>> calm, rough = QueueProspect((), cores=10), QueueProspect((), cores=10, preempted=1.0)
     >>> [round(each) for each in expect(calm, 60.0, 3600.0, 3600.0)]
     [3660, 10]
     >>> [round(each) for each in expect(rough, 60.0, 3600.0, 3600.0)], round(expect(rough, 60.0, 3600.0, 60.0).end_s)
@@ -164,13 +164,15 @@ def expect(prospect: Prospect, wait_s: float, run_s: float, piece_s: float) -> E
     if rate > 0.0:
         piece_s = min(piece_s, run_s) or run_s
         if rate * piece_s > 50.0:
-            return Expected(math.inf, math.inf if prospect.price else 0.0)
+            return ExpectedEnd(math.inf, math.inf if prospect.price else 0.0)
         times = run_s / piece_s * math.expm1(rate * piece_s)
         run_s = max(run_s, times / rate)
-    return Expected(wait_s * (1.0 + times) + run_s, prospect.price * prospect.cores * run_s / HOUR)
+    return ExpectedEnd(wait_s * (1.0 + times) + run_s, prospect.price * prospect.cores * run_s / HOUR)
 
 
-def choose(prospects: Sequence[Prospect], run_s: float, piece_s: float, patience: float | None = None) -> Choice:
+def choose(
+    prospects: Sequence[QueueProspect], run_s: float, piece_s: float, patience: float | None = None
+) -> QueueChoice:
     """The best queue for a job: where it is expected to be done first, or where that and the price are worth most.
 
     Parameters
@@ -184,8 +186,8 @@ def choose(prospects: Sequence[Prospect], run_s: float, piece_s: float, patience
 
     Examples
     --------
-    >>> core = Prospect((("partition", "core"),), wait_s=7200.0, basis="its queue as it is seen")
-    >>> low = Prospect((("partition", "low"),), wait_s=60.0, basis="its queue as it is seen", price=0.2)
+    >>> core = QueueProspect((("partition", "core"),), wait_s=7200.0, basis="its queue as it is seen")
+    >>> low = QueueProspect((("partition", "low"),), wait_s=60.0, basis="its queue as it is seen", price=0.2)
     >>> choose([core, low], 3600.0, 3600.0).ranked[0]
     (('partition', 'low'),)
     """
@@ -208,10 +210,10 @@ def choose(prospects: Sequence[Prospect], run_s: float, piece_s: float, patience
     by = "" if patience is None else f", an hour worth {patience:g} core-hours"
     words = f"queue {said[0]}{by}" if said else "no queue takes it"
     wait_s = fitting[order[0]].wait_s if order else None
-    return Choice(tuple(fitting[at].options for at in order), "; ".join([words, *said[1:], *out]), wait_s)
+    return QueueChoice(tuple(fitting[at].options for at in order), "; ".join([words, *said[1:], *out]), wait_s)
 
 
-def _said(prospect: Prospect, expected: Expected) -> str:
+def _said(prospect: QueueProspect, expected: ExpectedEnd) -> str:
     """What is expected of one queue, in words."""
     wait = "an unknown wait" if prospect.wait_s is None else f"start in {brief(prospect.wait_s)}"
     basis = f" ({prospect.basis})" if prospect.wait_s is not None else ""

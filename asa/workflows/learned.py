@@ -31,7 +31,7 @@ from asa.core.job import (
     queue_name,
 )
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
-from asa.core.queues import Choice, Prospect, QueueTerms, Sized, choose, misfit
+from asa.core.queues import QueueChoice, QueueProspect, QueueTerms, Sized, choose, misfit
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
 from asa.core.run import FoldedRun, Pool, StageProgress
 from asa.core.stage import StageSpec, StageState, kind_of
@@ -148,7 +148,7 @@ class WaitBook(Protocol):
         """How often jobs of a queue were preempted in earlier runs, and how long they ran in all [h]."""
 
 
-class Decided(Protocol):
+class PlanView(Protocol):
     """What is asked of a plan: its allocations and its stages."""
 
     @property
@@ -174,7 +174,7 @@ class Queues:
 
     def __init__(
         self,
-        plan: Decided,
+        plan: PlanView,
         site: Capabilities,
         waits: WaitBook,
         contexts: Contexts,
@@ -186,7 +186,7 @@ class Queues:
 
     def choose(
         self, job: Sized, stages: Sequence[str], now: float, alike: Sequence[Sized] = (), array: str = ""
-    ) -> Choice | None:
+    ) -> QueueChoice | None:
         """The queues of a job for these stages; None where its options leave no choice.
 
         All elements of an `array` go to one queue, which takes those `alike`, too.
@@ -197,13 +197,15 @@ class Queues:
         if array:
             for held in self._plan.pool.held.values():
                 if held.request.array == array and held.request.queue is not None:
-                    return Choice((held.request.queue,), f"queue {queue_name(held.request.queue)}, that of its array")
+                    return QueueChoice(
+                        (held.request.queue,), f"queue {queue_name(held.request.queue)}, that of its array"
+                    )
         run_s, piece_s = self._work(stages)
         prospects = [self._prospect(job, options, now, alike) for options in found]
         choice = choose(prospects, run_s, piece_s, self._patience)
         return choice if choice.ranked else choice._replace(ranked=found[:1])  # it is refused there, with the limit
 
-    def second(self, choice: Choice) -> Options | None:
+    def second(self, choice: QueueChoice) -> Options | None:
         """The queue in which the same is asked for, too: where that is wanted, and the first is not there at once."""
         soon = choice.wait_s is not None and choice.wait_s < TWICE_LEAST_S
         return choice.ranked[1] if self.terms.twice and len(choice.ranked) > 1 and not soon else None
@@ -218,12 +220,12 @@ class Queues:
             return [context.planned_s] * len(quantiles)
         return self._waits.predict(there, job.walltime_s, context, quantiles)
 
-    def _prospect(self, job: Sized, options: Options, now: float, alike: Sequence[Sized]) -> Prospect:
+    def _prospect(self, job: Sized, options: Options, now: float, alike: Sequence[Sized]) -> QueueProspect:
         there = replace(job.resources, options=options)
         site = self._site.for_jobs(options)
         for each in (job, *alike):
             if why := misfit(each, site, "queue", spreads=True):
-                return Prospect(options, why)
+                return QueueProspect(options, why)
         context = self._contexts.of(there, job.walltime_s, now)
         wait_s, basis = context.planned_s, "by its queue as it is seen"
         if wait_s is None and (jobs := self._waits.known(there, job.walltime_s)):
@@ -234,7 +236,7 @@ class Queues:
             if held.request.queue == options:
                 times, hours = times + held.preempted, hours + held.ran_s / HOUR
         preempted = self.terms.preempted_in(options, site.preemptible, times, hours)
-        return Prospect(options, "", wait_s, basis, site.charged(there), self.terms.price_in(options), preempted)
+        return QueueProspect(options, "", wait_s, basis, site.charged(there), self.terms.price_in(options), preempted)
 
     def _work(self, stages: Sequence[str]) -> tuple[float, float]:
         """How long the work of these stages takes in all, and how much of it is lost when it is preempted [s]."""

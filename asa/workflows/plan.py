@@ -657,6 +657,19 @@ class Plan(FoldedRun):
                 again = Ask(held.stages, held.request.resources, held.request.walltime_s, (), held.predicted_wait_s)
                 yield Submit(f"{self.run}.{number}", again, held.second, held.key)
                 number += 1
+        yield from self._let_follow() if any(held.twin for held in self.pool.held.values()) else ()
+
+    def _let_follow(self) -> Iterator[Amend]:
+        """Have jobs that wait for an allocation which another one has replaced wait for that."""
+        for key, after in self._after.items():
+            if (held := self.pool.held.get(key)) is None:
+                continue
+            there = tuple(
+                other.twin if (other := self.pool.held.get(name)) and self._is_beaten(other) else name
+                for name in after
+            )
+            if there != after and held.handle and not held.amending and not held.refused:
+                yield Amend(key, after=there)
 
     def _may_bend(self, name: str, now: float) -> bool:
         """Whether it is to be chosen, maybe anew, how wide a stage is: as long as no job of it is in the queue, and no

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -50,6 +50,7 @@ from asa.core.job import (
     Resources,
 )
 from asa.core.ports import Post, Report, RunContext, Strategy
+from asa.core.queues import QueueTerms
 from asa.core.registry import STRATEGIES
 from asa.core.stage import StageSpec
 from asa.core.task import Task, Value
@@ -397,6 +398,8 @@ class World:
         Whether the log is a real one.
     keep_going
         As in `asa.run`.
+    queues, terms
+        What differs of the site in each queue, by partition; none where options mean nothing. As in `asa.run`.
     horizon_s, decisions
         When a run counts as stuck.
     """
@@ -423,6 +426,8 @@ class World:
     known: bool = True
     on_disk: bool = False
     keep_going: bool = False
+    queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    terms: QueueTerms = field(default_factory=QueueTerms)
     horizon_s: float = 1e6
     decisions: int = 20_000
     clock: ManualClock = field(default_factory=lambda: ManualClock(1000.0))
@@ -437,6 +442,7 @@ class World:
         self.batch.limits = {"longest_s": self.longest_s, "dependencies": self.dependencies}
         self.batch.most_jobs = self.most_jobs
         self.batch.limits |= {} if self.known else {"most_jobs": None}
+        self.batch.limits |= {"apart": self._at} if self.queues else {}
         self.nodes = FakeNodes(self.clock, self.batch, self._call, self.run_time)
         self._reach_nodes, self.batch.watch = self.batch.watch, self._on_job
         self.lender = Lender(self.clock, self.lends or Terms(cores=0), self._reach_nodes, self._lose)
@@ -447,6 +453,11 @@ class World:
         self.logged = 0
         self._driver: Driver | None = None
         self._runner: Runner | None = None
+
+    def _at(self, options: Options) -> Capabilities:
+        """The site as it is in one queue."""
+        partition = dict(options)["partition"]
+        return replace(self.batch.capabilities(), partition=partition, **self.queues[partition])
 
     @property
     def runner(self) -> Runner:
@@ -499,8 +510,9 @@ class World:
         self._driver = executor = Driver(self)
         log = CrashingLog(self.log, crash_at, after, self.after_event)
         self._runner = Runner(
-            plan, payloads, executor, watch, log, self.waits, self.clock, context, str(self.directory), inbox
-        )
+            plan, payloads, executor, watch, log, self.waits, self.clock, context, str(self.directory), inbox,
+            site=self.batch.capabilities(), terms=self.terms,
+        )  # fmt: skip
         self._runner.add = Growth(self.graph, plan, self.log.value, partial(self._admit, payloads)).add
         executor.start(context, inbox.post)
         try:
