@@ -532,8 +532,8 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 MISSES_LEAST, MISSES_MOST, MISSES_HALF, WIDENED_MOST = 8, 60, 30, 1.5
-"""How many earlier quotes it takes until their errors count, of how many they do, and of how many they do half, as what
-is drawn is seldom far off; and by how much an interval is made wider, or narrower, at most: its ends in the logarithm."""
+"""How many earlier quotes it takes until their errors count, of how many they do, and of how many they do half, as
+what is drawn is seldom far off; by how much an interval is made wider, or narrower, at most: its ends in logarithms."""
 
 
 def corrected(middle: float, low: float, high: float, misses: Sequence[float]) -> tuple[float, float]:

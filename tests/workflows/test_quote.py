@@ -282,11 +282,11 @@ def test_waits_that_are_no_numbers_count_as_none() -> None:
     assert waits.drawn(Resources(4), 60.0, 0.0, 1.0) == 0.0
 
 
-@given(st.integers(100, 3000), st.sampled_from([8, 64, 96]), st.floats(10.0, 2000.0))
+@given(st.integers(301, 3000), st.sampled_from([8, 64, 96]), st.floats(10.0, 2000.0))
 @settings(max_examples=15, deadline=None)
 def test_many_tasks_are_taken_as_fewer_that_take_as_long(width: int, cores: int, run_time_s: float) -> None:
     work = of("w", width, cores, run_time_s, task_cores=1).map(range(width))
-    exact, coarse = (quoter(work, tasks_most=most).quote("per-stage", draws=1) for most in (10**9, 10))
+    exact, coarse = (quoter(work, tasks_most=most).quote("per-stage", draws=1) for most in (10**9, 300))
     assert coarse.done == pytest.approx(exact.done, rel=0.3)
     assert coarse.core_hours == pytest.approx(exact.core_hours, rel=0.3)
 
