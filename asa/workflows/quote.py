@@ -30,7 +30,7 @@ from asa.core.units import HOUR
 from asa.core.view import QueueView
 from asa.report.words import listed
 from asa.workflows.assemble import chosen_strategy, first_event, make_plan, stages_of
-from asa.workflows.drawn import Ended, Future, Stuck
+from asa.workflows.drawn import DrawnRun, Ended, Endless
 from asa.workflows.graph import Graph
 from asa.workflows.learned import Contexts, LearnedWaits
 from asa.workflows.plan import Plan
@@ -143,7 +143,7 @@ class Quote:
         return {"strategy": self.strategy, "width": self.scale, **times, **spans, **more, "notes": list(self.notes)}
 
 
-class Waits:
+class DrawnWaits:
     """Waits of jobs as the estimator's distribution has them; each is asked for once, for a size and a while.
 
     Parameters
@@ -329,7 +329,7 @@ class Quoter:
         settings: Settings,
         site: Capabilities,
         specs: Sequence[StageSpec],
-        waits: Waits,
+        waits: DrawnWaits,
         times: Mapping[str, StageTime],
         *,
         now: float,
@@ -372,7 +372,7 @@ class Quoter:
         for one in zip(busy, slow, strict=True):
             try:
                 end = self._future(settings, specs, chance, *one).run()
-            except Stuck as error:
+            except Endless as error:
                 failed, last = failed + 1, str(error)
                 continue
             failed += end.state is not RunState.SUCCEEDED
@@ -400,7 +400,7 @@ class Quoter:
 
     def _future(
         self, settings: Settings, specs: tuple[StageSpec, ...], chance: random.Random, busy: float, slow: float
-    ) -> Future:
+    ) -> DrawnRun:
         """One future: `busy` is what its waits, and `slow` what its run times, have in common."""
         plan: Plan = make_plan(settings, self._site)
         start: RunStarted = first_event(
@@ -435,7 +435,7 @@ class Quoter:
             times_s = factors[stage] * max(1.0, together / abreast)
             return min(times_s * self._times[stage].seconds(int(index * together)), longest[stage])
 
-        return Future(plan, start, wait, takes, self._waits.predicted, self._width_of)
+        return DrawnRun(plan, start, wait, takes, self._waits.predicted, self._width_of)
 
     def _factor(self, time: StageTime, normal: float) -> float:
         if time.source == "wall time":
@@ -662,9 +662,9 @@ def _seen(backend: Backend) -> QueueView | None:
     return None if view is None else view.plain()
 
 
-def _waits_of(learned: LearnedWaits, site: Capabilities, now: float, queue: QueueView | None) -> Waits:
+def _waits_of(learned: LearnedWaits, site: Capabilities, now: float, queue: QueueView | None) -> DrawnWaits:
     queues = site.regime is not QueueRegime.IMMEDIATE
-    return Waits(learned, now, queue, taught=learned.knows, queues=queues)
+    return DrawnWaits(learned, now, queue, taught=learned.knows, queues=queues)
 
 
 def quote_ways(graph: Graph, settings: Settings, state: Path, *, others: bool = True) -> list[Quote]:
