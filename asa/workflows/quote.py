@@ -564,7 +564,7 @@ def corrected(middle: float, low: float, high: float, misses: Sequence[float]) -
     return max(0.0, min(below - LEAST_MISS_S, middle)), max(above - LEAST_MISS_S, middle)
 
 
-DRAWS_AT_START, TASKS_AT_START = 60, 6_000
+DRAWS_AT_START, TASKS_AT_START = 40, 6_000
 """Futures of the quote of a run that begins, and tasks in all of them: it must not be in the run's way."""
 
 
