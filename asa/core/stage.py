@@ -84,6 +84,8 @@ class StageSpec:
         How long before that they get a signal [s].
     total_s
         How long such a task is expected to run in all [s], or None.
+    code
+        A number for what it does, in letters; "" where that cannot be told.
 
     Raises
     ------
@@ -122,6 +124,7 @@ class StageSpec:
     checkpoint: bool = False
     notice_s: float = 0.0
     total_s: float | None = None
+    code: str = ""
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

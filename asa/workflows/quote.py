@@ -16,7 +16,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist, median, stdev
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from asa.core.clock import SystemClock
 from asa.core.errors import AsaError, BackendError, InvalidInput
@@ -25,9 +26,10 @@ from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.ports import Backend, VirtualBackend
 from asa.core.registry import BACKENDS, parse_spec, with_options
 from asa.core.run import Pool
-from asa.core.stage import StageSpec
+from asa.core.stage import StageSpec, kind_of
 from asa.core.units import HOUR
 from asa.core.view import QueueView
+from asa.log.history import HISTORY, ROWS_MOST, UsageHistory
 from asa.report.words import listed
 from asa.workflows.assemble import chosen_strategy, first_event, make_plan, stages_of
 from asa.workflows.drawn import DrawnRun, Ended, Endless
@@ -215,17 +217,53 @@ class DrawnWaits:
         return levels[above - 1] + part * (levels[above] - levels[above - 1])
 
 
-def stage_times(graph: Graph, specs: Sequence[StageSpec], times: Times, *, virtual: bool) -> dict[str, StageTime]:
-    """What is known of how long tasks take: from what stages took before, else as they declare it.
+class Past(NamedTuple):
+    """What is known of a stage from earlier runs: how long its tasks took on average in each, the newest last, and each
+    by itself [s]; how many there were."""
+
+    means: Sequence[float]
+    tasks: Sequence[float]
+    widths: Sequence[int]
+
+
+def past_of(state: Path, workflow: str, site: Capabilities, specs: Sequence[StageSpec]) -> dict[str, Past]:
+    """What stages took at a site that did the same: in this workflow, or in others where it is new."""
+    if not (state / HISTORY).exists():
+        return {}
+    found: dict[str, Past] = {}
+    with closing(UsageHistory(state / HISTORY)) as history:
+        for spec in specs:
+            name = kind_of(spec.name)
+            runs = [run for run in history.runs(name, spec.code, site.site) if run.done and run.cores]
+            runs = [run for run in runs if run.workflow == workflow] or runs
+            rows = [row.run_time_s for row in history.of(name, spec.code, site.site) if row.outcome == "ok"]
+            means = [run.core_hours * HOUR / (run.cores or 1) / run.done for run in runs]
+            if means or rows:
+                mean_s = sum(rows) / len(rows) if rows else 0.0
+                found[spec.name] = Past(means or [mean_s], rows[-ROWS_MOST:], [run.tasks for run in runs])
+    return found
+
+
+def stage_times(
+    graph: Graph,
+    specs: Sequence[StageSpec],
+    times: Times,
+    past: Mapping[str, Past] = MappingProxyType({}),
+    *,
+    virtual: bool,
+) -> dict[str, StageTime]:
+    """What is known of how long tasks take: from what they took before, else as they declare it.
 
     Parameters
     ----------
     specs
-        The stages, each with the run time that is expected of it.
+        The stages, each with the run time that is expected of it as a whole.
     times
         What stages declare, or what an earlier run took that is named.
+    past
+        What is known of stages from earlier runs.
     virtual
-        Whether tasks will take just these times.
+        Whether tasks will take just the declared times.
     """
     work = Outlines(graph, times)
     found: dict[str, StageTime] = {}
@@ -233,6 +271,8 @@ def stage_times(graph: Graph, specs: Sequence[StageSpec], times: Times, *, virtu
         declared = _declared(work, spec)
         if declared is not None and virtual:
             found[spec.name] = StageTime(declared, 0.0, "declared")
+        elif (known := past.get(spec.name)) is not None:
+            found[spec.name] = from_history(known.means, known.tasks)
         elif spec.run_time_s < spec.walltime_s:
             found[spec.name] = StageTime(_share_of(spec), DECLARED_SPREAD, "history")
         elif declared is not None:
@@ -311,6 +351,8 @@ class Quoter:
         The stages at the site.
     waits, times
         What is known of waits, and of run times by stage.
+    widths
+        How many tasks stages are expected to have where only the run will tell.
     misses
         By how much earlier runs at the site missed their quotes, as `Quoted.missed` has it.
     now
@@ -333,6 +375,7 @@ class Quoter:
         times: Mapping[str, StageTime],
         *,
         now: float,
+        widths: Mapping[str, int] = MappingProxyType({}),
         misses: Sequence[float] = (),
         fixed_s: tuple[float, float] = (0.0, 0.0),
         virtual: bool = False,
@@ -341,7 +384,7 @@ class Quoter:
     ) -> None:
         self._graph, self._settings, self._site, self._specs = graph, settings, site, tuple(specs)
         self._waits, self._times, self._misses = waits, times, misses
-        self._virtual = virtual
+        self._virtual, self._widths = virtual, widths
         self._now, self._fixed_s, self._tasks_most, self._seed = now, fixed_s, tasks_most, seed
 
     def quote(self, strategy: Any, *, scale: float = 1.0, draws: int = DRAWS) -> Quote:
@@ -452,6 +495,8 @@ class Quoter:
             return spec.width
         if spec.expect is not None and not spec.expands:
             return max(0, spec.expect)
+        if spec.name in self._widths:
+            return self._widths[spec.name]
         return max(1, spec.resources.cores // spec.task.cores)
 
     def _notes(self, failed: int, draws: int) -> tuple[str, ...]:
@@ -461,6 +506,7 @@ class Quoter:
             for source in ("declared", "wall time")
         }
         wide = [spec.name for spec in self._specs if spec.width is None and spec.expect is None]
+        wide = [name for name in wide if name not in self._widths]
         grow = [spec.name for spec in self._specs if spec.expands and spec.expect is None]
         reused = [spec.name for spec in self._specs if spec.reuse]
         found = {
@@ -593,6 +639,7 @@ def quoted(
     """
     strategy = chosen_strategy(settings, site)
     estimator = make_plan(settings, site).strategy.estimator
+    past = past_of(state, settings.name, site, start.stages)
     with closing(LearnedWaits(state / "learned.db", estimator, site)) as learned:
         quoter = Quoter(
             graph,
@@ -600,8 +647,9 @@ def quoted(
             site,
             start.stages,
             _waits_of(learned, site, now, queue),
-            stage_times(graph, start.stages, Times.of(graph, times, state), virtual=start.is_virtual),
+            stage_times(graph, start.stages, Times.of(graph, times, state), past, virtual=start.is_virtual),
             now=now,
+            widths=_widths(past),
             misses=learned.misses(),
             fixed_s=start.fixed_s,
             virtual=start.is_virtual,
@@ -633,6 +681,7 @@ def quoter_at(graph: Graph, settings: Settings, state: Path) -> Iterator[tuple[Q
         with closing(LearnedWaits(state / "learned.db", estimator, site)) as learned:
             specs = stages_of(graph, settings, site, learned)
             times = Times.of(graph, backend.times if isinstance(backend, VirtualBackend) else None, state)
+            past = past_of(state, settings.name, site, specs)
             yield (
                 Quoter(
                     graph,
@@ -640,8 +689,9 @@ def quoter_at(graph: Graph, settings: Settings, state: Path) -> Iterator[tuple[Q
                     site,
                     specs,
                     _waits_of(learned, site, now, queue),
-                    stage_times(graph, specs, times, virtual=virtual),
+                    stage_times(graph, specs, times, past, virtual=virtual),
                     now=now,
+                    widths=_widths(past),
                     misses=learned.misses(),
                     fixed_s=(0.0, 0.0) if virtual else learned.fixed_s(),
                     virtual=virtual,
@@ -650,6 +700,10 @@ def quoter_at(graph: Graph, settings: Settings, state: Path) -> Iterator[tuple[Q
             )
     finally:
         backend.close()
+
+
+def _widths(past: Mapping[str, Past]) -> dict[str, int]:
+    return {name: round(median(known.widths)) for name, known in past.items() if known.widths}
 
 
 def _seen(backend: Backend) -> QueueView | None:
