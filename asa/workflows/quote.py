@@ -11,7 +11,7 @@ import logging
 import math
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,6 +69,9 @@ jobs end long before these."""
 
 UNKNOWN_SHARES = 0.1, 1.0
 """Where nothing is known of a stage, it runs for this part of its wall time, from and to."""
+
+INSTANT_S = 0.1
+"""How long tasks run that no history has, as they took no more than an instant [s]."""
 
 AHEAD_S = (1800.0, 2 * HOUR, 6 * HOUR, 24 * HOUR)
 """How far from now on waits are predicted anew [s]."""
@@ -249,6 +252,7 @@ def stage_times(
     specs: Sequence[StageSpec],
     times: Times,
     past: Mapping[str, Past] = MappingProxyType({}),
+    instants: Collection[str] = (),
     *,
     virtual: bool,
 ) -> dict[str, StageTime]:
@@ -262,6 +266,8 @@ def stage_times(
         What stages declare, or what an earlier run took that is named.
     past
         What is known of stages from earlier runs.
+    instants
+        Those that took no more than an instant.
     virtual
         Whether tasks will take just the declared times.
     """
@@ -273,6 +279,8 @@ def stage_times(
             found[spec.name] = StageTime(declared, 0.0, "declared")
         elif (known := past.get(spec.name)) is not None:
             found[spec.name] = from_history(known.means, known.tasks)
+        elif spec.name in instants:
+            found[spec.name] = from_history([INSTANT_S])
         elif spec.run_time_s < spec.walltime_s:
             found[spec.name] = StageTime(_share_of(spec), DECLARED_SPREAD, "history")
         elif declared is not None:
@@ -641,13 +649,14 @@ def quoted(
     estimator = make_plan(settings, site).strategy.estimator
     past = past_of(state, settings.name, site, start.stages)
     with closing(LearnedWaits(state / "learned.db", estimator, site)) as learned:
+        instants = learned.instants(settings.name)
         quoter = Quoter(
             graph,
             settings,
             site,
             start.stages,
             _waits_of(learned, site, now, queue),
-            stage_times(graph, start.stages, Times.of(graph, times, state), past, virtual=start.is_virtual),
+            stage_times(graph, start.stages, Times.of(graph, times, state), past, instants, virtual=start.is_virtual),
             now=now,
             widths=_widths(past),
             misses=learned.misses(),
@@ -689,7 +698,7 @@ def quoter_at(graph: Graph, settings: Settings, state: Path) -> Iterator[tuple[Q
                     site,
                     specs,
                     _waits_of(learned, site, now, queue),
-                    stage_times(graph, specs, times, past, virtual=virtual),
+                    stage_times(graph, specs, times, past, learned.instants(settings.name), virtual=virtual),
                     now=now,
                     widths=_widths(past),
                     misses=learned.misses(),
