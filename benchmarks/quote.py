@@ -27,7 +27,7 @@ from asa.lab.backend.simulated import Simulated
 from asa.lab.virtual import MemoryWaits, run_virtual
 from asa.strategies.options import DEFAULT_ESTIMATOR
 from asa.workflows.graph import make_graph
-from asa.workflows.quote import Quote, Quoter, Waits, from_history, quantile, stage_times
+from asa.workflows.quote import DrawnWaits, Quote, Quoter, from_history, quantile, stage_times
 from asa.workflows.settings import Settings
 from asa.workflows.stage import Node, Stage, make_needs
 from asa.workflows.virtual_work import Times
@@ -119,7 +119,7 @@ def quoted(
     for name in times:
         if before := took.get((*kind, name)):
             times[name] = from_history(before)
-    known = Waits(waits, now, queue.look().plain(), taught=lambda _resources, _walltime_s: bool(took))
+    known = DrawnWaits(waits, now, queue.look().plain(), taught=lambda _resources, _walltime_s: bool(took))
     return Quoter(graph, settings, site, specs, known, times, now=now, misses=misses).quote(strategy)
 
 

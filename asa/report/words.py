@@ -53,6 +53,12 @@ def moment(time: float, now: float, *, virtual: bool = False) -> str:
 
 
 DAYS_OF_WEEK = 7
+SOON_S = 900.0
+"""What is over within so long is not said by the clock [s]."""
+
+
+def _is_soon(quoted: Quoted) -> bool:
+    return quoted.high - quoted.at < SOON_S
 
 
 def expected(quoted: Quoted, *, virtual: bool = False) -> str:
@@ -61,6 +67,7 @@ def expected(quoted: Quoted, *, virtual: bool = False) -> str:
     >>> expected(Quoted(0.0, 7200.0, 3600.0, 10800.0, 12.0, (3600.0, 10800.0), 100), virtual=True)
     'in 2 h [1 h, 3 h], 12.0 core-hours'
     """
+    virtual = virtual or _is_soon(quoted)
     ends = [moment(each, quoted.at, virtual=virtual).removeprefix("in ") for each in (quoted.low, quoted.high)]
     done = moment(quoted.done, quoted.at, virtual=virtual)
     return f"{done} [{', '.join(ends)}], {core_hours(quoted.core_hours)} core-hours"
@@ -72,6 +79,7 @@ def quote_words(
     """What a run's quote was, and what became of it by `now` [s since the epoch]; "" where there was none."""
     if quoted is None:
         return ""
+    virtual = virtual or _is_soon(quoted)
     said = f"done {expected(quoted, virtual=virtual)}"
     if ended is None:
         return said + (f"; {brief(now - quoted.high)} later than that by now" if now > quoted.high else "")

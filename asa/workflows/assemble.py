@@ -27,7 +27,6 @@ from asa.core.event import (
     VERSION,
     VIRTUAL,
     DriverStarted,
-    Event,
     Predicted,
     ResultsLost,
     RunStarted,
@@ -142,13 +141,18 @@ class Parts(Generic[P]):
 
 @dataclass(frozen=True)
 class Assembly(Generic[P]):
-    """A plan and its runner, and all that is closed with them; what makes a quote of a new run of a workflow."""
+    """A plan and its runner, and all that is closed with them; whether the run has had no driver before."""
 
     plan: P
     runner: Runner
-    virtual: bool
+    backend: Backend
+    first: bool
     _held: contextlib.ExitStack
-    quote: Callable[[], Event] | None = None
+
+    @property
+    def virtual(self) -> bool:
+        """Whether its time is."""
+        return isinstance(self.backend, VirtualBackend)
 
     def close(self) -> None:
         """Let go of everything, what was made last first."""
@@ -318,21 +322,9 @@ def assemble_parts(
         learned.report(runner.inbox.post, runner.clock)
         if not isinstance(backend, VirtualBackend):
             _heed(directory, runner, held)
-        quote: Callable[[], Event] | None = None
-        if isinstance(parts.plan, Plan) and not log.latest(DriverStarted):
-            quote = partial(_quoted, parts.graph.copy(), settings, parts.plan, backend, runner, directory.state)
+        if first_driver and isinstance(parts.plan, Plan):
             held.callback(learned.learn_quote, parts.plan)
-        return Assembly(parts.plan, runner, isinstance(backend, VirtualBackend), held.pop_all(), quote)
-
-
-def _quoted(graph: Graph, settings: Settings, plan: Plan, backend: Backend, runner: Runner, state: Path) -> Event:
-    """When a run that has begun is expected to be done."""
-    from asa.workflows.quote import quoted  # here: short runs are over before
-
-    assert plan.start is not None, "it has begun"
-    times = backend.times if isinstance(backend, VirtualBackend) else None
-    queue = backend.look() if isinstance(backend, VirtualBackend) else runner.watch.seen()
-    return quoted(graph, settings, plan.site, plan.start, state, queue, runner.clock.now(), times)
+        return Assembly(parts.plan, runner, backend, first_driver, held.pop_all())
 
 
 def _admit(

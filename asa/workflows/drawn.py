@@ -76,12 +76,12 @@ Takes = Callable[[str, int], float]
 """How long a task runs in this future [s], by stage and index."""
 
 
-class Stuck(StateError):
+class Endless(StateError):
     """A future in which nothing happens any more although the run is not over, or in which it never ends."""
 
 
 @dataclass
-class _Job:
+class _DrawnJob:
     """A job of the run: how long the queue makes it wait [s], since when that counts, and what runs in it."""
 
     request: JobRequest
@@ -112,7 +112,7 @@ class Ended:
     core_hours: float
 
 
-class Future:
+class DrawnRun:
     """One future of a run, from its first event on.
 
     Parameters
@@ -140,8 +140,8 @@ class Future:
         self._wait, self._takes, self._predicts, self._width = wait, takes, predicts, width
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._jobs: dict[str, _Job] = {}
-        self._open: dict[str, _Job] = {}  # those that have not ended
+        self._jobs: dict[str, _DrawnJob] = {}
+        self._open: dict[str, _DrawnJob] = {}  # those that have not ended
         self._throttles: dict[str, int] = {}
         self._like: dict[str, str] = {}  # stage that was added -> the one that it is like
         self._left: dict[tuple[str, int], float] = {}  # task that goes on elsewhere -> how long it runs yet [s]
@@ -153,7 +153,7 @@ class Future:
 
         Raises
         ------
-        Stuck
+        Endless
             When it does not end.
         """
         self._say(self._start)
@@ -165,13 +165,13 @@ class Future:
             if self._calls:
                 until = min(until, self._calls[0][0])
             if until == math.inf:
-                raise Stuck("nothing happens any more in a drawn future, and the run is not over")
+                raise Endless("nothing happens any more in a drawn future, and the run is not over")
             self.now = max(self.now, until)
             while self._calls and self._calls[0][0] <= self.now:
                 heapq.heappop(self._calls)[2]()
             self._start_jobs()
         else:
-            raise Stuck(f"a drawn future has no end after {STEPS_MOST:,} moments")
+            raise Endless(f"a drawn future has no end after {STEPS_MOST:,} moments")
         charged = sum(job.cores * (job.ended - job.started) for job in self._jobs.values() if job.started < math.inf)
         assert self._plan.ended is not None, "it is closed"
         return Ended(self._plan.ended, self._plan.outcome, charged / 3600.0)
@@ -252,14 +252,14 @@ class Future:
         index = sum(job.request.array == ask.array for job in self._jobs.values()) if ask.array else None
         handle = JobHandle(action.token, action.token, now, index)
         wait_s = self._wait(ask.resources, ask.walltime_s, now)
-        job = _Job(request, handle, wait_s, None, tuple(each.token for each in after))
+        job = _DrawnJob(request, handle, wait_s, None, tuple(each.token for each in after))
         job.since = now if self._ages(job) else None
         self._jobs[job.key] = self._open[job.key] = job
         predicted = ask.predicted_wait_s, ask.soon_wait_s
         self._say(Submitting(now, job.key, request, ask.stages, ask.after, *predicted, why=ask.why))
         self._say(Submitted(now, job.key, handle))
 
-    def _ages(self, job: _Job) -> bool:
+    def _ages(self, job: _DrawnJob) -> bool:
         """Whether it keeps its place in the queue while it waits for others."""
         regime = self._plan.site.regime
         aged = regime is QueueRegime.MULTIFACTOR and job.request.begin is not None
@@ -275,7 +275,7 @@ class Future:
             else:
                 self._at(due, lambda: None)
 
-    def _due(self, job: _Job) -> float | None:
+    def _due(self, job: _DrawnJob) -> float | None:
         """When it starts [s since the epoch], as things are; None while something but the queue holds it."""
         others = [self._jobs[key] for key in job.after]
         if any(other.state.final and other.state is not JobState.COMPLETED for other in others):
@@ -299,7 +299,7 @@ class Future:
                 return None
         return max(job.since + job.wait_s, job.request.begin or -math.inf)
 
-    def _begin(self, job: _Job) -> None:
+    def _begin(self, job: _DrawnJob) -> None:
         """It starts, and its nodes join after what that takes."""
         now, needs = self.now, job.request.resources
         job.state, job.started, job.cores = JobState.RUNNING, now, self._plan.site.charged(needs)
@@ -310,14 +310,14 @@ class Future:
         self._at(now + self._start.fixed_s[nodes > 1], partial(self._join, job, names))
         self._at(now + job.request.walltime_s, partial(self._time_out, job))
 
-    def _join(self, job: _Job, names: Sequence[str]) -> None:
+    def _join(self, job: _DrawnJob, names: Sequence[str]) -> None:
         if job.state is JobState.RUNNING:
             job.free = job.request.resources.cores
             each, more = divmod(job.free, len(names))
             for number, name in enumerate(names):
                 self._say(NodeJoined(self.now, job.key, name, each + (number < more)))
 
-    def _time_out(self, job: _Job) -> None:
+    def _time_out(self, job: _DrawnJob) -> None:
         if job.state is JobState.RUNNING:
             for (stage, index), end in list(job.running.items()):
                 self._cut(job, stage, index, end)
@@ -326,7 +326,7 @@ class Future:
             self._say(JobEnded(self.now, job.key, JobState.TIMEOUT, job.started, None, Reason.TIME_LIMIT, job.cores))
             self._close(job, JobState.TIMEOUT)
 
-    def _cut(self, job: _Job, stage: str, index: int, end: float) -> None:
+    def _cut(self, job: _DrawnJob, stage: str, index: int, end: float) -> None:
         """A task is under way when its job's wall time is over."""
         if not self._plan.stages[stage].spec.checkpoint:
             self._say(self._lost(job, stage, index, self.now))
@@ -334,18 +334,18 @@ class Future:
         left_s = self._left[stage, index] = end - self.now
         self._say(TaskPaused(self.now, stage, index, job.key, f"{job.key}/0", job.started, f"{left_s:.3f} s left"))
 
-    def _lost(self, job: _Job, stage: str, index: int, started: float) -> TaskFailed:
+    def _lost(self, job: _DrawnJob, stage: str, index: int, started: float) -> TaskFailed:
         node = f"{job.key}/0"
         return TaskFailed(self.now, stage, index, job.key, node, started, "its job timed out", infrastructure=True)
 
-    def _end(self, job: _Job, state: JobState) -> None:
+    def _end(self, job: _DrawnJob, state: JobState) -> None:
         if not job.state.final:
             started = job.started if job.started < math.inf else None
             state = state if started is not None else JobState.CANCELLED
             self._say(JobEnded(self.now, job.key, state, started, 0, "", job.cores or None))
             self._close(job, state)
 
-    def _close(self, job: _Job, state: JobState) -> None:
+    def _close(self, job: _DrawnJob, state: JobState) -> None:
         job.state, job.ended = state, self.now
         job.running.clear()
         job.waiting.clear()
@@ -374,7 +374,7 @@ class Future:
         job.waiting += [(action.stage, index) for start, stop in action.ranges for index in range(start, stop)]
         self._fill(job)
 
-    def _fill(self, job: _Job) -> None:
+    def _fill(self, job: _DrawnJob) -> None:
         """Start tasks in turn, as there is room."""
         while job.waiting:
             stage, index = job.waiting[0]
@@ -388,7 +388,7 @@ class Future:
             job.running[stage, index] = end
             self._at(end, partial(self._done, job, stage, index, cores, self.now))
 
-    def _done(self, job: _Job, stage: str, index: int, cores: int, started: float) -> None:
+    def _done(self, job: _DrawnJob, stage: str, index: int, cores: int, started: float) -> None:
         if job.running.pop((stage, index), None) is not None:
             job.free += cores
             self._say(TaskDone(self.now, stage, index, job.key, f"{job.key}/0", started))

@@ -476,8 +476,18 @@ class LearnedWaits:
         def noted(record: Record | None) -> Record:
             return {"misses": [*((record or {}).get("misses") or []), missed][-_MISSES_MOST:]}
 
+        instants = [name for name, stage in run.stages.items() if stage.done and not stage.is_telling]
         with _lesson("how far its quote was off is not remembered"):
             self._store.update(self._quotes_key, noted)
+            if instants and run.start is not None:
+                self._store.update(self._instants_key(run.start.workflow), lambda _: {"stages": instants})
+
+    def instants(self, workflow: str) -> list[str]:
+        """Stages of a workflow that took no more than an instant when they ran last: no history has them."""
+        return list((self._store.get(self._instants_key(workflow)) or {}).get("stages", []))
+
+    def _instants_key(self, workflow: str) -> str:
+        return f"instants {self._site.site} {workflow}"
 
     @property
     def _quotes_key(self) -> str:

@@ -11,13 +11,14 @@ import logging
 import math
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import NormalDist, median, stdev
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from asa.core.clock import SystemClock
 from asa.core.errors import AsaError, BackendError, InvalidInput
@@ -26,12 +27,13 @@ from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.ports import Backend, VirtualBackend
 from asa.core.registry import BACKENDS, parse_spec, with_options
 from asa.core.run import Pool
-from asa.core.stage import StageSpec
+from asa.core.stage import StageSpec, kind_of
 from asa.core.units import HOUR
 from asa.core.view import QueueView
+from asa.log.history import HISTORY, ROWS_MOST, UsageHistory
 from asa.report.words import listed
 from asa.workflows.assemble import chosen_strategy, first_event, make_plan, stages_of
-from asa.workflows.drawn import Ended, Future, Stuck
+from asa.workflows.drawn import DrawnRun, Ended, Endless
 from asa.workflows.graph import Graph
 from asa.workflows.learned import Contexts, LearnedWaits, WaitBook
 from asa.workflows.plan import Plan
@@ -67,6 +69,9 @@ jobs end long before these."""
 
 UNKNOWN_SHARES = 0.1, 1.0
 """Where nothing is known of a stage, it runs for this part of its wall time, from and to."""
+
+INSTANT_S = 0.1
+"""How long tasks run that no history has, as they took no more than an instant [s]."""
 
 AHEAD_S = (1800.0, 2 * HOUR, 6 * HOUR, 24 * HOUR)
 """How far from now on waits are predicted anew [s]."""
@@ -143,7 +148,7 @@ class Quote:
         return {"strategy": self.strategy, "width": self.scale, **times, **spans, **more, "notes": list(self.notes)}
 
 
-class Waits:
+class DrawnWaits:
     """Waits of jobs as the estimator's distribution has them; each is asked for once, for a size and a while.
 
     Parameters
@@ -215,17 +220,56 @@ class Waits:
         return levels[above - 1] + part * (levels[above] - levels[above - 1])
 
 
-def stage_times(graph: Graph, specs: Sequence[StageSpec], times: Times, *, virtual: bool) -> dict[str, StageTime]:
-    """What is known of how long tasks take: from what stages took before, else as they declare it.
+class Past(NamedTuple):
+    """What is known of a stage from earlier runs: how long its tasks took on average in each, the newest last, and each
+    by itself [s]; how many there were."""
+
+    means: Sequence[float]
+    tasks: Sequence[float]
+    widths: Sequence[int]
+
+
+def past_of(state: Path, workflow: str, site: Capabilities, specs: Sequence[StageSpec]) -> dict[str, Past]:
+    """What stages took at a site that did the same: in this workflow, or in others where it is new."""
+    if not (state / HISTORY).exists():
+        return {}
+    found: dict[str, Past] = {}
+    with closing(UsageHistory(state / HISTORY)) as history:
+        for spec in specs:
+            name = kind_of(spec.name)
+            runs = [run for run in history.runs(name, spec.code, site.site) if run.done and run.cores]
+            runs = [run for run in runs if run.workflow == workflow] or runs
+            rows = [row.run_time_s for row in history.of(name, spec.code, site.site) if row.outcome == "ok"]
+            means = [run.core_hours * HOUR / (run.cores or 1) / run.done for run in runs]
+            if means or rows:
+                mean_s = sum(rows) / len(rows) if rows else 0.0
+                found[spec.name] = Past(means or [mean_s], rows[-ROWS_MOST:], [run.tasks for run in runs])
+    return found
+
+
+def stage_times(
+    graph: Graph,
+    specs: Sequence[StageSpec],
+    times: Times,
+    past: Mapping[str, Past] = MappingProxyType({}),
+    instants: Collection[str] = (),
+    *,
+    virtual: bool,
+) -> dict[str, StageTime]:
+    """What is known of how long tasks take: from what they took before, else as they declare it.
 
     Parameters
     ----------
     specs
-        The stages, each with the run time that is expected of it.
+        The stages, each with the run time that is expected of it as a whole.
     times
         What stages declare, or what an earlier run took that is named.
+    past
+        What is known of stages from earlier runs.
+    instants
+        Those that took no more than an instant.
     virtual
-        Whether tasks will take just these times.
+        Whether tasks will take just the declared times.
     """
     work = Outlines(graph, times)
     found: dict[str, StageTime] = {}
@@ -233,6 +277,10 @@ def stage_times(graph: Graph, specs: Sequence[StageSpec], times: Times, *, virtu
         declared = _declared(work, spec)
         if declared is not None and virtual:
             found[spec.name] = StageTime(declared, 0.0, "declared")
+        elif (known := past.get(spec.name)) is not None:
+            found[spec.name] = from_history(known.means, known.tasks)
+        elif spec.name in instants:
+            found[spec.name] = from_history([INSTANT_S])
         elif spec.run_time_s < spec.walltime_s:
             found[spec.name] = StageTime(_share_of(spec), DECLARED_SPREAD, "history")
         elif declared is not None:
@@ -314,6 +362,8 @@ class Quoter:
         The stages at the site.
     waits, times
         What is known of waits, and of run times by stage.
+    widths
+        How many tasks stages are expected to have where only the run will tell.
     misses
         By how much earlier runs at the site missed their quotes, as `Quoted.missed` has it.
     now
@@ -332,10 +382,11 @@ class Quoter:
         settings: Settings,
         site: Capabilities,
         specs: Sequence[StageSpec],
-        waits: Waits,
+        waits: DrawnWaits,
         times: Mapping[str, StageTime],
         *,
         now: float,
+        widths: Mapping[str, int] = MappingProxyType({}),
         misses: Sequence[float] = (),
         fixed_s: tuple[float, float] = (0.0, 0.0),
         virtual: bool = False,
@@ -344,7 +395,7 @@ class Quoter:
     ) -> None:
         self._graph, self._settings, self._site, self._specs = graph, settings, site, tuple(specs)
         self._waits, self._times, self._misses = waits, times, misses
-        self._virtual = virtual
+        self._virtual, self._widths = virtual, widths
         self._now, self._fixed_s, self._tasks_most, self._seed = now, fixed_s, tasks_most, seed
 
     def quote(self, strategy: Any, *, scale: float = 1.0, draws: int = DRAWS) -> Quote:
@@ -375,7 +426,7 @@ class Quoter:
         for one in zip(busy, slow, strict=True):
             try:
                 end = self._future(settings, specs, chance, *one).run()
-            except Stuck as error:
+            except Endless as error:
                 failed, last = failed + 1, str(error)
                 continue
             failed += end.state is not RunState.SUCCEEDED
@@ -403,7 +454,7 @@ class Quoter:
 
     def _future(
         self, settings: Settings, specs: tuple[StageSpec, ...], chance: random.Random, busy: float, slow: float
-    ) -> Future:
+    ) -> DrawnRun:
         """One future: `busy` is what its waits, and `slow` what its run times, have in common."""
         plan: Plan = make_plan(settings, self._site)
         start: RunStarted = first_event(
@@ -438,7 +489,7 @@ class Quoter:
             times_s = factors[stage] * max(1.0, together / abreast)
             return min(times_s * self._times[stage].seconds(int(index * together)), longest[stage])
 
-        return Future(plan, start, wait, takes, self._waits.predicted, self._width_of)
+        return DrawnRun(plan, start, wait, takes, self._waits.predicted, self._width_of)
 
     def _factor(self, time: StageTime, normal: float) -> float:
         if time.source == "wall time":
@@ -455,6 +506,8 @@ class Quoter:
             return spec.width
         if spec.expect is not None and not spec.expands:
             return max(0, spec.expect)
+        if spec.name in self._widths:
+            return self._widths[spec.name]
         return max(1, spec.resources.cores // spec.task.cores)
 
     def _notes(self, failed: int, draws: int) -> tuple[str, ...]:
@@ -464,6 +517,7 @@ class Quoter:
             for source in ("declared", "wall time")
         }
         wide = [spec.name for spec in self._specs if spec.width is None and spec.expect is None]
+        wide = [name for name in wide if name not in self._widths]
         grow = [spec.name for spec in self._specs if spec.expands and spec.expect is None]
         reused = [spec.name for spec in self._specs if spec.reuse]
         found = {
@@ -537,6 +591,8 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 MISSES_LEAST, MISSES_MOST, MISSES_HALF, WIDENED_MOST = 8, 60, 30, 1.5
 """How many earlier quotes it takes until their errors count, of how many they do, and of how many they do half, as what
 is drawn is seldom far off; and by how much an interval is made wider or narrower at most: its ends in the logarithm."""
+"""How many earlier quotes it takes until their errors count, of how many they do, and of how many they do half, as
+what is drawn is seldom far off; by how much an interval is made wider, or narrower, at most: its ends in logarithms."""
 
 
 def corrected(middle: float, low: float, high: float, misses: Sequence[float]) -> tuple[float, float]:
@@ -567,7 +623,7 @@ def corrected(middle: float, low: float, high: float, misses: Sequence[float]) -
     return max(0.0, min(below - LEAST_MISS_S, middle)), max(above - LEAST_MISS_S, middle)
 
 
-DRAWS_AT_START, TASKS_AT_START = 60, 6_000
+DRAWS_AT_START, TASKS_AT_START = 40, 6_000
 """Futures of the quote of a run that begins, and tasks in all of them: it must not be in the run's way."""
 
 
@@ -596,15 +652,18 @@ def quoted(
     """
     strategy = chosen_strategy(settings, site)
     estimator = make_plan(settings, site).strategy.estimator
+    past = past_of(state, settings.name, site, start.stages)
     with closing(LearnedWaits(state / "learned.db", estimator, site)) as learned:
+        instants = learned.instants(settings.name)
         quoter = Quoter(
             graph,
             settings,
             site,
             start.stages,
             _waits_of(learned, site, now, queue),
-            stage_times(graph, start.stages, Times.of(graph, times, state), virtual=start.is_virtual),
+            stage_times(graph, start.stages, Times.of(graph, times, state), past, instants, virtual=start.is_virtual),
             now=now,
+            widths=_widths(past),
             misses=learned.misses(),
             fixed_s=start.fixed_s,
             virtual=start.is_virtual,
@@ -636,6 +695,7 @@ def quoter_at(graph: Graph, settings: Settings, state: Path) -> Iterator[tuple[Q
         with closing(LearnedWaits(state / "learned.db", estimator, site)) as learned:
             specs = stages_of(graph, settings, site, learned)
             times = Times.of(graph, backend.times if isinstance(backend, VirtualBackend) else None, state)
+            past = past_of(state, settings.name, site, specs)
             yield (
                 Quoter(
                     graph,
@@ -643,8 +703,9 @@ def quoter_at(graph: Graph, settings: Settings, state: Path) -> Iterator[tuple[Q
                     site,
                     specs,
                     _waits_of(learned, site, now, queue),
-                    stage_times(graph, specs, times, virtual=virtual),
+                    stage_times(graph, specs, times, past, learned.instants(settings.name), virtual=virtual),
                     now=now,
+                    widths=_widths(past),
                     misses=learned.misses(),
                     fixed_s=(0.0, 0.0) if virtual else learned.fixed_s(),
                     virtual=virtual,
@@ -653,6 +714,10 @@ def quoter_at(graph: Graph, settings: Settings, state: Path) -> Iterator[tuple[Q
             )
     finally:
         backend.close()
+
+
+def _widths(past: Mapping[str, Past]) -> dict[str, int]:
+    return {name: round(median(known.widths)) for name, known in past.items() if known.widths}
 
 
 def _seen(backend: Backend) -> QueueView | None:
@@ -665,9 +730,9 @@ def _seen(backend: Backend) -> QueueView | None:
     return None if view is None else view.plain()
 
 
-def _waits_of(learned: LearnedWaits, site: Capabilities, now: float, queue: QueueView | None) -> Waits:
+def _waits_of(learned: LearnedWaits, site: Capabilities, now: float, queue: QueueView | None) -> DrawnWaits:
     queues = site.regime is not QueueRegime.IMMEDIATE
-    return Waits(learned, now, queue, taught=learned.knows, queues=queues)
+    return DrawnWaits(learned, now, queue, taught=learned.knows, queues=queues)
 
 
 def quote_ways(graph: Graph, settings: Settings, state: Path, *, others: bool = True) -> list[Quote]:

@@ -14,10 +14,11 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequen
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from asa.core.clock import SystemClock
+from asa.core.clock import SystemClock, start_thread
 from asa.core.errors import AsaError, InvalidInput, RunFailed, StateError, UnknownName
 from asa.core.event import (
     DriverStarted,
@@ -31,6 +32,7 @@ from asa.core.event import (
     TaskFailed,
     TasksDone,
 )
+from asa.core.ports import VirtualBackend
 from asa.core.stage import StageState
 from asa.core.task import Failed, Value
 from asa.core.units import brief
@@ -94,8 +96,14 @@ class Run:
     """A run of a workflow: going on, ended, or opened again from its log."""
 
     def __init__(
-        self, directory: RunDirectory, graph: Graph | None, assembly: Assembly[Plan] | None, notify: str = ""
+        self,
+        directory: RunDirectory,
+        graph: Graph | None,
+        assembly: Assembly[Plan] | None,
+        notify: str = "",
+        quote: Callable[[], Event] | None = None,
     ) -> None:
+        self._make_quote = quote
         self.directory, self.name, self._notify = directory, directory.name, notify
         self._graph, self._assembly = graph, assembly
         self._log = EventLog(directory.events)
@@ -547,24 +555,15 @@ class Run:
             return next(iter(read(iter([self._log.value(name, index)]))))
         return replace_nodes(value, lambda node: self._value_of(graph, node, read))
 
-    @staticmethod
-    def _quote(assembly: Assembly[Plan], *, at_once: bool = False) -> None:
+    def _quote(self) -> None:
         """Log when a new run is expected to be done, beside all else that it does; not of one that is over soon."""
-        make = assembly.quote
-        if make is None:
-            return
-
-        def post() -> None:
-            if at_once or not assembly.runner.decided.wait(QUOTE_AFTER_S):
-                try:
-                    assembly.runner.inbox.post([make()])
-                except Exception as error:  # of a strategy, an estimator, a run time of the user's: no run fails for it
-                    _log.info("there is no quote: %s: %s", type(error).__name__, error)
-
-        if at_once:
-            post()
-        else:
-            threading.Thread(target=copy_context().run, args=(post,), name="asa-quote", daemon=True).start()
+        assert self._assembly is not None
+        runner, make = self._assembly.runner, self._make_quote
+        if make is not None and (self._assembly.virtual or not runner.decided.wait(QUOTE_AFTER_S)):
+            try:
+                runner.inbox.post([make()])
+            except Exception as error:  # of a strategy, an estimator, a run time of the user's: no run fails for it
+                _log.info("there is no quote: %s: %s", type(error).__name__, error)
 
     def _start(self) -> None:
         assert self._assembly is not None
@@ -574,7 +573,7 @@ class Run:
             try:
                 if assembly.virtual:
                     assembly.runner.start_executor()
-                    self._quote(assembly, at_once=True)
+                    self._quote()
                 assembly.runner.run()
             except BaseException as error:
                 self._error = error
@@ -595,7 +594,7 @@ class Run:
         self._thread.start()
         try:
             if not assembly.virtual:
-                self._quote(assembly)
+                start_thread(self._quote, f"asa-quote-{self.name}")
                 assembly.runner.start_executor()
         except BaseException as error:
             self._error = error
@@ -789,9 +788,7 @@ def prepare_resume(
         return _prepared(*_continued(directory, settings, code), state)
     if not driven and (holder := directory.lock().holder()):
         who = f"process {holder.pid} on {holder.host}"
-        raise StateError(
-            f"run {directory.name} has a driver, {who}: asa attach {directory.name} shows how it gets on"
-        )
+        raise StateError(f"run {directory.name} has a driver, {who}: asa attach {directory.name} shows how it gets on")
     return directory
 
 
@@ -861,7 +858,8 @@ def finish(run: Run, while_waiting: Callable[[Run], None] | None = None) -> Run:
 def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
     with logged_in(directory.log):
         assembly = assemble(directory, graph, settings)
-        result = Run(directory, graph, assembly, settings.notify)
+        quote = partial(_quoted, graph.copy(), settings, assembly, directory.state) if assembly.first else None
+        result = Run(directory, graph, assembly, settings.notify, quote)
         if assembly.plan.on_hold is not None:
             warn(f"run {directory.name} is held, so nothing new is submitted or launched: asa release {directory.name}")
         if assembly.plan.outcome is RunState.SUCCEEDED:
@@ -871,3 +869,15 @@ def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
         else:
             result._start()
         return result
+
+
+def _quoted(graph: Graph, settings: Settings, assembly: Assembly[Plan], state: Path) -> Event:
+    """When a run that has begun is expected to be done; what is known of the queue is asked of nobody."""
+    from asa.workflows.quote import quoted  # here: short runs are over before
+
+    plan, runner, backend, times = assembly.plan, assembly.runner, assembly.backend, None
+    assert plan.start is not None, "it has begun"
+    queue = runner.watch.seen()
+    if isinstance(backend, VirtualBackend):
+        queue, times = backend.look(), backend.times
+    return quoted(graph, settings, plan.site, plan.start, state, queue, runner.clock.now(), times)

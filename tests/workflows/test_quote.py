@@ -31,13 +31,13 @@ from asa.report.progress import ProgressDisplay
 from asa.report.words import quote_words
 from asa.workflows import run as running
 from asa.workflows.assemble import first_event, make_plan
-from asa.workflows.drawn import Future, Stuck
+from asa.workflows.drawn import DrawnRun, Endless
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.quote import (
+    DrawnWaits,
     Quote,
     Quoter,
     StageTime,
-    Waits,
     coarser,
     corrected,
     from_history,
@@ -78,7 +78,7 @@ def quoter(
     workflow: Any, *, longest_s: float = 0.0, virtual: bool = True, site: Capabilities = SITE, **more: Any
 ) -> Quoter:
     graph = make_graph(workflow)
-    specs, waits = graph.specs(site), Waits(Book(longest_s), 0.0, None)
+    specs, waits = graph.specs(site), DrawnWaits(Book(longest_s), 0.0, None)
     times = stage_times(graph, specs, Times.of(graph), virtual=virtual)
     return Quoter(graph, Settings(graph.result, "run", "sim"), site, specs, waits, times, now=0.0, **more)
 
@@ -116,7 +116,7 @@ def test_a_future_without_waits_is_the_run_on_an_empty_machine(
     start = first_event(
         chosen, site, graph.specs(site), run="run", strategy=strategy, executor="virtual", shared=plan.shared, at=0.0
     )
-    found = Future(
+    found = DrawnRun(
         plan, start, lambda *_: 0.0, lambda stage, _: times[stage], lambda *given: [0.0] * len(given[-1])
     ).run()
     assert found.state is RunState.SUCCEEDED and not plan.illegal
@@ -131,7 +131,7 @@ def ended(workflow: Any, strategy: str, wait_s: float, regime: QueueRegime = Que
     plan, times = make_plan(chosen, site), Times.of(graph)
     start = first_event(chosen, site, graph.specs(site), run="r", strategy=strategy, executor="", shared=True, at=0.0)
     return (
-        Future(
+        DrawnRun(
             plan,
             start,
             lambda *_: wait_s,
@@ -177,8 +177,8 @@ def test_a_future_that_never_ends_is_given_up() -> None:
     chosen = Settings(graph.result, "run", "sim", "per-stage")
     plan = make_plan(chosen, SITE)
     start = first_event(chosen, SITE, graph.specs(SITE), run="r", strategy="", executor="", shared=True, at=0.0)
-    with pytest.raises(Stuck):
-        Future(plan, start, lambda *_: math.inf, lambda *_: 1.0, lambda *_: [0.0]).run()
+    with pytest.raises(Endless):
+        DrawnRun(plan, start, lambda *_: math.inf, lambda *_: 1.0, lambda *_: [0.0]).run()
 
 
 # -- a quote -------------------------------------------------------------------------------------------------------
@@ -257,8 +257,8 @@ def test_where_nothing_was_learned_the_queue_tells_and_where_that_is_hidden_it_i
     jobs = tuple(QueuedJob(str(n), Resources(1000), 3600.0, 0.0) for n in range(5))
     queue = QueueView(0.0, Resources(1000), jobs, (RunningJob("r", Resources(1000), 600.0),))
 
-    def drawn(seen: QueueView | None) -> Waits:
-        return Waits(Book(5.0), 0.0, seen, taught=lambda *_: False)
+    def drawn(seen: QueueView | None) -> DrawnWaits:
+        return DrawnWaits(Book(5.0), 0.0, seen, taught=lambda *_: False)
 
     seen, hidden = drawn(queue), drawn(None)
     assert 0.1 * 18_600 < seen.drawn(Resources(8), 60.0, 0.0, 0.0) < 18_600
@@ -269,24 +269,24 @@ def test_where_nothing_was_learned_the_queue_tells_and_where_that_is_hidden_it_i
 
 def test_the_estimator_is_asked_once_for_each_size_and_while() -> None:
     book = Book(100.0)
-    waits = Waits(book, 0.0, None)
+    waits = DrawnWaits(book, 0.0, None)
     for at in range(0, 1700, 10):
         waits.drawn(Resources(4), 60.0, float(at), 0.3)
     waits.drawn(Resources(8), 60.0, 0.0, 0.3)
     waits.drawn(Resources(4), 60.0, 3600.0, 0.3)
-    assert book.asked == 3 and Waits(book, 0.0, None, queues=False).drawn(Resources(4), 60.0, 0.0, 1.0) == 0.0
+    assert book.asked == 3 and DrawnWaits(book, 0.0, None, queues=False).drawn(Resources(4), 60.0, 0.0, 1.0) == 0.0
 
 
 def test_waits_that_are_no_numbers_count_as_none() -> None:
-    waits = Waits(Book(math.nan), 0.0, None)
+    waits = DrawnWaits(Book(math.nan), 0.0, None)
     assert waits.drawn(Resources(4), 60.0, 0.0, 1.0) == 0.0
 
 
-@given(st.integers(100, 3000), st.sampled_from([8, 64, 96]), st.floats(10.0, 2000.0))
+@given(st.integers(301, 3000), st.sampled_from([8, 64, 96]), st.floats(10.0, 2000.0))
 @settings(max_examples=15, deadline=None)
 def test_many_tasks_are_taken_as_fewer_that_take_as_long(width: int, cores: int, run_time_s: float) -> None:
     work = of("w", width, cores, run_time_s, task_cores=1).map(range(width))
-    exact, coarse = (quoter(work, tasks_most=most).quote("per-stage", draws=1) for most in (10**9, 10))
+    exact, coarse = (quoter(work, tasks_most=most).quote("per-stage", draws=1) for most in (10**9, 300))
     assert coarse.done == pytest.approx(exact.done, rel=0.3)
     assert coarse.core_hours == pytest.approx(exact.core_hours, rel=0.3)
 
@@ -300,7 +300,7 @@ def test_a_quote_of_very_many_tasks_is_cheap_or_refused() -> None:
 
 def test_a_wall_time_that_is_too_short_is_said() -> None:
     graph = make_graph(chain(100.0))
-    specs, waits = graph.specs(SITE), Waits(Book(0.0), 0.0, None)
+    specs, waits = graph.specs(SITE), DrawnWaits(Book(0.0), 0.0, None)
     times = {"s0": StageTime(lambda _index: 1e9, 0.0, "history")}
     made = Quoter(graph, Settings(graph.result, "run", "sim"), SITE, specs, waits, times, now=0.0)
     assert made.quote("per-stage").done == pytest.approx(0.999 * 36000.0)  # longer, it would be killed
