@@ -36,6 +36,35 @@ def kind_of(name: str) -> str:
     return re.sub(r"-\d+$", "", plain) if "." in plain else plain
 
 
+def again(asked: float, largest: float) -> float:
+    """What a task gets that used more than it had `asked` for: the `largest` use known, or twice as much."""
+    return largest if largest > asked else 2 * asked
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedRequest:
+    """What a stage asks for follows from what its tasks used in earlier runs, and is raised when one has too little.
+
+    Parameters
+    ----------
+    reason
+        What is asked for, and why, in words; a line for each of memory and wall time.
+    memory
+        The most memory that one of its tasks has used [bytes], 0 where that is not known; None where memory is not
+        learned.
+    run_time_s
+        The longest that one has run [s], 0 where that is not known; None where wall time is not learned.
+    """
+
+    reason: str
+    memory: int | None = None
+    run_time_s: float | None = None
+
+    def covers(self, what: str) -> bool:
+        """Whether what a task had too little of is learned: then it is raised, and no retry is used up."""
+        return (self.memory if what == "memory" else self.run_time_s if what == "walltime" else None) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class StageSpec:
     """One node of a workflow.
@@ -84,6 +113,8 @@ class StageSpec:
         How long before that they get a signal [s].
     total_s
         How long such a task is expected to run in all [s], or None.
+    learned
+        Why it asks for what it asks, where that is learned; None where it is as declared.
 
     Raises
     ------
@@ -122,6 +153,7 @@ class StageSpec:
     checkpoint: bool = False
     notice_s: float = 0.0
     total_s: float | None = None
+    learned: LearnedRequest | None = None
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

@@ -670,6 +670,9 @@ def run(workflow: Any, *, check: bool = True, progress: bool | None = None, **op
     keep_going
         Whether all that does not need it goes on when a task has failed for good; of a stage, ``on_error=`` decides.
         The run is `partial` then, not successful: `Run.results` has what there is.
+    learn_requests
+        Whether memory and wall time of each stage are asked for by what its tasks used in earlier runs, as those of a
+        stage with ``memory="auto"`` and ``walltime="auto"``. What is declared is the first request then.
 
     Returns
     -------

@@ -64,6 +64,8 @@ class Settings:
         Command, or mail address, for a notice when the run has ended; "" for none.
     keep_going
         Whether stages that do not say continue when a task of theirs has failed.
+    learn_requests
+        Whether it is learned what stages ask for that do not say so.
     line
         The run of which this one, with other code, is a continuation: what that has done is not done again.
 
@@ -88,6 +90,7 @@ class Settings:
     line: str = ""
     notify: str = ""
     keep_going: bool = False
+    learn_requests: bool = False
 
     def __post_init__(self) -> None:
         name = self.pool_name
@@ -127,6 +130,7 @@ class RunOptions(TypedDict, total=False):
     reuse_from: Iterable[str | Path]
     notify: str | None
     keep_going: bool
+    learn_requests: bool
 
 
 def make_settings(
@@ -196,9 +200,9 @@ def make_settings(
     )
 
 
-SETTINGS_VERSION = 4
+SETTINGS_VERSION = 5
 """Of what `save_settings` keeps; 1 had no version and no checksum, 2 neither a limit of output nor reuse, 3 no
-notice and nothing of what becomes of failures."""
+notice and nothing of what becomes of failures, 4 nothing of what is learned."""
 _HEAD = b"asa settings"
 
 

@@ -61,6 +61,7 @@ from asa.workflows.expand import Growth
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.payload import Payloads
 from asa.workflows.plan import Action, Plan
+from asa.workflows.requests import LearnedRequests
 from asa.workflows.runner import Inbox, Runner
 from asa.workflows.stage import replace_nodes
 from executors import hub
@@ -390,6 +391,10 @@ class World:
         Whether the log is a real one.
     keep_going
         As in `asa.run`.
+    learns
+        Whether stages ask for what the history in `directory` says, as far as they say so.
+    limits
+        What else the site says of itself.
     horizon_s, decisions
         When a run counts as stuck.
     """
@@ -416,6 +421,8 @@ class World:
     known: bool = True
     on_disk: bool = False
     keep_going: bool = False
+    learns: bool = False
+    limits: dict[str, Any] = field(default_factory=dict)
     horizon_s: float = 1e6
     decisions: int = 20_000
     clock: ManualClock = field(default_factory=lambda: ManualClock(1000.0))
@@ -429,7 +436,7 @@ class World:
         )
         self.batch.limits = {"longest_s": self.longest_s, "dependencies": self.dependencies}
         self.batch.most_jobs = self.most_jobs
-        self.batch.limits |= {} if self.known else {"most_jobs": None}
+        self.batch.limits |= self.limits | ({} if self.known else {"most_jobs": None})
         self.nodes = FakeNodes(self.clock, self.batch, self._call, self.run_time)
         self._reach_nodes, self.batch.watch = self.batch.watch, self._on_job
         self.lender = Lender(self.clock, self.lends or Terms(cores=0), self._reach_nodes, self._lose)
@@ -460,6 +467,7 @@ class World:
             payloads.save()
             site = self.batch.capabilities()
             specs = self.graph.specs(site, keep_going=self.keep_going)
+            specs = LearnedRequests(self.directory, site).ask(self.graph, specs) if self.learns else specs
             started = RunStarted(
                 self.clock.now(), "run", "w", specs, "fake", "s", "fake", "shared", "fake", "", fixed_s=self.fixed_s,
                 most_jobs=site.most_jobs,
