@@ -68,6 +68,11 @@ class RunCommand:
             help="when a task has failed, run all that does not need it; the exit code is 3 then",
         )
         parser.add_argument(
+            "--learn-requests",
+            action="store_true",
+            help="ask for memory and wall time of each stage by what its tasks used in earlier runs",
+        )
+        parser.add_argument(
             "--reuse", action="store_true", help="run nothing again that an earlier run has done, and has not changed"
         )
         parser.add_argument(
@@ -105,6 +110,7 @@ class RunCommand:
             "price": options.price,
             "preempted": options.preempted,
             "ask_twice": not options.ask_once,
+            "learn_requests": options.learn_requests,
         }
         if options.dry_run:
             return _previewed(workflow_of(options), **wanted)

@@ -95,6 +95,9 @@ BARREN_MOST = 3
 CANCELLED_MOST = 3
 """Allocations of a stage that others than the run may cancel before the stage is given up."""
 
+RAISED_MOST = 5
+"""How often a task is tried again, beyond its retries, that had too little of what is learned: 32 times as much."""
+
 LOSSES_MOST = 3
 """How often a call may be lost with its node before it is given up: it may be what kills the nodes."""
 
@@ -2122,7 +2125,7 @@ class FoldedRun:
             walltime_s=event.walltime_s,
             timeout_s=event.timeout_s,
         )
-        stage.lacks, stage.grown, stage.bounded = {}, True, event.bounded
+        stage.lacks, stage.grown, stage.bounded, stage.barren = {}, True, event.bounded, 0
         self.grown += 1
         stage.stirred[event.stage] = None
 
@@ -2144,9 +2147,15 @@ class FoldedRun:
 
     def _lack(self, stage: StageProgress, what: str) -> None:
         """A task of a stage had too little of something that can be raised."""
+
+    def _lack(self, stage: StageProgress, what: str, had: Resources | None = None) -> None:
+        """A task of a stage had too little of something that can be raised, unless it has been since it began."""
         spec = stage.spec
         given = {"memory": spec.resources.memory, "time": spec.timeout_s, "walltime": spec.walltime_s}.get(what)
-        if given is not None and spec.growth > 1 and not stage.open:
+        if what == "memory" and had is not None and (had.memory or 0) < (spec.task.memory or 0):
+            return
+        growing = spec.growth > 1 or (spec.learned is not None and spec.learned.covers(what))
+        if given is not None and growing and not stage.open:
             stage.lacks[what] = None
             self.growing[stage.spec.name] = None
 
@@ -2291,7 +2300,7 @@ class FoldedRun:
             stage.give_up(index)
             return
         stage.lose(index)
-        self._blame(stage, index, f"task {index} on node {event.node}: {event.error}", event.at, event)
+        self._blame(stage, index, f"task {index} on node {event.node}: {event.error}", event.at, event, launched[0])
 
     def _task_paused(self, event: TaskPaused) -> None:
         """A task waits again, as if it had not ended, unless it gets on by nothing."""
@@ -2332,15 +2341,24 @@ class FoldedRun:
         stage.lose(index)
 
     def _blame(
-        self, stage: StageProgress, index: int, reason: str, now: float, event: TaskFailed | None = None
+        self,
+        stage: StageProgress,
+        index: int,
+        reason: str,
+        now: float,
+        event: TaskFailed | None = None,
+        had: Resources | None = None,
     ) -> None:
         """A task failed by its own fault, a reported one or by outliving its allocation: it is tried again, or it has
-        failed for good when it has no retries left, and its stage with it unless that continues."""
+        failed for good when it has no retries left, and its stage with it unless that continues. `had` is what was
+        asked for it."""
         stage.failures[index] = failures = stage.failures.get(index, 0) + 1
         if stage.tasks[index] != TaskState.WAITING:
             return
-        if failures <= stage.spec.retries:
-            self._lack(stage, "walltime" if event is None else event.cause)
+        lacks, learned = "walltime" if event is None else event.cause, stage.spec.learned
+        raised = learned is not None and learned.covers(lacks) and not stage.bounded
+        if failures <= stage.spec.retries + RAISED_MOST * raised:
+            self._lack(stage, lacks, had)
             if stage.spec.retry_delay_s:
                 stage.again.pop(index, None)
                 delay_s = min(DELAY_MOST_S, stage.spec.retry_delay_s * 2.0 ** min(failures - 1, 64))

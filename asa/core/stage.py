@@ -36,6 +36,35 @@ def kind_of(name: str) -> str:
     return re.sub(r"-\d+$", "", plain) if "." in plain else plain
 
 
+def again(asked: float, largest: float) -> float:
+    """What a task gets that used more than it had `asked` for: the `largest` use known, or twice as much."""
+    return largest if largest > asked else 2 * asked
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedRequest:
+    """What a stage asks for follows from what its tasks used in earlier runs, and is raised when one has too little.
+
+    Parameters
+    ----------
+    reason
+        What is asked for, and why, in words; a line for each of memory and wall time.
+    memory
+        The most memory that one of its tasks has used [bytes], 0 where that is not known; None where memory is not
+        learned.
+    run_time_s
+        The longest that one has run [s], 0 where that is not known; None where wall time is not learned.
+    """
+
+    reason: str
+    memory: int | None = None
+    run_time_s: float | None = None
+
+    def covers(self, what: str) -> bool:
+        """Whether what a task had too little of is learned: then it is raised, and no retry is used up."""
+        return (self.memory if what == "memory" else self.run_time_s if what == "walltime" else None) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Width:
     """A size that a stage may have: what its job, and one of its tasks, hold then; the wall time, and how long the
@@ -104,6 +133,8 @@ class StageSpec:
         What is to be said of how its run times on these are known, or "".
     code
         A number for what it does, in letters; "" where that cannot be told.
+    learned
+        Why it asks for what it asks, where that is learned; None where it is as declared.
 
     Raises
     ------
@@ -146,6 +177,7 @@ class StageSpec:
     tried: int | None = None
     speedup: str = ""
     code: str = ""
+    learned: LearnedRequest | None = None
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

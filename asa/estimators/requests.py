@@ -10,6 +10,7 @@ import numpy as np
 from asa.core.arrays import Floats
 from asa.core.errors import InvalidInput
 from asa.core.ports import Advice, RequestEstimator
+from asa.core.stage import again
 from asa.estimators.checks import check_count, check_positive
 
 _PRIOR, _PRIOR_TASKS = 0.1, 2
@@ -23,11 +24,6 @@ _FAR = 2.0
 
 _RAREST = 1e-3
 """No request allows for a use that is rarer: uses of some hundred tasks do not tell what it would be."""
-
-
-def again(asked: float, largest: float) -> float:
-    """What a task gets that used more than it had `asked` for: the `largest` use known, or twice as much."""
-    return largest if largest > asked else 2 * asked
 
 
 class Constant:

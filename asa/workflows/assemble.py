@@ -181,6 +181,18 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings, timing: 
             chosen_strategy(settings, site),
             plan.shared,
             lambda part, learned: stages_of(part, settings, site, learned),
+            lambda part, learned: _with_requests(
+                part,
+                tuple(
+                    map(
+                        learned.expect(settings.name),
+                        _asking(part, settings, part.specs(site, learned.run_time(settings.name), settings.keep_going)),
+                    )
+                ),
+                settings,
+                site,
+                directory.state,
+            ),
             lambda log: Payloads(
                 graph, directory.functions, directory.values, log.value, variables, workdir=settings.workdir, run=plan
             ),
@@ -194,6 +206,18 @@ def stages_of(graph: Graph, settings: Settings, site: Capabilities, learned: Lea
     specs = graph.specs(site, learned.run_time(settings.name), settings.keep_going)
     expect = learned.expect(settings.name)
     return tuple(learned.measured(expect(spec)) for spec in _asking(graph, settings, specs))
+
+
+def _with_requests(
+    graph: Graph, specs: tuple[StageSpec, ...], settings: Settings, site: Capabilities, state: Path
+) -> tuple[StageSpec, ...]:
+    """Stages, with requests that are learned in place of those that are declared."""
+    if not settings.learn_requests and not any(node.stage.needs.auto for node in graph.nodes.values()):
+        return specs
+    from asa.workflows.requests import LearnedRequests  # here: few runs need it
+
+    learned = LearnedRequests(state, site, everything=settings.learn_requests, workdir=settings.workdir)
+    return learned.ask(graph, specs)
 
 
 def _asking(graph: Graph, settings: Settings, specs: tuple[StageSpec, ...]) -> tuple[StageSpec, ...]:
@@ -756,7 +780,7 @@ def preview(graph: Graph, settings: Settings, state: Path) -> list[PreviewedJob]
         start = first_event(
             settings,
             site,
-            graph.specs(site),
+            _with_requests(graph, graph.specs(site), settings, site, state),
             run=settings.name,
             strategy=chosen_strategy(settings, site),
             executor=settings.executor,

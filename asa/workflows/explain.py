@@ -117,6 +117,7 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
             added = sum(len(event.specs) for event in stage.added.values())
             more = f", added {counted(added, 'stage')}" if added else ""
             return f"done, {counted(stage.done, 'task')}{_reused(stage)}{_paused(stage)}{_took(stage)}{more}"
+            return f"done, {counted(stage.done, 'task')}{_reused(stage)}{_paused(stage)}{more}{_grown(stage)}"
         case StageState.PARTIAL:
             counts = [f"{counted(stage.done, 'task')} done"]
             counts += [f"{len(stage.failed):,} failed"] if stage.failed else []
@@ -141,12 +142,12 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
             return f"running, {stage.done} of {width} tasks done{said}; {jobs}"
         case StageState.READY:
             others = _others(plan, name, held, now)
-            return f"ready, waits for {others or 'an allocation'}{_reused(stage)}; {jobs}"
+            return f"ready, waits for {others or 'an allocation'}{_reused(stage)}{_grown(stage)}; {jobs}"
         case StageState.WAITING:
             before = [other for other in stage.spec.predecessors if plan.stages[other].state is not StageState.DONE]
             wait = stage.predicted_wait_s
             predicted = "" if wait is None else f"; its job is expected to wait {brief(wait)}, so it is not sent yet"
-            return f"waits for {', '.join(before)}; {jobs}{predicted if not held else ''}"
+            return f"waits for {', '.join(before)}{_grown(stage)}; {jobs}{predicted if not held else ''}"
 
 
 def _paused(stage: StageProgress) -> str:
@@ -166,9 +167,10 @@ def _took(stage: StageProgress) -> str:
 
 
 def _grown(stage: StageProgress) -> str:
-    """What it asks for since a task of it had too little."""
+    """What it asks for by what was learned, and since a task of it had too little."""
     if not stage.grown:
-        return ""
+        learned = stage.spec.learned
+        return f"; asks for {learned.reason}" if learned is not None else ""
     bounded = f" ({stage.bounded})" if stage.bounded else ""
     return f"; asks for {stage.spec.resources} and {brief(stage.spec.walltime_s)} by now{bounded}"
 

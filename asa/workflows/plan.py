@@ -19,7 +19,7 @@ from asa.core.event import RunState, WidthChosen
 from asa.core.job import Capabilities, DependencyKind, Options, QueueRegime, Resources
 from asa.core.ports import DecidesByStage, Reach, Strategy
 from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Launchable, Pool, StageProgress, Wait
-from asa.core.stage import StageState
+from asa.core.stage import LearnedRequest, StageState, again
 from asa.core.units import brief
 from asa.core.view import AllocationView, Extent, StageView, WorkflowView
 
@@ -596,18 +596,21 @@ class Plan(FoldedRun):
         spec, bounds = stage.spec, list[str]()
         site = self.site.for_jobs(spec.resources.options)
         whole, task, walltime_s, timeout_s = spec.resources, spec.task, spec.walltime_s, spec.timeout_s
+        learned = spec.learned or LearnedRequest("")
         if "memory" in stage.lacks and whole.memory is not None and task.memory is not None:
             most = math.inf if site.largest is None or site.largest.memory is None else site.largest.memory
-            memory = min(math.ceil(whole.memory * spec.growth), most)
-            if memory == most:
+            growth = _raised(task.memory, spec.growth, learned.memory)
+            memory = min(math.ceil(whole.memory * growth), most)
+            each = memory * task.memory // whole.memory if memory < most else min(math.ceil(task.memory * growth), most)
+            if each == most:  # before that, fewer of its tasks run at a time
                 bounds.append(f"{site.site} gives no job more memory than {memory / 2**30:.3g} GiB")
-            task = replace(task, memory=int(memory * task.memory // whole.memory))
-            whole = replace(whole, memory=int(memory))
+            whole, task = replace(whole, memory=int(memory)), replace(task, memory=int(each))
         if "time" in stage.lacks and timeout_s is not None:
             timeout_s *= spec.growth
         if "walltime" in stage.lacks or (timeout_s or 0.0) > walltime_s:
             most_s = math.inf if site.longest_s is None else site.longest_s
-            walltime_s = max(walltime_s, min(walltime_s * spec.growth, most_s))
+            growth = _raised(walltime_s, spec.growth, learned.run_time_s if "walltime" in stage.lacks else None)
+            walltime_s = max(walltime_s, min(walltime_s * growth, most_s))
             if walltime_s == most_s:
                 bounds.append(f"{site.site} allows no wall time longer than {brief(walltime_s)}")
         return Grow(name, whole, task, walltime_s, timeout_s, "; ".join(bounds))
@@ -929,6 +932,12 @@ class Plan(FoldedRun):
             some_done = any(stage.done for stage in self.stages.values())
             state = RunState.PARTIAL if tolerated and some_done else RunState.FAILED
             yield Finish(state, message, failed[0])
+
+
+def _raised(asked: float, growth: float, used: float | None) -> float:
+    """By how much what a task had too little of is raised: where it is learned, to the most that one is known to have
+    used, then to twice as much."""
+    return growth if used is None else again(asked, used) / asked
 
 
 def _number(item: Held | StageProgress) -> int:

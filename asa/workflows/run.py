@@ -700,6 +700,9 @@ def run(workflow: Any, *, check: bool = True, progress: bool | None = None, **op
         How often an hour jobs there are preempted, likewise; learned where nothing is said.
     ask_twice
         Whether each job is asked for in the second best queue, too; the other one is withdrawn when one of both starts.
+    learn_requests
+        Whether memory and wall time of each stage are asked for by what its tasks used in earlier runs, as those of a
+        stage with ``memory="auto"`` and ``walltime="auto"``. What is declared is the first request then.
 
     Returns
     -------

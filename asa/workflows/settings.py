@@ -67,6 +67,8 @@ class Settings:
         Whether stages that do not say continue when a task of theirs has failed.
     terms
         Prices and risks of the queues that jobs may go to.
+    learn_requests
+        Whether it is learned what stages ask for that do not say so.
     line
         The run of which this one, with other code, is a continuation: what that has done is not done again.
 
@@ -92,6 +94,7 @@ class Settings:
     notify: str = ""
     keep_going: bool = False
     terms: QueueTerms = field(default_factory=QueueTerms)
+    learn_requests: bool = False
 
     def __post_init__(self) -> None:
         name = self.pool_name
@@ -134,6 +137,7 @@ class RunOptions(TypedDict, total=False):
     price: Mapping[str, float] | None
     preempted: Mapping[str, float] | None
     ask_twice: bool
+    learn_requests: bool
 
 
 def make_settings(
@@ -212,6 +216,7 @@ def make_settings(
 SETTINGS_VERSION = 5
 """Of what `save_settings` keeps; 1 had no version and no checksum, 2 neither a limit of output nor reuse, 3 no
 notice and nothing of what becomes of failures, 4 nothing of queues and no choice of widths."""
+notice and nothing of what becomes of failures, 4 nothing of what is learned."""
 _HEAD = b"asa settings"
 
 

@@ -97,6 +97,7 @@ class Needs:
     staging: Staging | None = None
     widths: tuple[int, ...] = ()
     speedup: Speedup | None = None
+    auto: tuple[str, ...] = ()
 
     @property
     def signal_before_s(self) -> float:
@@ -388,6 +389,9 @@ def _known(value: Any) -> Any:
     return value
 
 
+MEMORY, WALLTIME, AUTO = "memory", "walltime", "auto"
+"""Options that a stage may leave to what is learned, and the word by which it does."""
+
 DEFAULT_NEEDS = Needs(Resources(), Resources(), walltime_s=3600.0, retries=0)
 
 
@@ -449,6 +453,8 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
     on_error, accepts_failed, timeout = options.get("on_error"), options.get("accepts_failed"), options.get("timeout")
     retry_delay, growth, refs = options.get("retry_delay"), options.get("growth"), options.get("refs")
     expands, expect = options.get("expands"), options.get("expect")
+    auto = tuple(what for what in (MEMORY, WALLTIME) if _is_learned(options.get(what), what in base.auto))
+    memory, walltime = (None if value == AUTO else value for value in (memory, walltime))
     with _naming(name):
         if cpus is not None and task_cores is not None:
             raise InvalidInput("cpus= and task_cores= are two words for the same: give one of them")
@@ -567,6 +573,15 @@ def _widths(
     from asa.core.width import speedup_of
 
     return widths, speedup_of(declared), given
+
+
+            auto=auto,
+        )
+
+
+def _is_learned(given: Any, before: bool) -> bool:
+    """Whether it is learned how much to ask for."""
+    return before if given is None else given == AUTO
 
 
 def _staging(base: Needs, options: StageNeeds, launcher: tuple[str, ...]) -> Staging | None:
@@ -794,11 +809,12 @@ def stage(
         Any other option of sbatch for its jobs: ``{"gres": "gpu:a100:1", "exclusive": True}``.
     memory
         Memory of the allocation, like ``"4G"``; shared evenly by the tasks that run at once. A bare number is refused.
+        ``"auto"``: what earlier tasks of the stage used says how much is asked for; see ``docs/shape.md``.
     gpus
         GPUs of the allocation.
     walltime
         Wall time of the allocation: seconds, or like ``"30m"``; default one hour. ``"1:30"`` is refused: for Slurm it
-        is 90 s, for people 90 minutes.
+        is 90 s, for people 90 minutes. ``"auto"``: it is learned, as `memory`.
     retries
         How often a failed task is tried again; default 0. Losses that are not its own fault do not count.
     retry_delay

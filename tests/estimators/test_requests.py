@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
 from asa.core.ports import Advice, RequestEstimator
-from asa.estimators.requests import BestRequest, Constant, Linear, Nearest, Quantile, again, cost, make
+from asa.core.stage import again
+from asa.estimators.requests import BestRequest, Constant, Linear, Nearest, Quantile, cost, make
 
 Kind = Callable[..., RequestEstimator]
 KINDS: list[Kind] = [Quantile, Nearest, Linear]

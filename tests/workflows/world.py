@@ -63,6 +63,7 @@ from asa.workflows.expand import Growth
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.payload import Payloads
 from asa.workflows.plan import Action, Plan
+from asa.workflows.requests import LearnedRequests
 from asa.workflows.runner import Inbox, Runner
 from asa.workflows.stage import replace_nodes
 from executors import hub
@@ -400,6 +401,10 @@ class World:
         As in `asa.run`.
     queues, terms
         What differs of the site in each queue, by partition; none where options mean nothing. As in `asa.run`.
+    learns
+        Whether stages ask for what the history in `directory` says, as far as they say so.
+    limits
+        What else the site says of itself.
     horizon_s, decisions
         When a run counts as stuck.
     """
@@ -428,6 +433,8 @@ class World:
     keep_going: bool = False
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     terms: QueueTerms = field(default_factory=QueueTerms)
+    learns: bool = False
+    limits: dict[str, Any] = field(default_factory=dict)
     horizon_s: float = 1e6
     decisions: int = 20_000
     clock: ManualClock = field(default_factory=lambda: ManualClock(1000.0))
@@ -443,6 +450,7 @@ class World:
         self.batch.most_jobs = self.most_jobs
         self.batch.limits |= {} if self.known else {"most_jobs": None}
         self.batch.limits |= {"apart": self._at} if self.queues else {}
+        self.batch.limits |= self.limits | ({} if self.known else {"most_jobs": None})
         self.nodes = FakeNodes(self.clock, self.batch, self._call, self.run_time)
         self._reach_nodes, self.batch.watch = self.batch.watch, self._on_job
         self.lender = Lender(self.clock, self.lends or Terms(cores=0), self._reach_nodes, self._lose)
@@ -478,6 +486,7 @@ class World:
             payloads.save()
             site = self.batch.capabilities()
             specs = self.graph.specs(site, keep_going=self.keep_going)
+            specs = LearnedRequests(self.directory, site).ask(self.graph, specs) if self.learns else specs
             started = RunStarted(
                 self.clock.now(), "run", "w", specs, "fake", "s", "fake", "shared", "fake", "", fixed_s=self.fixed_s,
                 most_jobs=site.most_jobs,
