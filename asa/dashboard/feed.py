@@ -65,7 +65,7 @@ class Model(Protocol[In]):
     def document(self, now: float, *, past: bool = ..., written: bool = ...) -> Document:
         """The tables at a time [s], which is over if it is `past`; whether the log is being `written`."""
 
-    def bars_from(self, first: int) -> list[list[float]]: ...
+    def bars_from(self, first: int, last: int | None = None) -> list[list[float]]: ...
 
 
 class WatchedLog(Protocol[Item]):
@@ -168,7 +168,7 @@ class Feed(Generic[Item]):
 
     def bars(self, first: int, last: int) -> list[list[float]]:
         """Runs of tasks from row `first` to before `last`."""
-        return self._model.bars_from(first)[: last - first] if last > first else []
+        return self._model.bars_from(first, last) if last > first else []
 
     def close(self) -> None:
         self._log.close()
@@ -444,8 +444,9 @@ class RunModel:
             return _EMPTY
         run, held = summary(plan, now, driven=written), plan.pool.held
         numbers = {stage.name: number for number, stage in enumerate(run.stages)}
+        expected = rows.expected_end(plan, now) if written else None
         return {
-            "run": rows.run_row(run, plan.trouble) | {"tells": self._tells()},
+            "run": rows.run_row(run, plan.trouble) | {"tells": self._tells(), "expected": plain(expected, 0)},
             "stages": {
                 stage.name: rows.stage_row(position, stage, run, plan.stages[stage.name])
                 for position, stage in enumerate(run.stages)
@@ -464,14 +465,14 @@ class RunModel:
         """Its tasks at a time [s]; None before the first event. `driven`: whether a driver is at it."""
         return None if self.plan is None else TaskTable(self.plan, self._failures, now, driven)
 
-    def bars_from(self, first: int) -> list[rows.Bar]:
-        """Runs of tasks from this one on, in the order in which they were reported; times count from the run's start.
+    def bars_from(self, first: int, last: int | None = None) -> list[rows.Bar]:
+        """Runs of tasks from this one on, to before `last` or all, in the order in which they were reported.
 
-        They never change, so none is needed twice.
+        Times count from the run's start. They never change, so none is needed twice.
         """
         plan = self.plan
         assert plan is not None and plan.start is not None
-        return rows.bars(plan.attempts, lambda name: plan.stages[name].spec, first, plan.start.at)
+        return rows.bars(plan.attempts, lambda name: plan.stages[name].spec, first, last, plan.start.at)
 
     def _tells(self) -> list[str]:
         """What the log has that older logs have not."""
@@ -517,7 +518,7 @@ class QueueModel:
         counts = {state: states.count(state) for state in ("running", "ended", "failed", "waiting")}
         return {"queue": counts, "queued": dict(self._jobs), "decisions": dict(self._decisions)}
 
-    def bars_from(self, first: int) -> list[list[float]]:
+    def bars_from(self, first: int, last: int | None = None) -> list[list[float]]:
         """None: jobs are what is drawn of a queue."""
         return []
 

@@ -52,6 +52,31 @@ def run_row(run: RunSummary, trouble: str) -> Row:
     }
 
 
+def expected_end(run: FoldedRun, now: float) -> float | None:
+    """When a run that goes on is expected to be over, at a time [s since the epoch]; None of one that does not.
+
+    Each stage begins when those before it have ended and its job is expected to have started, and takes as long as is
+    predicted or, once a fifth of its tasks is done, as these make likely. Where nothing is known it takes its wall time.
+    """
+    if run.outcome is not RunState.RUNNING:
+        return None
+    ends: dict[str, float] = {}
+    for stage in run.in_order:
+        ready = max([now, *(ends[name] for name in stage.spec.predecessors if name in ends)])
+        waits = [
+            now if held.started is not None else held.asked + (held.predicted_wait_s or 0.0)
+            for held in run.pool.held.values()
+            if stage.spec.name in held.stages and not held.ending
+        ]
+        if stage.state.final:
+            ends[stage.spec.name] = now
+        elif (running := stage.expected_end(now)) is not None:
+            ends[stage.spec.name] = running
+        else:
+            ends[stage.spec.name] = max([ready, *([min(waits)] if waits else [])]) + stage.spec.run_time_s
+    return max(ends.values(), default=now)
+
+
 _COMPARED = ("overhead", "big_job", "per_stage")
 
 
@@ -165,10 +190,11 @@ def why_rows(why: Reasons) -> dict[str, str]:
     return {key: last_words(text, WORDS_MOST) for key, text in words.items()}
 
 
-def bars(log: AttemptLog, spec: Callable[[str], StageSpec], first: int, zero: float) -> list[Bar]:
-    """Runs of tasks from the row `first` on; see `Bar`."""
+def bars(log: AttemptLog, spec: Callable[[str], StageSpec], first: int, last: int | None, zero: float) -> list[Bar]:
+    """Runs of tasks from the row `first` to before `last`, or all; see `Bar`."""
+    end = None if last is None else last * ATTEMPT.size
     cores, found = [spec(name).task.cores for name in log.stages], list[Bar]()
-    for stage, index, job, node, outcome, *times in ATTEMPT.iter_unpack(log.records[first * ATTEMPT.size :]):
+    for stage, index, job, node, outcome, *times in ATTEMPT.iter_unpack(log.records[first * ATTEMPT.size : end]):
         started, ended = (round(time - zero, 3) for time in times)
         found.append([stage, index, job, node, cores[stage], started, ended, outcome])
     return found

@@ -495,7 +495,7 @@ class Viewer:
     def __init__(self, stream: ResponseStream) -> None:
         self.stream = stream
         self._document: Document = {}
-        self._bars = 0
+        self._bars = self._due = 0
         self._sent: tuple[float, bool] | None = None
 
     def send(self, feed: Feed[Any], view: View) -> None:
@@ -504,15 +504,22 @@ class Viewer:
             return
         change, first = difference(self._document, view.document), self._bars
         sent = (view.now, view.live)
-        if not change and view.bars == first and self._sent == sent:
+        if not change and view.bars == self._due and self._sent == sent:
             return
-        self._document, self._bars, self._sent = view.document, view.bars, sent
+        self._document, self._due, self._sent = view.document, view.bars, sent
+        self._bars = first if self._due - first > BARS_MOST else self._due  # many come later: see `more`
         start, end = feed.span
         record = {"change": change, "now": view.now, "from": start, "to": max(end, view.now)}
-        record["live"] = view.live
-        for place in range(first, max(view.bars, first + 1), BARS_MOST):
-            self.stream.put(line(record | {"bars": feed.bars(place, min(place + BARS_MOST, view.bars))}))
-            record = {}
+        self.stream.put(line(record | {"live": view.live, "bars": feed.bars(first, self._bars)}))
+
+    def more(self, feed: Feed[Any]) -> bool:
+        """Send more of the runs of tasks that it does not have yet; whether there may be further ones."""
+        first, last = self._bars, min(self._bars + BARS_MOST, self._due)
+        if first >= last or self.stream.waiting > BEHIND_MOST:
+            return False
+        self._bars = last
+        self.stream.put(line({"bars": feed.bars(first, last)}))
+        return True
 
     def fail(self, words: str) -> None:
         """Send the reason for which nothing more will come, and end."""
@@ -592,6 +599,9 @@ class Watch:
                 self._view, looked = await asyncio.to_thread(self.feed.look), loop.time()
                 for viewer in list(self._viewers):
                     viewer.send(self.feed, self._view)
+            for viewer in list(self._viewers):
+                while viewer.more(self.feed):
+                    await asyncio.sleep(0)  # what was sent may be drawn meanwhile
             turn, alone = turn + 1, 0 if self._viewers else alone + 1
             if turn % _BEAT_EVERY == 0:  # whoever is gone without a word is found out
                 for viewer in list(self._viewers):

@@ -33,6 +33,18 @@ def done(page: Any) -> int:
     return int(found[1].replace(",", "")) if found else -1
 
 
+def view(page: Any, name: str) -> None:
+    """Go to a part of the page."""
+    page.click(f"#views a:text-is('{name}')")
+    holds(page, "name => document.querySelector('#views [aria-current]').textContent === name", name)
+
+
+def wide(page: Any) -> bool:
+    """Whether one would have to scroll sideways."""
+    found: bool = page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    return found
+
+
 def move(page: Any, share: float) -> None:
     page.evaluate(
         """share => { const s = document.querySelector('#slider');

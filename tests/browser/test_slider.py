@@ -18,7 +18,7 @@ from asa.log.rundir import list_runs
 from asa.testing.runlogs import montage, run_log
 from asa.workflows.learned import weights
 from tests.browser.conftest import Open, Serve, Shoot
-from tests.browser.looking import badge, holds, move, write
+from tests.browser.looking import badge, holds, move, view, wide, write
 from tests.waiting import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -92,20 +92,21 @@ def geometries(page: Any) -> list[str]:
 def test_beliefs_are_those_of_the_time_shown(serve: Serve, open_page: Open, shoot: Shoot) -> None:
     page = open_page(serve().link)
     badge(page, "succeeded")
-    holds(page, TOLD.format("t-beliefs", "What the estimator believed at the end"))
+    view(page, "Why")
+    holds(page, TOLD.format("t-beliefs", "What waits were expected at the end"))
     last = geometries(page)
     assert len(last) >= 4
     move(page, 0.02)  # the first job has been asked for, and waits
-    holds(page, TOLD.format("t-beliefs", "believed then"))
+    holds(page, TOLD.format("t-beliefs", "expected then"))
     holds(page, "document.querySelectorAll('#beliefs .belief').length === 1")
     (first,) = geometries(page)
-    assert "20 jobs · predicts 1 h 56 min" in first or "20 jobs · predicts 2 h" in first
+    assert ": 1 h 56 min from 20 jobs" in first or ": 2 h from 20 jobs" in first
     assert "from all runs until then" in page.inner_text("#beliefs")
     shoot(page, "slider-begin")
     move(page, 0.5)
     holds(page, "document.querySelectorAll('#beliefs .belief').length > 2")
     middle = geometries(page)
-    assert middle != last and "hpc2n/batch/112/1h · fixed-share · 21 jobs" in middle[-1]
+    assert middle != last and "112 cores for 1h on hpc2n batch" in middle[-1] and "from 21 jobs" in middle[-1]
     assert page.locator("#waits circle").count() < 9
     shoot(page, "slider-middle")
     page.click("#now")
@@ -137,14 +138,14 @@ def test_an_older_log_is_replayed_as_far_as_it_goes_and_the_rest_is_said(
     page = open_page(serve().link)
     badge(page, "succeeded")
     holds(page, TOLD.format("containers", "does not tell of containers"))
+    view(page, "Why")
     holds(page, TOLD.format("beliefs", "Nothing has been learned about this queue yet"))
     move(page, 0.02)
-    holds(page, TOLD.format("beliefs", "By then no job of this run had taught it"))
+    holds(page, TOLD.format("beliefs", "By then nothing had been learned from jobs of this run"))
     move(page, 0.5)
     holds(page, TOLD.format("beliefs", "replayed from its own waits alone"))
-    assert all("fixed-share · 1 job" in words or "fixed-share · 2 jobs" in words for words in geometries(page))
+    assert all("from 1 job;" in words or "from 2 jobs;" in words for words in geometries(page))
     assert page.locator("#beliefs rect").count() > 5
-    assert "does not tell of containers" in page.inner_text("#containers")
     shoot(page, "slider-older")
 
 
@@ -154,9 +155,11 @@ def test_they_look_well_everywhere(serve: Serve, open_page: Open, shoot: Shoot, 
     page = open_page(serve().link, **look)
     badge(page, "succeeded")
     move(page, 0.3)
-    holds(page, TOLD.format("t-beliefs", "believed then"))
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    page.locator("#t-pool").scroll_into_view_if_needed()
+    badge(page, "running")
+    assert not wide(page)
+    view(page, "Why")
+    holds(page, TOLD.format("t-beliefs", "expected then"))
+    assert not wide(page)
     shoot(page, "slider-dark" if "color_scheme" in look else "slider-small")
 
 

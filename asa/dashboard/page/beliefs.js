@@ -11,9 +11,9 @@ const HOW = "How likely each wait is thought to be, by site, partition, cores an
 const TOLD = "As it planned at the time shown, from all runs until then.";
 const REPLAYED = "This run's log does not tell what other runs had taught: replayed from its own waits alone.";
 const STORED = "This run's log does not tell: as learned from all runs by now. Earlier times are replayed from its own waits.";
-const NOT_YET = "This run has not asked the estimator yet: as learned from all runs by now.";
-const NOT_ASKED = "By then the run had neither asked the estimator nor taught it.";
-const NOT_TAUGHT = "By then no job of this run had taught it.";
+const NOT_YET = "This run has asked for no job yet: as learned from all runs by now.";
+const NOT_ASKED = "By then the run had asked for no job.";
+const NOT_TAUGHT = "By then nothing had been learned from jobs of this run.";
 const NOTHING = "Nothing has been learned about this queue yet.";
 
 // `stored` is what estimators have learned of the whole queue by now; null while that is not known.
@@ -23,8 +23,8 @@ export function drawBeliefs({ tables, past, live, tells: told }, stored) {
     .sort((a, b) => a.geometry.localeCompare(b.geometry, "en", { numeric: true }));
   const known = new Set(rows.map((row) => row.geometry));
   const others = past ? [] : (stored ?? []).filter((row) => !known.has(row.geometry));
-  byId("t-beliefs").textContent = past ? "What the estimator believed then" :
-    tells && !live ? "What the estimator believed at the end" : "What the estimator believes now";
+  byId("t-beliefs").textContent = past ? "What waits were expected then" :
+    tells && !live ? "What waits were expected at the end" : "What waits are expected now";
   show(byId("beliefs"), JSON.stringify([past, live, tells, rows, others]), () => [
     h("p", { class: "muted" }, `${HOW} ${tells ? TOLD : past ? REPLAYED : live ? NOT_YET : STORED}`),
     ...rows.slice(0, MOST).map(belief),
@@ -40,17 +40,23 @@ function sorted(rows, tables) {
   return [...rows].sort((a, b) => mine.has(b.geometry) - mine.has(a.geometry));
 }
 
+// SITE/PARTITION/CORES/CLASS as people say it.
+function asked(geometry) {
+  const [site, partition, cores, wall] = geometry.split("/");
+  return `${counted(Number(cores), "core")} for ${wall}${site && ` on ${[site, partition].filter(Boolean).join(" ")}`}`;
+}
+
 function belief(row) {
-  const words = `${row.geometry} · ${row.estimator} · ${counted(row.jobs, "job")} · predicts ${span(row.predicted_s)}, ` +
-    `last wait ${span(row.last_wait_s)}`;
-  return h("div", { class: "belief", "data-geometry": row.geometry }, h("div", {}, words), row.weights.length ? bars(row) : null);
+  const how = `from ${counted(row.jobs, "job")}; the last waited ${span(row.last_wait_s)}; estimator ${row.estimator}`;
+  return h("div", { class: "belief", "data-geometry": row.geometry }, h("div", {}, `${asked(row.geometry)}: `,
+    h("b", {}, span(row.predicted_s)), " ", h("span", { class: "muted" }, how)), row.weights.length ? bars(row) : null);
 }
 
 function bars(row) {
   const most = place(86400 * 7);
   const x = (wait) => (WIDE * place(wait)) / most;
   const high = Math.max(...row.weights.map(([, weight]) => weight));
-  const svg = s("svg", { class: "plot", width: WIDE, height: TALL + 16, role: "img", "aria-label": `Distribution: ${row.geometry}` });
+  const svg = s("svg", { class: "plot", width: WIDE, height: TALL + 16, viewBox: `0 0 ${WIDE} ${TALL + 16}`, role: "img", "aria-label": `Distribution: ${row.geometry}` });
   for (const [at, name] of TICKS) {
     svg.append(s("line", { class: "axis", x1: x(at), x2: x(at), y1: 0, y2: TALL }),
       s("text", { x: x(at), y: TALL + 12, "text-anchor": at === TICKS.at(-1)[0] ? "end" : "middle" }, name));

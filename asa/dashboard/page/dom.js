@@ -24,7 +24,7 @@ export const byId = (id) => document.getElementById(id);
 export function show(place, key, make) {
   if (place.dataset.key === key) return;
   place.dataset.key = key;
-  place.replaceChildren(...[make()].flat().filter(Boolean));
+  place.replaceChildren(...[make()].flat(Infinity).filter(Boolean));
 }
 
 export const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

@@ -1,54 +1,34 @@
-// The workflow: stages in layers, from left to right, with their states.
+// The workflow: stages in layers with their states. Where they stand, and how edges go around them, says dagre.
 
+import { Graph as Layout, layout } from "./dagre.js";
 import { byId, s } from "./dom.js";
 import { kind, sign } from "./palette.js";
 import { counted, cut } from "./words.js";
 
-const WIDE = 136, TALL = 46, GAP_X = 30, GAP_Y = 16, EDGE = 8;
-const STAGES_MOST = 400, LEAST = 0.75;
+const WIDE = 136, TALL = 46, EDGE = 8, TIP = 7;
+const STAGES_MOST = 400, LEAST = 0.75, LARGE = 100, NARROW = 600;
 
-// Layer of each stage: one more than the last of those before it.
-function layers(stages) {
-  const found = new Map();
-  const layer = (name) => {
-    if (!found.has(name)) {
-      found.set(name, 0); // for a stage that is not there, and against going round
-      const before = stages.get(name)?.after.filter((other) => stages.has(other)) ?? [];
-      found.set(name, Math.max(-1, ...before.map(layer)) + 1);
-    }
-    return found.get(name);
-  };
-  for (const name of stages.keys()) layer(name);
-  return found;
+function placed(stages, narrow) {
+  const found = new Layout();
+  const ranker = stages.size > LARGE ? "longest-path" : "network-simplex";
+  found.setGraph({ rankdir: narrow ? "TB" : "LR", nodesep: 16, ranksep: narrow ? 30 : 36, marginx: EDGE, marginy: EDGE, ranker });
+  const number = new Map([...stages.keys()].map((name, place) => [name, String(place)])); // names may be any
+  for (const place of number.values()) found.setNode(place, { width: WIDE, height: TALL });
+  for (const [name, stage] of stages)
+    for (const before of stage.after) if (number.has(before)) found.setEdge(number.get(before), number.get(name), {});
+  layout(found);
+  return { found, at: (name) => found.node(number.get(name)) };
 }
 
-// Places by layer; in a layer, stages stand near the mean height of those before them.
-function places(stages) {
-  const columns = [];
-  for (const [name, layer] of layers(stages)) (columns[layer] ??= []).push(name);
-  const rows = new Map();
-  const tallest = Math.max(1, ...columns.map((column) => column.length));
-  for (const column of columns) {
-    const height = (name) => {
-      const before = stages.get(name).after.filter((other) => rows.has(other)).map((other) => rows.get(other));
-      return before.length ? before.reduce((sum, row) => sum + row, 0) / before.length : 0;
-    };
-    const first = (tallest - column.length) / 2;
-    column.map((name, place) => [height(name), place, name]).sort((a, b) => a[0] - b[0] || a[1] - b[1])
-      .forEach(([, , name], place) => rows.set(name, first + place));
-  }
-  const found = new Map();
-  columns.forEach((column, x) => column.forEach((name) => found.set(name,
-    { x: EDGE + x * (WIDE + GAP_X), y: EDGE + rows.get(name) * (TALL + GAP_Y) })));
-  return { at: found, width: 2 * EDGE + columns.length * (WIDE + GAP_X) - GAP_X,
-    height: 2 * EDGE + tallest * (TALL + GAP_Y) - GAP_Y };
-}
-
-function edge(from, to) {
-  const [x1, y1, x2, y2] = [from.x + WIDE, from.y + TALL / 2, to.x - 5, to.y + TALL / 2];
-  const bend = (x2 - x1) / 2;
-  return [s("path", { class: "edge", d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}` }),
-    s("path", { class: "tip", d: `M${x2 + 5} ${y2}l-7 -4v8z` })];
+// A curve through the middles between the points of an edge, which keeps within the corridor that they mark.
+function edge(points) {
+  const middle = (a, b) => `${(a.x + b.x) / 2} ${(a.y + b.y) / 2}`;
+  const [first, last, before] = [points[0], points.at(-1), points.at(-2)];
+  const inner = points.slice(1, -1);
+  const curve = inner.map((point, place) => `Q${point.x} ${point.y} ${middle(point, inner[place + 1] ?? last)}`);
+  const turn = (Math.atan2(last.y - before.y, last.x - before.x) * 180) / Math.PI;
+  return [s("path", { class: "edge", d: `M${first.x} ${first.y}${curve.join("")}L${last.x} ${last.y}` }),
+    s("path", { class: "tip", transform: `translate(${last.x} ${last.y}) rotate(${turn})`, d: `M0 0l${-TIP} -4v8z` })];
 }
 
 export class Graph {
@@ -60,21 +40,25 @@ export class Graph {
 
   draw(rows, chosen) {
     const stages = new Map(Object.entries(rows).sort((a, b) => a[1].position - b[1].position).slice(0, STAGES_MOST));
-    const shape = JSON.stringify([...stages].map(([name, stage]) => [name, stage.after]));
+    const narrow = this.place.clientWidth < NARROW;
+    const shape = JSON.stringify([narrow, ...[...stages].map(([name, stage]) => [name, stage.after])]);
     if (shape !== this.shape) {
       this.shape = shape;
-      this.build(stages);
+      this.build(stages, narrow);
     }
     for (const [name, stage] of stages) this.update(name, stage, name === chosen);
   }
 
-  build(stages) {
-    const { at, width, height } = places(stages);
+  build(stages, narrow) {
+    const { found, at } = placed(stages, narrow);
+    const { width, height } = found.graph();
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Workflow" });
-    for (const [name, stage] of stages)
-      for (const before of stage.after) if (at.has(before)) svg.append(...edge(at.get(before), at.get(name)));
+    for (const which of found.edges()) svg.append(...edge(found.edge(which).points));
     this.nodes.clear();
-    for (const name of stages.keys()) svg.append(this.node(name, at.get(name)));
+    for (const name of stages.keys()) {
+      const { x, y } = at(name);
+      svg.append(this.node(name, { x: x - WIDE / 2, y: y - TALL / 2 }));
+    }
     svg.style.minWidth = `${Math.round(LEAST * width)}px`; // smaller, it could not be read
     this.place.replaceChildren(svg);
   }

@@ -1,30 +1,35 @@
 // The page: who looks, what is looked at, and when everything is drawn.
 
+import { drawActions } from "./actions.js";
 import { drawBeliefs } from "./beliefs.js";
-import { drawFigures, drawHours, drawPool, drawStages, drawWhy } from "./cards.js";
+import { drawFigures, drawHours, drawPool, drawRunning, drawStage, drawStages, drawWhy } from "./cards.js";
 import { drawContainers } from "./containers.js";
-import { byId, h } from "./dom.js";
+import { byId, h, show } from "./dom.js";
 import { Feed } from "./feed.js";
 import { Gantt } from "./gantt.js";
 import { Graph } from "./graph.js";
+import { address, drawList } from "./list.js";
 import { Output } from "./output.js";
 import { kind, sign } from "./palette.js";
 import { drawQueue } from "./queue.js";
 import { ask, enter, known, path } from "./session.js";
+import { Tasks, where } from "./tasks.js";
 import { Time } from "./time.js";
 import { drawWaits } from "./waits.js";
 
 const SOON_MS = 300; // after what matters more
-const ASIDE_MS = 4000, LIST_MS = 15000, SECOND_MS = 1000;
+const ASIDE_MS = 4000, LIST_MS = 5000, SECOND_MS = 1000;
+const VIEWS = { now: "Overview", tasks: "Tasks", why: "Why" };
 
 // Tables without rows are not told.
 const EMPTY = { stages: {}, jobs: {}, underway: {}, nodes: {}, waits: {}, why: {}, names: {}, queued: {}, decisions: {},
   beliefs: {}, containers: {} };
 
-const state = { feed: null, past: null, chosen: null, beliefs: null, containers: null, used: new Map() };
+const state = { feed: null, view: "now", past: null, chosen: null, beliefs: null, containers: null, used: new Map() };
 const graph = new Graph(choose);
 const gantt = new Gantt(choose);
-const output = new Output((name) => name !== state.chosen && choose(name ?? state.chosen));
+const output = new Output();
+const tasks = new Tasks((...which) => output.choose(...which));
 const time = new Time(travel);
 let drawing = false;
 
@@ -36,6 +41,7 @@ function redraw() {
   requestAnimationFrame(() => {
     drawing = false;
     draw();
+    document.body.dataset.drawn = String(Number(document.body.dataset.drawn ?? 0) + 1);
   });
 }
 
@@ -55,7 +61,6 @@ function draw() {
   time.draw(seen);
   if (seen.kind === "queues" && seen.tables.queue) drawQueue(seen);
   if (seen.kind === "runs" && seen.tables.run) drawRun(seen);
-  document.body.dataset.drawn = String(Math.round(1000 * seen.now));
 }
 
 function drawRun(seen) {
@@ -64,21 +69,36 @@ function drawRun(seen) {
   document.title = `${sign(run.state)} ${run.run}`;
   byId("state").textContent = `${sign(run.state)} ${run.state}${run.held ? ", held" : ""}`;
   byId("state").className = `badge ${kind(run.state)}`;
-  byId("about").textContent = [run.workflow, run.strategy, run.executor, [run.site, run.partition].filter(Boolean).join(" "),
+  byId("about").textContent = [run.workflow, [run.site, run.partition].filter(Boolean).join(" "),
     run.resumes ? `resumed ${run.resumes} times` : ""].filter(Boolean).join(" · ");
   trouble([run.trouble && `the batch system does not answer: ${run.trouble}`, run.message].filter(Boolean).join("\n"));
-  drawFigures(tables, seen);
-  gantt.draw(seen);
-  graph.draw(tables.stages, state.chosen);
-  drawWhy(tables, state.chosen);
-  drawPool(seen);
-  drawContainers(seen, state.containers);
-  drawHours(tables);
-  drawWaits(tables);
-  drawBeliefs(seen, state.beliefs);
-  drawStages(tables, state.chosen, seen.from);
-  output.draw(seen, state.chosen);
+  drawActions(state.feed.tables.run);
+  DRAW[state.view](seen, tables);
 }
+
+const DRAW = {
+  now(seen, tables) {
+    const to = (wanted) => where(state.feed.name, wanted);
+    drawFigures(tables, seen);
+    drawRunning(tables, to);
+    drawWhy(tables, state.chosen);
+    gantt.draw(seen);
+    graph.draw(tables.stages, state.chosen);
+    drawStage(tables, state.chosen, to);
+    drawPool(seen);
+    drawContainers(seen, state.containers);
+  },
+  tasks(seen) {
+    tasks.draw(seen);
+    output.draw(seen);
+  },
+  why(seen, tables) {
+    drawHours(tables);
+    drawWaits(tables);
+    drawBeliefs(seen, state.beliefs);
+    drawStages(tables, state.chosen, seen.from);
+  },
+};
 
 function trouble(words) {
   const shown = [state.feed?.trouble, words].filter(Boolean).join("\n");
@@ -121,17 +141,56 @@ async function travel(when) {
 
 // ------------------------------------------------------ what is looked at
 
-function look(of, name) {
+// The address says what is shown: #/ all runs, #/runs/NAME, #/runs/NAME/VIEW?WHICH, #/queues/NAME.
+function route() {
+  if (!known()) return shut();
+  const [place, which] = location.hash.slice(1).split(/\?(.*)/s);
+  const [, of, name, view] = place.split("/").map(decodeURIComponent);
+  byId("door").hidden = true;
+  byId("main").hidden = false;
+  byId("home").hidden = false;
+  if (!of || !name) return lookAtList();
+  if (state.feed?.kind !== of || state.feed.name !== name) look(of, name);
+  state.view = of === "runs" && view in VIEWS ? view : "now";
+  sections(of, state.view);
+  show(byId("views"), JSON.stringify([of, name, state.view]), () => Object.entries(VIEWS).map(([each, words]) => h("a", {
+    href: address("runs", name, each), "aria-current": each === state.view && "page" }, words)));
+  byId("views").hidden = of !== "runs";
+  byId("time").hidden = false;
+  tasks.open(state.view === "tasks" ? name : null, new URLSearchParams(which));
+  redraw();
+}
+
+function sections(of, view) {
+  for (const card of document.querySelectorAll("[data-page]"))
+    card.hidden = card.dataset.page !== of || Boolean(card.dataset.view && card.dataset.view !== view) ||
+      (card.id === "one" && card.hidden); // that is shown once it is there
+}
+
+function lookAtList() {
+  leave();
+  byId("name").textContent = document.title = "ASA";
+  sections("list");
+  for (const id of ["views", "time", "home"]) byId(id).hidden = true;
+  list();
+}
+
+function leave() {
   state.feed?.close();
-  Object.assign(state, { past: null, chosen: null, beliefs: null, containers: null });
+  Object.assign(state, { feed: null, past: null, chosen: null, beliefs: null, containers: null });
   time.stop();
   time.when = null;
   gantt.reset();
-  for (const card of document.querySelectorAll("[data-page]")) card.hidden = card.dataset.page !== of;
+  tasks.open(null);
   for (const id of ["state", "about"]) byId(id).textContent = "";
+  byId("live").hidden = true;
+  drawActions(null);
   trouble("");
-  history.replaceState(null, "", `/#/${of}/${encodeURIComponent(name)}`);
-  document.title = name;
+}
+
+function look(of, name) {
+  leave();
+  byId("name").textContent = document.title = name;
   const feed = new Feed(of, name, {
     changed: (tables) => {
       if (tables.has("waits")) setTimeout(aside, SOON_MS, "beliefs");
@@ -146,7 +205,6 @@ function look(of, name) {
   });
   state.feed = feed;
   output.open(of === "runs" ? name : null);
-  setTimeout(list, SOON_MS);
 }
 
 // What is asked for beside the log: what it does not tell, and of beliefs those of the whole queue.
@@ -177,42 +235,32 @@ function withUse(rows, at) {
 }
 
 async function list() {
-  if (!known()) return;
+  if (!known() || state.feed || document.hidden) return;
   try {
     const { rows } = await (await ask("/api/list")).json();
-    const box = byId("choose");
-    if (document.activeElement === box) return;
-    box.replaceChildren(...rows.map((row) => h("option", { value: `${row.kind}/${row.name}`,
-      selected: row.kind === state.feed?.kind && row.name === state.feed?.name },
-    row.kind === "queues" ? `${row.name} (queue)` : `${sign(row.state)} ${row.name}`)));
-  } catch {
-    // as above
+    if (!state.feed) drawList(rows);
+    trouble("");
+  } catch (error) {
+    if (!known()) return shut(error.message);
+    trouble(`the dashboard does not answer (${error.message}); trying again`);
   }
 }
 
 // ------------------------------------------------------ who looks
 
-const PARTS = ["main", "time", "choose"];
-
 function shut(words) {
-  state.feed?.close();
-  state.feed = null;
-  for (const id of PARTS) byId(id).hidden = true;
+  leave();
+  for (const id of ["main", "time", "views", "home"]) byId(id).hidden = true;
   byId("door").hidden = false;
   byId("said").textContent = words ?? "";
   byId("code").focus();
 }
 
-function open(of, name) {
-  byId("door").hidden = true;
-  for (const id of PARTS) byId(id).hidden = false;
-  look(of, name);
-}
-
 async function come(code) {
   try {
     const { kind: of, name } = await enter(code);
-    open(of, name);
+    history.replaceState(null, "", name ? address(of, name) : "#/");
+    route();
   } catch (error) {
     shut(error.message);
   }
@@ -220,11 +268,10 @@ async function come(code) {
 
 function begin() {
   const mark = location.hash.slice(1);
-  const [, of, name] = mark.split("/");
-  history.replaceState(null, "", mark.startsWith("/") ? location.href : "/"); // the code is not to stay in sight
-  if (mark && !mark.startsWith("/")) come(mark);
-  else if (known() && name) open(of, decodeURIComponent(name));
-  else shut();
+  if (mark.startsWith("/")) return route();
+  history.replaceState(null, "", "/"); // the code is not to stay in sight
+  if (mark) come(mark);
+  else route();
 }
 
 // ------------------------------------------------------ hands
@@ -233,13 +280,14 @@ const KEYS = {
   " ": () => time.play(), l: () => time.go(null), End: () => time.go(null), "<": () => time.step(-1), ",": () => time.step(-1),
   ">": () => time.step(1), ".": () => time.step(1), "+": () => gantt.zoomBy(1.6), "=": () => gantt.zoomBy(1.6),
   "-": () => gantt.zoomBy(1 / 1.6), 0: () => gantt.showAll(), "?": () => byId("keys").showModal(),
-  Escape: () => choose(state.chosen),
+  Escape: () => choose(state.chosen), "/": () => { location.hash = address("runs", state.feed.name, "tasks"); setTimeout(() =>
+    byId("text").focus(), SOON_MS); },
 };
 
 addEventListener("keydown", (event) => {
   const busy = ["INPUT", "SELECT"].includes(event.target.tagName) && event.target.type !== "range";
-  if (!state.feed || busy || event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
-  if (event.target.tagName === "BUTTON" && [" ", "Enter"].includes(event.key)) return;
+  if (!state.feed || busy || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (["BUTTON", "A"].includes(event.target.tagName) && [" ", "Enter"].includes(event.key)) return;
   const act = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
   if (!act) return;
   event.preventDefault();
@@ -247,11 +295,6 @@ addEventListener("keydown", (event) => {
 });
 byId("help").addEventListener("click", () => byId("keys").showModal());
 byId("close").addEventListener("click", () => byId("keys").close());
-byId("choose").addEventListener("change", (event) => {
-  const [of, ...name] = event.target.value.split("/");
-  event.target.blur();
-  look(of, name.join("/"));
-});
 byId("door").addEventListener("submit", (event) => {
   event.preventDefault();
   const words = byId("code").value.trim();

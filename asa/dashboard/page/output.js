@@ -1,14 +1,14 @@
-// The last lines that tasks have printed: of the chosen stage, of one task, or of failed attempts alone.
+// The last lines that tasks have printed: of all, of a stage, of one task, or of failed attempts alone.
 
 import { byId, h, show } from "./dom.js";
 import { ask, path } from "./session.js";
 
 const LINES_MOST = 400, AGAIN_MS = 2000, NEAR_PX = 30;
-const ALL = "";
 
 // Asks while it is in sight, and once more when the run is over.
 export class Output {
   #name = null;
+  #which = {};
   #lines = null;
   #seen = false;
   #asking = false;
@@ -16,48 +16,36 @@ export class Output {
   #stale = false;
   #trouble = "";
 
-  constructor(choose) {
+  constructor() {
     new IntersectionObserver(([entry]) => {
       this.#seen = entry.isIntersecting;
       this.#ask();
     }).observe(byId("output"));
     setInterval(() => this.#live && this.#ask(), AGAIN_MS);
-    byId("of-stage").addEventListener("change", (event) => {
-      byId("of-task").value = "";
-      this.#anew();
-      choose(event.target.value || null);
-    });
-    for (const id of ["of-task", "of-failed"]) byId(id).addEventListener("change", () => this.#anew());
-    byId("which").addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.#anew();
-    });
   }
 
   open(name) {
     this.#name = name;
-    byId("of-task").value = "";
-    byId("of-failed").checked = false;
-    byId("of-stage").replaceChildren();
+    this.choose(null, undefined, false);
+  }
+
+  // Whose: of a stage and a task of it, or of all; whether only of failed attempts.
+  choose(stage, index, failed) {
+    this.#which = { ...(stage !== null && { stage }), ...(index !== undefined && { index }), ...(failed && { failed: 1 }) };
+    const whose = stage === null ? "all tasks" : index === undefined ? `stage ${stage}` : `${stage}[${index}]`;
+    byId("t-output").textContent = `Output of ${whose}${failed ? ", failed attempts only" : ""}`;
     this.#anew();
   }
 
-  draw({ tables, live }, chosen) {
-    const names = [ALL, ...Object.entries(tables.stages).sort((a, b) => a[1].position - b[1].position).map(([name]) => name)];
-    show(byId("of-stage"), JSON.stringify(names), () => names.map((name) => h("option", { value: name }, name || "all")));
-    if (byId("of-stage").value !== (chosen ?? ALL)) {
-      byId("of-stage").value = chosen ?? ALL;
-      byId("of-task").value = "";
-      this.#anew();
-    }
+  draw({ live }) {
     if (this.#live !== live) this.#anew(false);
     this.#live = live;
-    this.#draw();
   }
 
   #anew(cleared = true) {
     if (cleared) this.#lines = null;
     this.#stale = true;
+    this.#draw();
     this.#ask();
   }
 
@@ -67,7 +55,7 @@ export class Output {
     this.#stale = false;
     const name = this.#name;
     try {
-      const { rows } = await (await ask(`${path("runs", name, "output")}?${this.#which()}`)).json();
+      const { rows } = await (await ask(`${path("runs", name, "output")}?${new URLSearchParams(this.#which)}`)).json();
       if (name === this.#name && !this.#stale) [this.#lines, this.#trouble] = [rows, ""];
     } catch (error) {
       this.#trouble = error.message;
@@ -76,11 +64,6 @@ export class Output {
     }
     this.#draw();
     if (this.#stale) this.#ask();
-  }
-
-  #which() {
-    const [stage, task] = [byId("of-stage").value, byId("of-task").value.trim()];
-    return new URLSearchParams({ ...(stage && { stage }), ...(task && { index: task }), ...(byId("of-failed").checked && { failed: 1 }) });
   }
 
   #draw() {

@@ -15,7 +15,7 @@ export function drawWaits(tables) {
   const points = known.filter((wait) => wait.predicted_s !== null);
   show(byId("waits"), JSON.stringify(points), () => {
     if (!points.length) return h("p", { class: "muted" }, known.length ?
-      `${counted(known.length, "wait")} became known; none of these jobs was planned with a prediction.` :
+      `${counted(known.length, "wait")} became known; none of these jobs was planned with an expected wait.` :
       "No wait is known yet.");
     return [scatter(points, tables.stages), summary(points)];
   });
@@ -25,8 +25,9 @@ function scatter(points, stages) {
   const most = place(Math.max(60, ...points.flatMap((wait) => [wait.wait_s, wait.predicted_s])) * 1.3);
   const x = (wait) => LEFT + (SIDE * place(wait)) / most;
   const y = (wait) => TOP + SIDE - (SIDE * place(wait)) / most;
-  const svg = s("svg", { class: "plot", width: LEFT + SIDE + 90, height: TOP + SIDE + BOTTOM, role: "img",
-    "aria-label": `${counted(points.length, "wait")}, predicted and real` });
+  const [width, height] = [LEFT + SIDE + 90, TOP + SIDE + BOTTOM];
+  const svg = s("svg", { class: "plot", width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": `${counted(points.length, "wait")}, expected and real` });
   for (const [at, name] of TICKS.filter(([time]) => place(time) <= most)) {
     svg.append(s("line", { class: "axis", x1: x(at), x2: x(at), y1: TOP, y2: TOP + SIDE }),
       s("line", { class: "axis", x1: LEFT, x2: LEFT + SIDE, y1: y(at), y2: y(at) }),
@@ -34,7 +35,7 @@ function scatter(points, stages) {
       s("text", { x: LEFT - 5, y: y(at) + 4, "text-anchor": "end" }, name));
   }
   svg.append(s("line", { class: "same", x1: LEFT, y1: TOP + SIDE, x2: LEFT + SIDE, y2: TOP }),
-    s("text", { x: LEFT + SIDE, y: TOP + SIDE + 29, "text-anchor": "end" }, "predicted wait →"),
+    s("text", { x: LEFT + SIDE, y: TOP + SIDE + 29, "text-anchor": "end" }, "expected wait →"),
     s("text", { x: LEFT - 5, y: 11 }, "↑ real wait"),
     s("text", { x: LEFT + 6, y: TOP + 16 }, "waited longer"),
     s("text", { x: LEFT + SIDE - 4, y: TOP + SIDE - 6, "text-anchor": "end" }, "came early"));
@@ -42,7 +43,7 @@ function scatter(points, stages) {
     const colour = stageColour(stages[wait.stage]?.position ?? 0);
     svg.append(s("circle", { class: "dotted", cx: x(wait.predicted_s), cy: y(wait.wait_s), r: 5, stroke: colour,
       fill: wait.censored ? "none" : colour, "fill-opacity": 0.55 },
-    s("title", {}, `${wait.stage} (${wait.geometry}): predicted ${span(wait.predicted_s)}, waited ${span(wait.wait_s)}` +
+    s("title", {}, `${wait.stage} (${wait.geometry}): expected ${span(wait.predicted_s)}, waited ${span(wait.wait_s)}` +
       (wait.censored ? "; held by a dependency: it taught nothing" : ""))));
   }
   return svg;

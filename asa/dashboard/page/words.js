@@ -29,11 +29,27 @@ export function hours(amount) {
   return String(Number(amount.toPrecision(2)));
 }
 
+const SIZES = [[1 << 30, "GiB"], [1 << 20, "MiB"], [1 << 10, "KiB"]];
+
+export function bytes(amount) {
+  if (!amount) return "–";
+  const [size, name] = SIZES.find(([each]) => amount >= each) ?? SIZES.at(-1);
+  return `${Number((amount / size).toPrecision(2))} ${name}`;
+}
+
 export const percent = (part) => `${Math.round(100 * part)} %`;
 
 export const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 
-export const clock = (seconds) => (seconds === null ? "–" : new Date(1000 * seconds).toLocaleString());
+export const clock = (seconds) => (seconds === null ? "–" :
+  new Date(1000 * seconds).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }));
+
+// The time of day, with the date where that is another than today's.
+export function soon(seconds) {
+  const at = new Date(1000 * seconds);
+  const today = at.toDateString() === new Date().toDateString();
+  return at.toLocaleString(undefined, today ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" });
+}
 
 export const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
 
