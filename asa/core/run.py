@@ -2145,9 +2145,6 @@ class FoldedRun:
         self.widths += 1
         stage.stirred[event.stage] = None
 
-    def _lack(self, stage: StageProgress, what: str) -> None:
-        """A task of a stage had too little of something that can be raised."""
-
     def _lack(self, stage: StageProgress, what: str, had: Resources | None = None) -> None:
         """A task of a stage had too little of something that can be raised, unless it has been since it began."""
         spec = stage.spec

@@ -180,19 +180,7 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings, timing: 
             plan.strategy.estimator,
             chosen_strategy(settings, site),
             plan.shared,
-            lambda part, learned: stages_of(part, settings, site, learned),
-            lambda part, learned: _with_requests(
-                part,
-                tuple(
-                    map(
-                        learned.expect(settings.name),
-                        _asking(part, settings, part.specs(site, learned.run_time(settings.name), settings.keep_going)),
-                    )
-                ),
-                settings,
-                site,
-                directory.state,
-            ),
+            lambda part, learned: stages_of(part, settings, site, learned, directory.state),
             lambda log: Payloads(
                 graph, directory.functions, directory.values, log.value, variables, workdir=settings.workdir, run=plan
             ),
@@ -201,11 +189,13 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings, timing: 
     return assemble_parts(directory, settings, parts, timing)
 
 
-def stages_of(graph: Graph, settings: Settings, site: Capabilities, learned: LearnedWaits) -> tuple[StageSpec, ...]:
+def stages_of(
+    graph: Graph, settings: Settings, site: Capabilities, learned: LearnedWaits, state: Path
+) -> tuple[StageSpec, ...]:
     """The stages of a graph as they are at the site, from what was learned of them."""
-    specs = graph.specs(site, learned.run_time(settings.name), settings.keep_going)
     expect = learned.expect(settings.name)
-    return tuple(learned.measured(expect(spec)) for spec in _asking(graph, settings, specs))
+    specs = _asking(graph, settings, graph.specs(site, learned.run_time(settings.name), settings.keep_going))
+    return _with_requests(graph, tuple(learned.measured(expect(spec)) for spec in specs), settings, site, state)
 
 
 def _with_requests(

@@ -116,8 +116,8 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
         case StageState.DONE:
             added = sum(len(event.specs) for event in stage.added.values())
             more = f", added {counted(added, 'stage')}" if added else ""
-            return f"done, {counted(stage.done, 'task')}{_reused(stage)}{_paused(stage)}{_took(stage)}{more}"
-            return f"done, {counted(stage.done, 'task')}{_reused(stage)}{_paused(stage)}{more}{_grown(stage)}"
+            ends = f"{_took(stage)}{more}{_grown(stage)}"
+            return f"done, {counted(stage.done, 'task')}{_reused(stage)}{_paused(stage)}{ends}"
         case StageState.PARTIAL:
             counts = [f"{counted(stage.done, 'task')} done"]
             counts += [f"{len(stage.failed):,} failed"] if stage.failed else []

@@ -589,8 +589,6 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 MISSES_LEAST, MISSES_MOST, MISSES_HALF, WIDENED_MOST = 8, 60, 30, 1.5
-"""How many earlier quotes it takes until their errors count, of how many they do, and of how many they do half, as what
-is drawn is seldom far off; and by how much an interval is made wider or narrower at most: its ends in the logarithm."""
 """How many earlier quotes it takes until their errors count, of how many they do, and of how many they do half, as
 what is drawn is seldom far off; by how much an interval is made wider, or narrower, at most: its ends in logarithms."""
 
@@ -693,7 +691,7 @@ def quoter_at(graph: Graph, settings: Settings, state: Path) -> Iterator[tuple[Q
         queue = None if site.regime is QueueRegime.IMMEDIATE else _seen(backend)
         estimator = make_plan(settings, site).strategy.estimator
         with closing(LearnedWaits(state / "learned.db", estimator, site)) as learned:
-            specs = stages_of(graph, settings, site, learned)
+            specs = stages_of(graph, settings, site, learned, state)
             times = Times.of(graph, backend.times if isinstance(backend, VirtualBackend) else None, state)
             past = past_of(state, settings.name, site, specs)
             yield (

@@ -540,6 +540,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             staging=_staging(base, options, words),
             widths=widths,
             speedup=speedup,
+            auto=auto,
         )
 
 
@@ -573,10 +574,6 @@ def _widths(
     from asa.core.width import speedup_of
 
     return widths, speedup_of(declared), given
-
-
-            auto=auto,
-        )
 
 
 def _is_learned(given: Any, before: bool) -> bool:

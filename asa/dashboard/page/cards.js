@@ -61,16 +61,12 @@ export function drawWhy(tables, chosen) {
   const open = ordered(tables).filter(([name, stage]) => name === chosen || !["done", "running"].includes(stage.state));
   const lines = open.slice(0, ROWS_MOST).map(([name, stage]) => [name, stage.state, tables.why[name] ?? stage.state]);
   const quote = tables.run.quote;
-  show(byId("why"), JSON.stringify([quote, strategy, lines]), () => [
-    quote ? h("p", {}, h("b", {}, "Quote: "), quote) : null,
-    strategy ? h("p", {}, h("b", {}, "Strategy: "), strategy) : null,
+  show(byId("why"), JSON.stringify([quote, lines]), () => [
+    quote ? h("p", {}, h("b", {}, "Quote: "), quote) : "",
     lines.length ? h("ul", {}, lines.map(([name, state, words]) => h("li", { "data-stage": name },
       h("span", { class: kind(state) }, `${sign(state)} `), h("b", {}, name), `: ${words}`))) :
       h("p", { class: "muted" }, "Every stage runs or is done."),
   ]);
-  show(byId("why"), JSON.stringify(lines), () => lines.length ? h("ul", {}, lines.map(([name, state, words]) =>
-    h("li", { "data-stage": name }, h("span", { class: kind(state) }, `${sign(state)} `), h("b", {}, name), `: ${words}`))) :
-    h("p", { class: "muted" }, "Every stage runs or is done."));
 }
 
 // The stage that was chosen in the workflow: how it stands, and why.
