@@ -37,11 +37,11 @@ class HistoryKey(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a run adds of its stage of this name: as a whole; of its `count` attempts those from a place on, as rows."""
+    """What a run adds of its stage of this name: as a whole; of all its attempts those from a place on, as rows."""
 
     name: str
     whole: StageUsage
-    count: int
+    attempts: int
     rows: Callable[[int], Sequence[Usage]]
 
 
@@ -211,8 +211,8 @@ def _with_runs(record: Record | None, kept: HistoryKey, found: Sequence[Counted]
     for each in found:
         name = f"{each.whole.run} {each.name}"
         before = runs[name][1] if name in runs else 0
-        if each.count > before:
+        if each.attempts > before:
             rows += each.rows(before)
-        runs[name] = _written(each.whole), max(before, each.count)
+        runs[name] = _written(each.whole), max(before, each.attempts)
     newest = sorted(runs.items(), key=lambda item: item[1][0][-1])[-RUNS_MOST:]
     return _with_rows({**record, "runs": dict(newest)}, kept, spread(rows, ROWS_OF_RUN))
