@@ -98,11 +98,11 @@ def _settled(history: UsageHistory, what: str, stage: str, options: argparse.Nam
         for each in kept:
             history.forget(*each)
         return CommandResult({"forgotten": len(kept)}, f"what is known of {stage} is forgotten")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for machine in dict.fromkeys(each.machine for each in kept):
         asked = _asked(history, stage, machine, options) if what == "freeze" else None
         history.freeze(stage, machine, asked)
-        row = {"stage": stage, "machine": machine}
+        row: dict[str, Any] = {"stage": stage, "machine": machine}
         rows.append(row | ({} if asked is None else {"memory": asked.memory, "walltime_s": asked.walltime_s}))
     if what == "unfreeze":
         return CommandResult({"rows": rows}, f"{stage}: what is learned counts again")
@@ -132,7 +132,7 @@ def _write_csv(path: Path, rows: Iterator[Usage]) -> None:
 
 
 def _listed(history: UsageHistory, kept: Sequence[HistoryKey]) -> CommandResult:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for each in kept:
         some, runs = history.of(*each), history.runs(*each)
         frozen = history.frozen(each.stage, each.machine)

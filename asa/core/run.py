@@ -14,10 +14,11 @@ import enum
 import heapq
 import logging
 import math
+import operator
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import islice, repeat
 from struct import Struct
 from typing import Any
@@ -358,7 +359,7 @@ class AttemptLog:
         else:
             cause = "" if isinstance(event, TaskDone) else event.cause
             self.taken += _pack_taken(
-                event.cpu_s, event.peak, event.given, _SOURCE[event.source], cause == "memory", cause == "time"
+                event.cpu_s, event.peak, event.given, _SOURCE.get(event.source, 0), cause == "memory", cause == "time"
             )
 
     def add_done(self, done: TasksDone) -> None:
@@ -654,10 +655,9 @@ class StageProgress:
 
     def took(self, event: TaskDone | TaskFailed) -> None:
         """An attempt at a task took so much."""
-        if event.source:
-            self.cpu_s += event.cpu_s
-            if event.peak > self.peak:
-                self.peak = event.peak
+        self.cpu_s += event.cpu_s
+        if event.peak > self.peak:
+            self.peak = event.peak
 
     def finish(self, index: int, run_time_s: float, now: float) -> None:
         """A task is done; the first time counts."""
@@ -749,7 +749,7 @@ class StageProgress:
         self.mean_s, self.longest_s, self.barren = mean, longest, 0
         if done.source:
             self.peak = max(self.peak, *done.peak)
-            self.cpu_s += sum(done.cpu_s)
+            self.cpu_s = reduce(operator.add, done.cpu_s, self.cpu_s)  # rounded as one by one
         self.done += len(done)
         self.running -= len(done)
 

@@ -42,6 +42,11 @@ class Counted(NamedTuple):
     name: str
     whole: StageUsage
     tasks: int
+    """What a run adds of its stage of this name: as a whole; of all its attempts those from a place on, as rows."""
+
+    name: str
+    whole: StageUsage
+    attempts: int
     rows: Callable[[int], Sequence[Usage]]
 
 
@@ -214,5 +219,8 @@ def _with_runs(record: Record | None, kept: HistoryKey, found: Sequence[Counted]
         if each.tasks > before:
             rows += each.rows(before)
         runs[name] = _written(each.whole), max(before, each.tasks)
+        if each.attempts > before:
+            rows += each.rows(before)
+        runs[name] = _written(each.whole), max(before, each.attempts)
     newest = sorted(runs.items(), key=lambda item: item[1][0][-1])[-RUNS_MOST:]
     return _with_rows({**record, "runs": dict(newest)}, kept, spread(rows, ROWS_OF_RUN))
