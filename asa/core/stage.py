@@ -115,6 +115,8 @@ class StageSpec:
         How long such a task is expected to run in all [s], or None.
     learned
         Why it asks for what it asks, where that is learned; None where it is as declared.
+    code
+        A number for what it does, in letters; "" where that cannot be told.
 
     Raises
     ------
@@ -154,6 +156,7 @@ class StageSpec:
     notice_s: float = 0.0
     total_s: float | None = None
     learned: LearnedRequest | None = None
+    code: str = ""
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):
