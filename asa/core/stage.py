@@ -135,6 +135,10 @@ class StageSpec:
         A number for what it does, in letters; "" where that cannot be told.
     learned
         Why it asks for what it asks, where that is learned; None where it is as declared.
+    learned
+        Why it asks for what it asks, where that is learned; None where it is as declared.
+    code
+        A number for what it does, in letters; "" where that cannot be told.
 
     Raises
     ------
@@ -178,6 +182,8 @@ class StageSpec:
     speedup: str = ""
     code: str = ""
     learned: LearnedRequest | None = None
+    learned: LearnedRequest | None = None
+    code: str = ""
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

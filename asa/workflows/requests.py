@@ -16,6 +16,7 @@ from asa.core.ports import Advice
 from asa.core.stage import LearnedRequest, StageSpec, again, kind_of
 from asa.core.units import MIB, brief, size
 from asa.log.history import HISTORY, UsageHistory
+from asa.workflows.fingerprint import meaning
 from asa.workflows.graph import Graph
 from asa.workflows.stage import MEMORY, WALLTIME, Needs, Node
 
@@ -85,7 +86,7 @@ class LearnedRequests:
     def _learned(self, spec: StageSpec, node: Node, history: UsageHistory | None) -> StageSpec:
         needs = node.stage.needs
         site = self._site.for_jobs(needs.options)
-        rows, frozen = self._known(spec, site, history)
+        rows, frozen = self._known(spec, node, history)
         given = largest_input(node, self._workdir) if rows else None
         if (self._everything or MEMORY in needs.auto) and not needs.launcher:
             spec = self._with_memory(spec, needs, site, rows, frozen, given)
@@ -93,12 +94,14 @@ class LearnedRequests:
             spec = self._with_walltime(spec, needs, site, rows, frozen, given)
         return spec
 
-    def _known(
-        self, spec: StageSpec, site: Capabilities, history: UsageHistory | None
-    ) -> tuple[list[Usage], Frozen | None]:
-        stage, machine = kind_of(spec.name), machine_of(site)
+    def _known(self, spec: StageSpec, node: Node, history: UsageHistory | None) -> tuple[list[Usage], Frozen | None]:
+        """What tasks used that did the same as it does now, here; and what is frozen."""
+        if history is None:
+            return [], None
+        stage, machine, code = kind_of(spec.name), self._site.site, spec.code or meaning(node.stage)
         try:
-            return (history.of(stage, "", machine), history.frozen(stage, machine)) if history else ([], None)
+            rows = [row for row in history.of(stage, "", machine) if row.code in ("", code) or not code]
+            return rows, history.frozen(stage, machine)
         except StateError as error:
             _log.warning("what %s used in earlier runs is not known: %s", spec.name, error)
             return [], None
@@ -119,7 +122,7 @@ class LearnedRequests:
         most = site.largest.memory if site.largest is not None else None
         largest, own = 0, OWN_MEMORY * (spec.resources.nodes or 1)
         if frozen is not None and frozen.memory:
-            each, why = frozen.memory, "frozen with asa history freeze"
+            each, own, why = frozen.memory, 0, "frozen with asa history freeze"
         elif (found := advised(uses, lacked, given)) is not None:
             advice, short = found
             each, largest = math.ceil(advice.amount), math.ceil(max(advice.largest, short + 1 if short else 0))
@@ -193,11 +196,6 @@ class LearnedRequests:
             run_time_s=min(spec.run_time_s, walltime_s),
             learned=_also(spec, reason, run_time_s=longest),
         )
-
-
-def machine_of(site: Capabilities) -> str:
-    """The name under which the history has what ran there."""
-    return f"{site.site} {site.partition}".strip()
 
 
 def advised(

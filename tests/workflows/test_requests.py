@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +24,7 @@ from asa.core.task import Task
 from asa.core.units import MIB
 from asa.log.events import EventLog
 from asa.log.history import HISTORY, UsageHistory
+from asa.workflows.fingerprint import meaning
 from asa.workflows.graph import make_graph
 from asa.workflows.requests import OWN_MEMORY, LearnedRequests
 from tests.workflows.world import Crash, World
@@ -108,13 +113,24 @@ def test_a_task_that_had_too_little_and_never_returned_has_more_the_next_time(tm
 def test_what_is_frozen_is_asked_for(tmp_path: Path) -> None:
     remember(tmp_path, [took()] * 30, Frozen(6 * GIB, 1800.0, 1.0))
     spec = asked(tmp_path, align(1))
-    assert (spec.resources.memory, spec.walltime_s) == (6 * GIB + OWN_MEMORY, 1800.0)
+    assert (spec.resources.memory, spec.walltime_s) == (6 * GIB, 1800.0)
     assert spec.learned is not None and spec.learned.reason.count("frozen") == 2
 
 
 def test_a_history_of_another_machine_or_stage_is_not_used(tmp_path: Path) -> None:
     remember(tmp_path, [took(machine="elsewhere"), took(stage="other")], Frozen(6 * GIB, None, 1.0), "elsewhere")
     assert asked(tmp_path, align(1)).task.memory == 2 * GIB
+
+
+def test_a_stage_that_does_something_else_by_now_begins_anew(tmp_path: Path) -> None:
+    """What was imported has no code, and counts for any."""
+    (node,) = make_graph(align(1)).nodes.values()
+    remember(tmp_path, [took(5 * GIB, code="another")])
+    assert asked(tmp_path, align(1)).task.memory == 2 * GIB
+    remember(tmp_path, [took(GIB, code=meaning(node.stage))] * 200)
+    assert asked(tmp_path, align(1)).task.memory == GIB + OWN_MEMORY
+    remember(tmp_path, [took(3 * GIB, code="")] * 20)
+    assert asked(tmp_path, align(1)).task.memory == 3 * GIB + OWN_MEMORY
 
 
 def test_a_damaged_history_is_named_and_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -256,3 +272,44 @@ def test_in_virtual_time(
     }
     assert main(["explain", again.name]) == 0
     assert "memory 8.094 GiB for 4 tasks at a time: largest of 300 tasks 2 GiB" in capsys.readouterr().out
+
+
+HUNGRY = """
+import asa
+
+@asa.stage(memory="auto", walltime="auto")
+def table(size):
+    import time
+
+    held = bytearray(size)
+    time.sleep(0.3)
+    return len(held)
+
+def workflow():
+    return table.map([200_000_000, 100_000_000, 150_000_000])
+"""
+
+
+def test_on_this_machine_what_a_run_used_is_what_the_next_one_asks_for(tmp_path: Path) -> None:
+    """Real processes, measured; then frozen."""
+    (tmp_path / "flow.py").write_text(HUNGRY)
+    env = os.environ | {"ASA_STATE_DIR": str(tmp_path / "state")}
+
+    def shell(*words: str) -> str:
+        argv = [sys.executable, "-m", "asa", *words]
+        done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run = "run", "flow.py", "--backend", "local:cores=1,memory=4G", "--quiet"
+    shell(*run)
+    assert "asks for memory 4 GiB: what its tasks use is not known yet" in shell("explain")
+    shell(*run)
+    said = shell("explain")
+    assert "largest of 3 tasks 2" in said and "wall time 2 min: largest of 3 tasks " in said
+    (asked,) = re.findall(r"asks for memory ([\d.]+) MiB", said)
+    assert 200_000_000 / MIB + 96 < float(asked) < 500
+    shell("history", "freeze", "table", "--memory", "777M", "--walltime", "9m")
+    shell(*run)
+    assert "memory 777 MiB: frozen" in shell("explain") and "wall time 9 min: frozen" in shell("explain")
+    assert "1 core for 9 min" in shell(*run[:-1], "--dry-run")
