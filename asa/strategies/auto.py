@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,18 +40,22 @@ class Auto(Hold):
 
     def reach(self, view: WorkflowView) -> Reach:
         """From the stages before, until it is its turn."""
-        if (reach := super().reach(view)) is Reach.ALL:
+        if (reach := super().reach(view)) is Reach.ALL or (one := self._one(view)) is view:
             return reach
-        one = self._one(view)
         return Reach.BEFORE if one is None else super().reach(one)
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
-        sharing, seen = self._seen(view)
         if len(view.stages) == 1:
-            one = self._one(view)
-            unknown = sharing.unknown.get(view.stages[0].spec.name, ())
-            return unknown if unknown or one is None else [*map(sharing.named, super().decide(one))]
-        seen = replace(seen, stages=tuple(sharing.contracted()))
+            if (one := self._one(view)) is view:
+                return super().decide(view)
+            sharing, _ = self._seen(view)
+            return (
+                sharing.unknown.get(view.stages[0].spec.name, ())
+                if one is None
+                else [*map(sharing.named, super().decide(one))]
+            )
+        sharing, seen = self._seen(view)
+        seen = replace(seen, stages=tuple(sharing.contracted(view.stages)))
         decisions = super().decide(seen)
         if unknown := dict.fromkeys(item for each in sharing.unknown.values() for item in each):
             return [*unknown, *(item for item in decisions if not isinstance(item, Ask))]
@@ -60,7 +64,7 @@ class Auto(Hold):
     def explain(self, view: WorkflowView) -> str:
         """How places are held, and why so."""
         sharing, seen = self._seen(view)
-        return super().explain(replace(seen, stages=tuple(sharing.contracted())))
+        return super().explain(replace(seen, stages=tuple(sharing.contracted(view.stages))))
 
     def _seen(self, view: WorkflowView) -> tuple[Contracted, WorkflowView]:
         """Who shares an allocation, and the run with each group as one stage; found out once for each view."""
@@ -72,11 +76,14 @@ class Auto(Hold):
         return found
 
     def _one(self, view: WorkflowView) -> WorkflowView | None:
-        """The run, to decide about the group of its only stage; None where another of that group is the first, it is
-        not to be asked for yet, or its job could not wait for those before it."""
+        """The run, to decide about the group of its only stage, as it is where that is one; None where another of the
+        group is the first, it is not to be asked for yet, or its job could not wait for those before it."""
         (stage,) = view.stages
-        before = map(view.__getitem__, stage.spec.predecessors)
-        if is_fresh(stage) and technique_for(view, self.technique) is not None and any(map(is_fresh, before)):
+        fresh = is_fresh(stage)
+        if not fresh and all(len(item.stages) == 1 for item in stage.allocations):
+            return view
+        before = map(view.__getitem__, reversed(stage.spec.predecessors))
+        if fresh and technique_for(view, self.technique) is not None and any(map(is_fresh, before)):
             return None
         sharing, seen = self._seen(view)
         group = sharing.of(stage.spec.name)
@@ -93,14 +100,14 @@ class Contracted:
         self._made: dict[str, StageView] = {}
         self.of, self.unknown = sharing.of, sharing.unknown
 
-    def contracted(self) -> list[StageView]:
-        """All of its stages.
+    def contracted(self, stages: Iterable[StageView]) -> list[StageView]:
+        """Those that stand for these.
 
         A group stands where the first of it is met in the run, and waits for what its first stage waits for: where
         tasks have added stages, it is in no order, and others may stand between its stages.
         """
         found: dict[str, StageView] = {}
-        for stage in self._view.stages:
+        for stage in stages:
             name = self.of(stage.spec.name)[0].spec.name
             if name not in found:
                 one = self.find(name)
