@@ -77,7 +77,7 @@ class Ask:
         Name of a job array that it is an element of, or "". All elements are asked for in one decision, in order; one
         of them runs at a time until the array is throttled wider (`Amend`).
     why
-        Why it is for several stages, in plain words, or "".
+        Why it is for several stages, or is not, in plain words, or "".
     """
 
     stages: tuple[str, ...]

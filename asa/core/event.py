@@ -241,6 +241,7 @@ class Submitting(Event):
     where the queue is not looked at. `why` says in plain words why it is for several stages, and in this queue, or "".
     With `second` the same is to be asked for in that queue, too; that job is submitted `instead` of the one of this
     name, if it starts first.
+    where the queue is not looked at. `why` says in plain words why it is for several stages, or is not, or "".
     """
 
     allocation: str

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from asa.core.decision import Ask, StrategyDecision
 from asa.core.ports import Reach
 from asa.core.stage import StageState
-from asa.core.view import StageView, WorkflowView
+from asa.core.view import Extent, StageView, WorkflowView
 from asa.strategies.hold import Hold
-from asa.strategies.places import technique_for
+from asa.strategies.places import Throttled, technique_for
 from asa.strategies.sharing import LATE, Group, Shape, Sharing, is_fresh, rest_s, shape_of
 from asa.strategies.staggered import Staggered
 
@@ -42,47 +42,55 @@ class Auto(Hold):
         """From the stages before, until it is its turn."""
         if (reach := super().reach(view)) is Reach.ALL:
             return reach
-        one = self._one(view)
-        return Reach.BEFORE if one is None else super().reach(one)
+        sharing, seen = self._seen(view)
+        one = self._stands_in(view.stages[0], view, sharing)
+        return Reach.BEFORE if one is None else super().reach(seen.about(one))
 
     def decide(self, view: WorkflowView) -> Sequence[StrategyDecision]:
         sharing, seen = self._seen(view)
-        if len(view.stages) == 1:
-            one = self._one(view)
-            unknown = sharing.unknown.get(view.stages[0].spec.name, ())
-            return unknown if unknown or one is None else [*map(sharing.named, super().decide(one))]
-        seen = replace(seen, stages=tuple(sharing.contracted()))
-        decisions = super().decide(seen)
-        if unknown := dict.fromkeys(item for each in sharing.unknown.values() for item in each):
-            return [*unknown, *(item for item in decisions if not isinstance(item, Ask))]
-        return [*map(sharing.named, decisions)]
+        if self._goes_by_all(view):
+            found = sharing.contracted(view.stages)
+        else:
+            found = [one for item in view.stages if (one := self._stands_in(item, view, sharing)) is not None]
+        names = [stage.spec.name for stage in view.stages if stage.spec.name in sharing.unknown]
+        unknown = dict.fromkeys(item for name in names for item in sharing.unknown[name])
+        seen = seen.about(found[0]) if len(found) == 1 else replace(seen, stages=tuple(found))
+        decisions = [*map(sharing.named, super().decide(seen))] if found else []
+        if unknown and self._goes_by_all(view):  # an array is asked for as a whole
+            decisions = [item for item in decisions if not isinstance(item, Ask)]
+        return [*unknown, *decisions]
 
     def explain(self, view: WorkflowView) -> str:
         """How places are held, and why so."""
         sharing, seen = self._seen(view)
-        return super().explain(replace(seen, stages=tuple(sharing.contracted())))
+        return super().explain(replace(seen, stages=tuple(sharing.contracted(view.stages))))
 
     def _seen(self, view: WorkflowView) -> tuple[Contracted, WorkflowView]:
         """Who shares an allocation, and the run with each group as one stage; found out once for each view."""
         if "" not in view.memo:  # no stage has that name
             late = None if technique_for(view, self.technique) is None else LATE
             sharing = Contracted(view, Sharing(view, self.patience, self.max_overhead, late), held=late is not None)
-            view.memo[""] = sharing, replace(view, stages=(), find=sharing.find, after=None)
+            extent = view.extent or Extent.of((stage.spec for stage in view.stages), view.charged)
+            view.memo[""] = sharing, replace(view, stages=(), find=sharing.find, after=None, extent=extent)
         found: tuple[Contracted, WorkflowView] = view.memo[""]
         return found
 
-    def _one(self, view: WorkflowView) -> WorkflowView | None:
-        """The run, to decide about the group of its only stage; None where another of that group is the first, it is
-        not to be asked for yet, or its job could not wait for those before it."""
-        (stage,) = view.stages
-        before = map(view.__getitem__, stage.spec.predecessors)
-        if is_fresh(stage) and technique_for(view, self.technique) is not None and any(map(is_fresh, before)):
-            return None
-        sharing, seen = self._seen(view)
-        group = sharing.of(stage.spec.name)
-        if group[0].spec.name != stage.spec.name or stage.spec.name in sharing.unknown:
-            return None
-        return seen.about(sharing.find(stage.spec.name))
+    def _goes_by_all(self, view: WorkflowView) -> bool:
+        places = technique_for(view, self.technique)
+        return places is not None and bool(self.lead_s or places.name == Throttled.name)
+
+    def _stands_in(self, stage: StageView, view: WorkflowView, sharing: Contracted) -> StageView | None:
+        """What is decided about for a stage: its group if it is the first of that; None for the others, for one whose
+        job could not wait yet for those before it, and where a wait has to be known first."""
+        if is_fresh(stage):
+            before = map(view.__getitem__, reversed(stage.spec.predecessors))
+            if technique_for(view, self.technique) is not None and any(map(is_fresh, before)):
+                return None
+        elif all(len(item.stages) == 1 for item in stage.allocations):
+            return stage
+        name = stage.spec.name
+        first = sharing.of(name)[0].spec.name == name
+        return sharing.find(name) if first and name not in sharing.unknown else None
 
 
 class Contracted:
@@ -93,14 +101,14 @@ class Contracted:
         self._made: dict[str, StageView] = {}
         self.of, self.unknown = sharing.of, sharing.unknown
 
-    def contracted(self) -> list[StageView]:
-        """All of its stages.
+    def contracted(self, stages: Iterable[StageView]) -> list[StageView]:
+        """Those that stand for these.
 
         A group stands where the first of it is met in the run, and waits for what its first stage waits for: where
         tasks have added stages, it is in no order, and others may stand between its stages.
         """
         found: dict[str, StageView] = {}
-        for stage in self._view.stages:
+        for stage in stages:
             name = self.of(stage.spec.name)[0].spec.name
             if name not in found:
                 one = self.find(name)

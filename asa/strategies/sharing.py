@@ -25,14 +25,15 @@ DEARER = 2.0
 """How often as much merged stages may be charged where the narrower of them might not start by themselves for as long
 as others submit wider jobs."""
 FREE_S = 900.0
-"""A job whose place was held waits for so long yet, once it may start [s], until so many nodes are free; or half as long
-as was predicted, if that is shorter. Measured (docs/shape.md): it hardly depends on size or predicted wait."""
+"""A job whose place was held waits for so long yet, once it may start [s], until so many nodes are free; or half as
+long as was predicted, if that is shorter. Measured (docs/shape.md): it hardly depends on size or predicted wait."""
 LATE = 0.9
-"""The quantile of the wait that is asked for to see whether a place at the front may have to wait so long: in most of the
-queues in which long waits do come, half of the jobs start soon."""
-WORTH = 1 / 3
-"""What a second is worth where the user says nothing of it: this part of the cores that the stages at hand use in the
-mean, if each has its own."""
+"""The quantile of the wait that is asked for where places are held: one at the front has to wait so long now and then,
+also where half of the jobs start soon."""
+WORTH = 0.4
+"""What a second is worth where the user says nothing of it: this part of what the stages at hand cost a second, if each
+has an allocation of its own (docs/shape.md)."""
+_SAME_S = 1e-6
 _LABELS = 8  # ways to cut a chain up to a place that are followed up
 
 Group = tuple[StageView, ...]
@@ -62,27 +63,29 @@ class Gain(NamedTuple):
     worth: float = 0.0
 
     def explained(self, names: Sequence[str] = ()) -> str:
-        """Why they are merged; or, with their names, why they are not.
+        """Why they are merged; or, with their names, why the first of them is not merged with the others.
 
         >>> Gain(2.5, 71.0, 74.0, 12, 2).explained()
         'one allocation of 12 cores for these 2 stages: expected to end 2.5 s sooner than 2, charged 71 instead of 74 \
 core-seconds'
         >>> Gain(60.0, 900.0, 500.0, 12, 2, 4.0).explained(["a", "b"])
-        'not one allocation of 12 cores for a, b: expected to end 1 min sooner than 2, charged 900 instead of 500 \
-core-seconds; a second is worth 4.0 (patience)'
+        'an allocation of its own: one of 12 cores for a and b would be expected to end 1 min sooner than 2, charged \
+900 instead of 500 core-seconds; a second is worth 4 of them (patience)'
         """
-        sooner = "narrower jobs wait here for as long as others submit wider ones"
-        if self.saved_s < math.inf:
+        whole = f"{self.cores} core{'s' * (self.cores != 1)} for"
+        if self.saved_s == math.inf:
+            sooner = "narrower jobs wait here for as long as others submit wider ones"
+        elif self.saved_s <= _SAME_S:
+            sooner = "expected to end no sooner"
+        else:
             sooner = f"expected to end {brief(self.saved_s)} sooner than {self.jobs}"
-            if self.saved_s <= 1e-6:
-                sooner = "expected to end no later"
-        for_whom = ", ".join(names) if names else f"these {self.jobs} stages"
+        said = f"one allocation of {whole} these {self.jobs} stages: {sooner}"
+        if names:
+            listed = f"{', '.join(names[:-1])} and {names[-1]}"
+            said = f"an allocation of its own: one of {whole} {listed} would be {sooner}"
+        said += f", charged {self.together:.0f} instead of {self.apart:.0f} core-seconds"
         dearer = self.together > self.apart and self.saved_s < math.inf
-        return (
-            f"{'not ' if names else ''}one allocation of {self.cores} core{'s' * (self.cores != 1)} for {for_whom}: "
-            f"{sooner}, charged {self.together:.0f} instead of {self.apart:.0f} core-seconds"
-            + (f"; a second is worth {self.worth:.1f} (patience)" if dearer else "")
-        )
+        return said + (f"; a second is worth {self.worth:.3g} of them (patience)" if dearer else "")
 
 
 class _Label(NamedTuple):
@@ -97,6 +100,18 @@ class _Label(NamedTuple):
     def key(self, worth: float) -> tuple[float, ...]:
         """Less is better; if all is equal, as few stages as may be share an allocation."""
         return self.starving, round(self.cost + worth * self.end, 6), round(self.end, 6), -len(self.groups)
+
+
+class _Job(NamedTuple):
+    """An allocation for a group: its cores, how long it waits from now on and is held [s], what it is charged [core-s],
+    and how many stages it is for that may never start."""
+
+    group: Group
+    cores: int
+    wait_s: float
+    held_s: float
+    cost: float
+    starving: int
 
 
 class Sharing:
@@ -290,7 +305,8 @@ class Sharing:
 class _Weighed:
     """A chain, and all ways to cut it.
 
-    A job's wait begins now, while those before it wait and run; once its place has come, what `FREE_S` says is left. A job for several waits as long as the one of them that waits longest.
+    A job's wait begins now, while those before it wait and run; once it may start, what `FREE_S` says is left. A job
+    for several waits as long as the one of them that waits longest.
     """
 
     def __init__(
@@ -302,7 +318,7 @@ class _Weighed:
         dearest: float,
     ) -> None:
         self._view, self._links, self._waits, self._dearest = view, links, waits, dearest
-        self._shapes: dict[Group, Shape | None] = {}
+        self._jobs: dict[tuple[str, ...], _Job | None] = {}
         stages = [*chain.from_iterable(chain.from_iterable(links))]
         self._widest = max(stage.spec.resources.cores for stage in stages)
         self._ready = self._ready_s(stages[0])
@@ -326,7 +342,8 @@ class _Weighed:
         at = _Label(0, 0.0, self._ready, ())
         for group in best.groups:
             self._starts[group[0].spec.name] = at
-            at = self._with(at, group) or at
+            if (job := self._job(group)) is not None:
+                at = self._with(at, job)
         return best
 
     def _ways(self, links: Sequence[Link], start: _Label) -> list[_Label]:
@@ -336,15 +353,15 @@ class _Weighed:
             found = [way for label in labels[stop - 1] if (way := self._apart(label, links[stop - 1])) is not None]
             for begin in range(stop - 1, -1, -1):
                 group = tuple(chain.from_iterable(chain.from_iterable(links[begin:stop])))
-                if len(group) > 1 and self._shape(group) is not None and not self._is_too_dear(group):
-                    found += [way for label in labels[begin] if (way := self._with(label, group)) is not None]
+                if len(group) > 1 and (job := self._job(group)) is not None and not self._is_too_dear(group):
+                    found += [self._with(label, job) for label in labels[begin]]
             labels.append(self._some(found))
         return labels[-1]
 
     def _apart(self, label: _Label, link: Link) -> _Label | None:
         """With a link cut off on both sides: each of its branches by itself, as is best for that."""
         if len(link) == 1:
-            return self._with(label, link[0])
+            return None if (job := self._job(link[0])) is None else self._with(label, job)
         start = label._replace(groups=())
         ways = [
             min(self._ways([((stage,),) for stage in branch], start), key=lambda way: way.key(self.worth))
@@ -369,57 +386,59 @@ class _Weighed:
                 kept.append(label)
         return kept
 
-    def _with(self, label: _Label, group: Group) -> _Label | None:
-        """With one more allocation, for a group."""
-        if (shape := self._shape(group)) is None:
-            return None
-        wait_s = max(self._waits[stage.spec.name] for stage in group)
-        held_s = _fixed_s(shape.resources, self._view) + shape.run_time_s
-        start = max(wait_s, label.end + (min(wait_s / 2, FREE_S) if label.groups or self._ready else 0.0))
-        starving = self._view.wide_first and shape.resources.cores < self._widest
+    def _with(self, label: _Label, job: _Job) -> _Label:
+        """With one more allocation."""
+        held_back = label.groups or self._ready
+        start = max(job.wait_s, label.end + (min(job.wait_s / 2, FREE_S) if held_back else 0.0))
         return _Label(
-            label.starving + starving * len(group),
-            label.cost + self._view.charged(shape.resources) * held_s,
-            start + held_s,
-            (*label.groups, group),
+            label.starving + job.starving, label.cost + job.cost, start + job.held_s, (*label.groups, job.group)
         )
 
-    def _shape(self, group: Group) -> Shape | None:
-        """What it asks for, if there can be such a job: as long, and as wide as no stage of these is by itself, unless
-        that fits on a node."""
-        if group not in self._shapes:
-            shape = shape_of(group, self._view.cores_per_node)
-            most = max(self._widest, self._view.cores_per_node or 0) if len(group) > 1 else math.inf
-            if shape is not None and len(group) > 1:
-                widest = max(stage.spec.resources.cores for stage in group)
-                too_wide = shape.resources.cores > (most if _has_branches(group) else widest)
-                if too_wide or shape.walltime_s > self._view.longest_s:
-                    shape = None
-            self._shapes[group] = shape
-        return self._shapes[group]
+    def _job(self, group: Group) -> _Job | None:
+        """The job for a group, if there can be such a one: as long, and as wide as no stage of these is by itself,
+        unless that fits on a node."""
+        key = tuple([stage.spec.name for stage in group])
+        if key not in self._jobs:
+            self._jobs[key] = self._made(group)
+        return self._jobs[key]
+
+    def _made(self, group: Group) -> _Job | None:
+        shape = shape_of(group, self._view.cores_per_node)
+        if shape is None:
+            return None
+        cores = shape.resources.cores
+        if len(group) > 1:
+            widest = max(stage.spec.resources.cores for stage in group)
+            most = max(self._widest, self._view.cores_per_node or 0) if _has_branches(group) else widest
+            if cores > most or shape.walltime_s > self._view.longest_s:
+                return None
+        wait_s = max(self._waits[stage.spec.name] for stage in group)
+        held_s = _fixed_s(shape.resources, self._view) + shape.run_time_s
+        starving = len(group) if self._view.wide_first and cores < self._widest else 0
+        return _Job(group, cores, wait_s, held_s, self._view.charged(shape.resources) * held_s, starving)
 
     def _is_too_dear(self, group: Group) -> bool:
         mixed = self._view.wide_first and len({stage.spec.resources.cores for stage in group}) > 1
         most = min(self._dearest, DEARER if mixed else math.inf)
-        return most < math.inf and self._gain(group, self._ready).together > most * self._gain(group, self._ready).apart
+        if most == math.inf:
+            return False
+        gain = self._gain(group, self._ready)
+        return gain.together > most * gain.apart
 
     def _gain(self, group: Group, ready: float) -> Gain:
         """What a group brings beside an allocation for each of its stages."""
-        start = _Label(0, 0.0, ready, ())
-        one = self._with(start, group)
-        shape = self._shape(group)
-        assert one is not None and shape is not None, "it has a shape"
-        ends: dict[str, _Label] = {}
-        cost = 0.0
+        start, cost, ends = _Label(0, 0.0, ready, ()), 0.0, dict[str, float]()
         for stage in group:
-            before = [ends[name].end for name in stage.spec.predecessors if name in ends]
-            ends[stage.spec.name] = found = self._with(
-                _Label(0, 0.0, max(before, default=ready), ((stage,),) if before else ()), (stage,)
-            ) or start
-            cost += found.cost
+            before = [ends[name] for name in stage.spec.predecessors if name in ends]
+            if (job := self._job((stage,))) is not None:
+                after = start._replace(end=max(before), groups=(group,)) if before else start
+                ends[stage.spec.name] = self._with(after, job).end
+                cost += job.cost
+        whole = self._job(group)
+        assert whole is not None, "it was found to be possible"
         mixed = self._view.wide_first and len({stage.spec.resources.cores for stage in group}) > 1
-        saved_s = math.inf if mixed else max(label.end for label in ends.values()) - one.end
-        return Gain(saved_s, one.cost, cost, shape.resources.cores, len(group), self.worth)
+        saved_s = math.inf if mixed else max(ends.values()) - self._with(start, whole).end
+        return Gain(saved_s, whole.cost, cost, whole.cores, len(group), self.worth)
 
     def why(self, group: Group) -> str:
         """Why a group is one, or why its only stage has not been merged with what follows; "" if nothing is gained."""
@@ -433,9 +452,9 @@ class _Weighed:
         found: list[tuple[float, Gain, Group]] = []
         for last in range(first + 2, len(self._links) + 1):
             other = tuple(chain.from_iterable(chain.from_iterable(self._links[first:last])))
-            if self._shape(other) is not None:
+            if self._job(other) is not None:
                 gain = self._gain(other, start.end)
-                if 1e-6 < gain.saved_s < math.inf:
+                if _SAME_S < gain.saved_s < math.inf:
                     found.append((self.worth * gain.saved_s - gain.together + gain.apart, gain, other))
         if not found:
             return ""

@@ -98,8 +98,8 @@ def planned(seen: WorkflowView, patience: float) -> Outcome:
 
 
 def drawn(rng: random.Random, shape: str) -> WorkflowView:
-    """A workflow of a ``chain``, of ``branches`` (stages side by side now and then), or any (``dag``); on a queue or where
-    a job costs some seconds of its own."""
+    """A workflow: a ``chain``, one with ``branches`` (stages side by side now and then), or any (``dag``); where jobs
+    wait or cost some seconds of their own."""
     count, stages = rng.randint(3, 8), list[StageView]()
     waits = {cores: rng.choice([0.0, rng.uniform(0, 600), rng.uniform(0, 9000)]) for cores in (1, 2, 8, 32)}
     ends: list[str] = []
@@ -140,10 +140,10 @@ def main() -> None:
                 over.append((got.cost + worth * got.end) / least - 1)
                 apart.append((single.cost + worth * single.end) / least - 1)
                 alike += over[-1] < 1e-9
+        mean, alone = sum(over) / len(over), sum(apart) / len(apart)
         print(
-            f"{shape}: {count} workflows, three patiences: the best in {alike / len(over):.0%}, {sum(over) / len(over):.2%} "
-            f"above it in the mean, {max(over):.1%} at most; with a job for each stage {sum(apart) / len(apart):.1%} and "
-            f"{max(apart):.0%}"
+            f"{shape}: {count} workflows, three patiences: the best in {alike / len(over):.0%}, {mean:.2%} above it in "
+            f"the mean, {max(over):.1%} at most; with a job for each stage {alone:.1%} and {max(apart):.0%}"
         )
 
 

@@ -174,7 +174,7 @@ def test_stages_of_a_shared_allocation_are_seen_as_one_until_it_leaves() -> None
 
     def seen_as(*stages: StageView) -> list[StageView]:
         seen = view(*stages, arrays=True, fixed_s=(2.0, 2.0))
-        return Contracted(seen, Sharing(seen)).contracted()
+        return Contracted(seen, Sharing(seen)).contracted(seen.stages)
 
     one, behind = seen_as(a, b, c)
     assert (one.state, one.expected_end, one.spec.run_time_s) == (StageState.RUNNING, 1013.0, 17.0)
@@ -210,14 +210,14 @@ def test_sharing_is_never_worse_than_a_job_for_each_stage(rng: random.Random, sh
 
 
 def test_branches_and_what_they_end_in_share_an_allocation() -> None:
-    """Where they fit beside one another into what the widest wants; a wider one would wait for nobody knows how long."""
+    """Where they fit beside one another into what the widest wants: what a wider one would wait is not known."""
     known = {"predicted_wait_s": 7200.0, "run_time_s": 60.0}
     split, wide = stage("s", cores=8, state=READY, **known), stage("j", "x", "z", cores=8, **known)
     branches = [stage("x", "s", cores=4, **known), stage("y", "s", cores=4, **known), stage("z", "y", cores=2, **known)]
     assert merged(split, *branches, wide, patience=8.0) == ["sxyzj"]
     broad = replace(branches[0], spec=replace(branches[0].spec, resources=Resources(5)))
     assert merged(split, broad, *branches[1:], wide, patience=8.0) == ["yz"]
-    one = Contracted(seen := view(split, *branches, wide), Sharing(seen, 8.0)).contracted()
+    one = Contracted(seen := view(split, *branches, wide), Sharing(seen, 8.0)).contracted(seen.stages)
     assert [(item.spec.resources.cores, item.spec.run_time_s) for item in one] == [(8, 240.0)]
 
 
@@ -230,11 +230,11 @@ def test_a_narrow_stage_between_wide_ones_keeps_their_nodes_where_jobs_wait() ->
     assert merged(*chain(*sizes), **fields) == [], "nobody waits"
     seen = view(*busy)
     assert why(seen, "a", None) == (
-        "one allocation of 320 cores for these 3 stages: expected to end 15 min sooner than 3, charged 432320 instead of "
-        "381599 core-seconds; a second is worth 80.1 (patience)"
+        "one allocation of 320 cores for these 3 stages: expected to end 15 min sooner than 3, charged 432320 instead "
+        "of 381599 core-seconds; a second is worth 96.1 of them (patience)"
     )
     assert groups(seen, None, max_overhead=0.1) == []
-    assert why(seen, "a", 40.0).startswith("not one allocation of 320 cores for a, b, c: expected to end 15 min sooner")
+    assert why(seen, "a", 40.0).startswith("an allocation of its own: one of 320 cores for a, b and c would be")
 
 
 @pytest.mark.parametrize("arrays", [True, False])

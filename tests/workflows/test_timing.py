@@ -452,7 +452,7 @@ def test_the_plan_says_what_the_strategy_does(tmp_path: Path) -> None:
     from asa.workflows.explain import explain
 
     said: list[str] = []
-    found = holding(tmp_path, QueueRegime.LIMITS, "auto")
+    found = holding(tmp_path, QueueRegime.LIMITS, "auto:patience=0.01")
     found.at(120.0, lambda: said.append(explain(found.runner.plan, found.clock.now())))
     found.drive()
     assert said[0].startswith("strategy: places in the queue (limits) are held by the technique 'array'\n")
