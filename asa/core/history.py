@@ -8,12 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from asa.core.errors import InvalidInput
+from asa.core.task import SOURCES
 
 OUTCOMES = ("ok", "memory", "time", "failed")
 """How an attempt ended: it returned, ran out of memory or time, or failed by another fault of its own."""
-SOURCES = ("", "rusage", "proc", "cgroup", "sacct", "wfcommons")
-"""What measured it: nothing; counters of the kernel, read as the task ended; the same, and looks at its processes while
-it ran; its control group; the batch system; another workflow system. Their order is part of the event log's format."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ from asa.core.event import (
 )
 from asa.core.job import JobHandle, JobRequest, JobState, Resources
 from asa.core.stage import StageSpec, StageState
-from asa.core.task import Failed
+from asa.core.task import SOURCES, Failed
 from asa.core.units import brief
 from asa.core.view import AllocationView, StageView
 
@@ -116,6 +116,7 @@ CALLS = "elastic"
 
 _DONE_STEPS = 20  # how often in the life of a stage its progress counts as news
 _AHEAD_S = 0.5
+_INSTANT_S = 0.2
 _AHEAD_MOST = 256.0
 _TRUST_SHARE = 0.2
 _NEARLY_ALL = 0.9
@@ -307,6 +308,9 @@ def _next(table: Table, of: str, state: Any, what: str, illegal: list[str]) -> A
 
 ATTEMPT = Struct("<5i2d")
 """An attempt at a task: stage, index, allocation, node, outcome, and when it started and ended [s since the epoch]."""
+TAKEN = Struct("<d2qB2?")
+"""What it took: processor time [s], most memory and what it was given [bytes], which of `SOURCES` says so; whether
+it ended for want of memory, and of time."""
 
 
 class _Numbers(dict[str, int]):
@@ -318,14 +322,14 @@ class _Numbers(dict[str, int]):
 
 
 class AttemptLog:
-    """Every attempt at a task that was reported, in the order of the log: a record of numbers for each, `ATTEMPT`.
+    """Every attempt at a task that was reported, in the order of the log: records of numbers, `ATTEMPT` and `TAKEN`.
 
     `stages`, `allocations` and `nodes` say what the numbers of names stand for. An attempt never ends before it starts,
     although clocks of node and driver may differ.
     """
 
     def __init__(self) -> None:
-        self.records = bytearray()
+        self.records, self.taken = bytearray(), bytearray()
         self.stages = _Numbers()
         self.allocations = _Numbers()
         self.nodes = _Numbers()
@@ -345,6 +349,13 @@ class AttemptLog:
             started,
             ended if ended > started else started,
         )
+        if isinstance(event, TaskPaused):
+            self.taken += _TOOK_NOTHING
+        else:
+            cause = "" if isinstance(event, TaskDone) else event.cause
+            self.taken += _pack_taken(
+                event.cpu_s, event.peak, event.given, _SOURCE[event.source], cause == "memory", cause == "time"
+            )
 
     def add_done(self, done: TasksDone) -> None:
         """Tasks have returned."""
@@ -353,9 +364,17 @@ class AttemptLog:
         same = map(repeat, (allocation, node, outcome))
         ends = map(max, done.started, done.at)
         self.records += b"".join(map(_packed, repeat(stage), done.index, *same, done.started, ends))
+        if done.source:
+            source = map(_SOURCE.__getitem__, done.source)
+            lacked = repeat(False), repeat(False)
+            self.taken += b"".join(map(_pack_taken, done.cpu_s, done.peak, done.given, source, *lacked))
+        else:
+            self.taken += _TOOK_NOTHING * len(done)
 
 
-_packed = ATTEMPT.pack
+_packed, _pack_taken = ATTEMPT.pack, TAKEN.pack
+_SOURCE = {name: number for number, name in enumerate(SOURCES)}
+_TOOK_NOTHING = bytes(TAKEN.size)
 
 
 # ---------------------------------------------------------------- stages
@@ -410,8 +429,9 @@ class StageProgress:
     lacks
         What a task had too little of since the stage's needs were raised last: "memory", "time" (its own limit) or
         "walltime".
-    grown, bounded
-        Whether they were; what kept them from being raised more.
+    grown, bounded, outgrown
+        Whether they were; what kept them from being raised more; until when it was which stage before [s since the
+        epoch].
     short, width_chosen, why_width
         Whether a wall time that was less than what was declared, as it is wide, was too short for a task of it.
         When the width of its next job was chosen [s since the epoch], None where that is to be done; why that one.
@@ -479,6 +499,7 @@ class StageProgress:
     lacks: dict[str, None] = field(default_factory=dict)
     grown: bool = False
     bounded: str = ""
+    outgrown: list[tuple[float, StageSpec]] = field(default_factory=list)
     short: bool = False
     width_chosen: float | None = None
     why_width: str = ""
@@ -514,6 +535,11 @@ class StageProgress:
         """Whether none of its tasks is left, and it is known what they add."""
         over = self.done + self.undone == self.width and not self.open
         return over and (not self.spec.expands or len(self.added) == self.done)
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether later runs can learn anything from what it took: more than an instant, or it failed."""
+        return bool(self.failures) or (self.mean_s or 0.0) * self.done >= _INSTANT_S
 
     @property
     def ahead(self) -> float:
@@ -2024,6 +2050,7 @@ class FoldedRun:
     def _stage_grown(self, event: StageGrown) -> None:
         """A stage needs more from now on, also for tasks of it that have not begun."""
         stage = self.stages[event.stage]
+        stage.outgrown.append((event.at, stage.spec))
         self.growing.pop(event.stage, None)
         self.launchable.drop(stage)
         stage.spec = replace(
@@ -2040,6 +2067,8 @@ class FoldedRun:
     def _width_chosen(self, event: WidthChosen) -> None:
         """The next job of a stage is of another size, or of the same: what was predicted of the last one is void."""
         stage, width = self.stages[event.stage], event.width
+        if stage.launched:
+            stage.outgrown.append((event.at, stage.spec))
         self.launchable.drop(stage)
         stage.spec = replace(
             stage.spec,

@@ -102,6 +102,8 @@ class StageSpec:
         The cores of the one of these that is not to be taken, or None: no other was measured yet.
     speedup
         What is to be said of how its run times on these are known, or "".
+    code
+        A number for what it does, in letters; "" where that cannot be told.
 
     Raises
     ------
@@ -143,6 +145,7 @@ class StageSpec:
     widths: tuple[Width, ...] = ()
     tried: int | None = None
     speedup: str = ""
+    code: str = ""
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

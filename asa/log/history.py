@@ -188,7 +188,9 @@ def _with_rows(record: Record | None, kept: HistoryKey, rows: Sequence[Usage]) -
         record = {"rows": [], "runs": {}, "ended": 0.0}
     if not rows:
         return record
-    found = [*_read(Usage, kept, record["rows"]), *spread(rows, ROWS_MOST)]
+    before = list(_read(Usage, kept, record["rows"]))
+    known = frozenset(before)  # what is imported twice counts once
+    found = [*before, *(row for row in spread(rows, ROWS_MOST) if row not in known)]
     found.sort(key=lambda row: row.ended)
     ended = max(record.get("ended", 0.0), found[-1].ended)
     return {**record, "rows": [_written(row) for row in found[-ROWS_MOST:]], "ended": ended}

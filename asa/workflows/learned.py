@@ -18,7 +18,7 @@ from asa.allocations.watch import JobWatch
 from asa.core.backfill import Profile, planned
 from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import StateError
-from asa.core.event import Believed
+from asa.core.event import Believed, RunStarted
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatus, QueueRegime, Resources
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
@@ -27,9 +27,12 @@ from asa.core.stage import StageSpec, StageState, kind_of
 from asa.core.units import HOUR
 from asa.core.view import QueueView
 from asa.log.database import Change, LearnedStore, Record
+from asa.log.events import EventLog
+from asa.log.rundir import list_runs
 
 if TYPE_CHECKING:
     from asa.estimators.waits import Waits
+    from asa.log.history import UsageHistory
 
 _T = TypeVar("_T")
 
@@ -276,7 +279,8 @@ class LearnedWaits:
         with _lesson(f"what {spec.name} took on other widths is not used"):
             if path.exists():
                 with closing(UsageHistory(path, busy_s=BUSY_S)) as history:
-                    rows = [row for row in history.of(kind_of(spec.name)) if row.outcome == "ok" and row.cores]
+                    found = history.of(kind_of(spec.name), spec.code, self._site.site)
+                rows = [row for row in found if row.outcome == "ok" and row.cores]
                 if rows and rows[-1].input is not None:
                     rows = about(rows, rows[-1].input)
                 for row in rows:
@@ -380,6 +384,43 @@ class LearnedWaits:
         from asa.estimators.waits import StageTimes
 
         return StageTimes(self._store)
+
+
+def keep_usage(state: Path, run: FoldedRun, log: EventLog) -> None:
+    """Keep in the history of a state directory what tasks of a run took so far; no run fails for that."""
+    if run.start is None or not any(stage.is_telling for stage in run.stages.values()):
+        return
+    with _lesson("what its tasks took is not kept"):
+        from asa.log.history import HISTORY, UsageHistory  # here: a run of an instant does without
+
+        with closing(UsageHistory(state / HISTORY, busy_s=BUSY_S)) as history:
+            _record(history, run, log.last)
+
+
+def catch_up(state: Path, history: UsageHistory) -> None:
+    """Add to the history what tasks of runs took whose driver has died without doing so."""
+    from asa.metrics.usage import run_id
+
+    for directory in list_runs(state):
+        with _lesson(f"what tasks of run {directory.name} took is not in the history"):
+            if not directory.events.exists() or directory.is_driven():
+                continue
+            with EventLog(directory.events) as log:
+                start, last = next((event for _, event in log.packed()), None), log.last
+                if isinstance(start, RunStarted) and history.marked(run_id(start)) < last:
+                    run = FoldedRun()
+                    for _, item in log.packed():
+                        run.on(item)
+                    _record(history, run, last)
+
+
+def _record(history: UsageHistory, run: FoldedRun, last: int) -> None:
+    from asa.log.history import Counted
+    from asa.metrics.usage import run_id, usage
+
+    assert run.start, "a run that has tasks has begun"
+    history.record([Counted(*each) for each in usage(run)])
+    history.mark(run_id(run.start), last)
 
 
 def _noted(record: Record | None, came: int) -> Record:
