@@ -136,7 +136,7 @@ def time_on(cores: int, speedup: Speedup) -> float:
     if not after:
         return before[-1][1]
     (low, slow), (high, fast) = before[-1], after[0]
-    return slow * (fast / slow) ** (math.log(cores / low) / math.log(high / low))
+    return slow * math.exp(math.log(fast / slow) * math.log(cores / low) / math.log(high / low))
 
 
 def scaled(width: Width, share: float) -> tuple[float, float]:
