@@ -42,7 +42,7 @@ from benchmarks.measure import show
 LOGS = {"HPC2N": "HPC2N-2002-2.2-cln.swf.gz", "Theta": "theta_argonne_2023_norm.swf.gz"}
 LEAST = {"hpc2n": 28, "uppmax": 40, "HPC2N": 4, "Theta": 128}
 """The narrowest of five widths, each twice the one before."""
-STAGES, SHARE, LOOK_S = 3, 0.03, 3600.0
+STAGES, SHARE = 3, 0.03
 WARMUP = {"HPC2N": 30.0, "Theta": 45.0}
 """When workflows begin to come in a log [days]; Theta is nearly empty for a month. In the models after a week."""
 CLOSE, TRIES = 0.05, 5
@@ -107,12 +107,8 @@ def run(found: Case, expect: Waits | int, times: float = 1.0) -> tuple[float, fl
     jobs: dict[int, tuple[int, int, PricedWidth]] = {}
     charged = turnaround = 0.0
     heapq.heapify(todo)
-    see = getattr(expect, "see", None)
     while todo or jobs:
-        due = todo[0][0] if todo else math.inf
-        why = engine.dispatch(rule, until=due if see is None else min(due, engine.now + LOOK_S))
-        if see is not None:
-            see(engine)
+        why = engine.dispatch(rule, until=todo[0][0] if todo else math.inf)
         if why is StopReason.JOB_CHANGED:
             for row in [row for row in jobs if not math.isnan(engine.state.job_states["ended"][row])]:
                 number, stage, chosen = jobs.pop(row)
@@ -123,8 +119,6 @@ def run(found: Case, expect: Waits | int, times: float = 1.0) -> tuple[float, fl
                     heapq.heappush(todo, (engine.now, number, stage + 1))
                 else:
                     turnaround += engine.now - found.comes[number]
-            continue
-        if engine.now < due < math.inf or (see is not None and due == math.inf and why is StopReason.UNTIL):
             continue
         if not todo:
             raise SystemExit("jobs that were injected never ended")
@@ -167,8 +161,8 @@ def planned(engine: Engine, _rule: BackfillRule, options: Sized) -> list[float]:
 class Estimated:
     """By an estimator that learns from the jobs that were injected before; the plan's while it knows nothing."""
 
-    def __init__(self, name: str = "context", blend: float = 0.0) -> None:
-        self._estimator, self._blend, self._count = ESTIMATORS.create(name, seed=0), blend, 0
+    def __init__(self) -> None:
+        self._estimator, self._count = ESTIMATORS.create("context", seed=0), 0
         self._contexts: list[Context] = []
         self._asked: dict[int, Context] = {}
 
@@ -180,8 +174,7 @@ class Estimated:
         ]
         if self._count < 10:
             return plan
-        waits = [float(self._estimator.predict(context)) for context in self._contexts]
-        return [(1 - self._blend) * said + self._blend * wait_s for said, wait_s in zip(waits, plan, strict=True)]
+        return [float(self._estimator.predict(context)) for context in self._contexts]
 
     def asked(self, row: int, place: int) -> None:
         self._asked[row] = replace(self._contexts[place], queue=None)
@@ -191,35 +184,14 @@ class Estimated:
         self._estimator.learn(wait_s, context=self._asked.pop(row))
 
 
-class Shared(Estimated):
-    """The plan's, times the share of it that jobs have waited until now."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._planned = self._waited = 1.0
-
-    def __call__(self, engine: Engine, rule: BackfillRule, options: Sized) -> list[float]:
-        count, self._count = self._count, 0
-        plan = super().__call__(engine, rule, options)
-        self._count = count
-        return [wait_s * min(1.0, self._waited / self._planned) for wait_s in plan]
-
-    def learn(self, row: int, wait_s: float) -> None:
-        self._count += 1
-        self._planned += self._asked.pop(row).planned_s or 0.0
-        self._waited += wait_s
-
-
 class Forecast:
-    """By running the queue forward in many futures."""
+    """By running the queue forward in many futures, with what was seen of it whenever a width was chosen."""
 
     def __init__(self) -> None:
         self._lookahead = Lookahead(step=0)
 
-    def see(self, engine: Engine) -> None:
-        self._lookahead.see(engine.view())
-
     def __call__(self, engine: Engine, _rule: BackfillRule, options: Sized) -> list[float]:
+        self._lookahead.see(engine.view())
         seen = visible(engine.view())
         return [float(np.median(self._lookahead.waits(seen, *_kind(option)))) for option in options]
 
@@ -277,9 +249,7 @@ def rows(name: str, folder: Path, fraction: float, workflows: int) -> dict[str, 
 CHOOSERS: dict[str, Callable[[], Waits]] = {
     "oracle": lambda: oracle,
     "plan": lambda: planned,
-    #"context": Estimated,
-    #"half": lambda: Estimated(blend=0.5),
-    "share": Shared,
+    "context": Estimated,
     "forecast": Forecast,
 }
 

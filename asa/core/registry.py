@@ -287,6 +287,11 @@ IMAGES = Registry("container runtime", group="asa.images")
 """Functions that take an image, and return what makes of a stage's function, or program, one that runs inside."""
 
 
+def looks_ahead(estimator: str) -> bool:
+    """Whether the estimator of this spec runs the queue forward that it sees, so that it tells any sizes apart."""
+    return bool(getattr(ESTIMATORS.load(parse_spec(estimator)[0]), "looks_ahead", False))
+
+
 def is_pooled(estimator: str) -> bool:
     """Whether the estimator of this spec learns from jobs of all geometries together."""
     return bool(getattr(ESTIMATORS.load(parse_spec(estimator)[0]), "pooled", False))

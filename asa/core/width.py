@@ -138,6 +138,7 @@ def time_on(cores: int, speedup: Speedup) -> float:
     (low, slow), (high, fast) = before[-1], after[0]
     between: float = slow * (fast / slow) ** (math.log(cores / low) / math.log(high / low))
     return between
+    return slow * math.exp(math.log(fast / slow) * math.log(cores / low) / math.log(high / low))
 
 
 def scaled(width: Width, share: float) -> tuple[float, float]:

@@ -112,14 +112,18 @@ class Grow:
 
 @dataclass(frozen=True, slots=True)
 class Mold:
-    """Choose how wide a stage is to be, which is ready in `ready_s` [s]: see `asa.core.width.choose`. What jobs of
-    these widths would wait is to be asked, unless there is no queue."""
+    """Choose how wide a stage is to be, which is ready in `ready_s` [s]: see `asa.core.width.choose`.
+
+    What jobs of these widths would wait is to be asked: nobody, where there is no queue (None); the estimator if it
+    looks ahead by itself (True); else a plan of the queue, where that can be seen: it tells sizes apart better than
+    what was learned of a few.
+    """
 
     stage: str
     options: tuple[PricedWidth, ...]
     ready_s: float
     patience: float
-    queued: bool
+    estimated: bool | None
 
     def chosen(self, now: float) -> WidthChosen:
         """What comes of it."""
@@ -686,6 +690,7 @@ class Plan(FoldedRun):
 
     def _mold(self, name: str, now: float) -> Mold:
         """A stage's widths, with what they cost there; all with the whole wall time after less was not enough."""
+        from asa.core.registry import looks_ahead
         from asa.core.width import PricedWidth, are_rounds, for_tasks, patience_for
         from asa.strategies.ahead import expected
 
@@ -709,7 +714,8 @@ class Plan(FoldedRun):
         )
         ready_s = max(0.0, expected(self.view(now), name).ready - now)
         queued = self.site.regime is not QueueRegime.IMMEDIATE
-        return Mold(name, tuple(options), ready_s, patience, queued)
+        estimated = looks_ahead(self.strategy.estimator) if queued else None
+        return Mold(name, tuple(options), ready_s, patience, estimated)
 
     def _decide_ahead(self, now: float) -> list[StrategyDecision]:
         """What the strategy decides where tasks go on in further allocations."""

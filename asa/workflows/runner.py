@@ -554,9 +554,9 @@ class Runner:
 
     def _mold(self, action: Mold, now: float) -> Event:
         options = [*action.options]
-        for place, (width, *_) in enumerate(options if action.queued else ()):
+        for place, (width, *_) in enumerate(options if action.estimated is not None else ()):
             context = self._contexts.of(width.resources, width.walltime_s, now)
-            if (wait_s := context.planned_s) is None:  # a plan tells sizes apart better than what was learned of few
+            if action.estimated or (wait_s := context.planned_s) is None:
                 (wait_s,) = self.waits.predict(width.resources, width.walltime_s, context, [None])
             options[place] = options[place]._replace(wait_s=wait_s)
         return replace(action, options=tuple(options)).chosen(now)

@@ -142,7 +142,8 @@ class LastingStage:
 class Case:
     """One schedule: `run` gives the same each time. Its `repr` makes it again.
 
-    Stages that are `growing`, by the numbers of their workflows and their own, return calls of others.
+    Stages that are `growing`, by the numbers of their workflows and their own, return calls of others; those that are
+    `bending` may have the cores of one task, too.
     """
 
     seed: int
@@ -157,6 +158,7 @@ class Case:
     failing: tuple[FailingStage, ...] = ()
     growing: tuple[tuple[int, int], ...] = ()
     lasting: tuple[LastingStage, ...] = ()
+    bending: tuple[tuple[int, int], ...] = ()
 
 
 def draw(seed: int, world: TortureWorld | None = None) -> Case:
@@ -189,6 +191,8 @@ def draw(seed: int, world: TortureWorld | None = None) -> Case:
         failing=tuple(_failing(random.Random(f"failing {seed}"), workflows)),
         growing=growing,
         lasting=tuple(_lasting(random.Random(f"lasting {seed}"), workflows, growing)) if world.lasts else (),
+        growing=tuple(_growing(random.Random(f"growing {seed}"), workflows)),
+        bending=tuple(_bending(random.Random(f"bending {seed}"), workflows)),
     )
 
 
@@ -210,6 +214,14 @@ def _growing(rng: random.Random, workflows: Sequence[Sequence[StageShape]]) -> I
     if rng.random() < 0.25:
         for number, steps in enumerate(workflows):
             yield from ((number, each) for each, step in enumerate(steps) if not step.mapped and rng.random() < 0.3)
+
+
+def _bending(rng: random.Random, workflows: Sequence[Sequence[StageShape]]) -> Iterator[tuple[int, int]]:
+    """Stages that may have two widths: none in three schedules of four."""
+    if rng.random() < 0.25:
+        for number, steps in enumerate(workflows):
+            several = (each for each, step in enumerate(steps) if step.mapped and step.cores > step.task_cores)
+            yield from ((number, each) for each in several if rng.random() < 0.5)
 
 
 def _failing(rng: random.Random, workflows: Sequence[Sequence[StageShape]]) -> Iterator[FailingStage]:
@@ -252,6 +264,15 @@ def build(steps: Sequence[StageShape], growing: Collection[int] = (), lasting: C
             cores=step.cores, task_cores=step.task_cores, walltime=step.walltime_s, secrets=secrets,
             checkpoint=number in lasting,
         )  # fmt: skip
+
+
+def build(steps: Sequence[StageShape], growing: Collection[int] = (), bending: Collection[int] = ()) -> list[Any]:
+    """The workflow, as nodes; those of these numbers add others, or may have two widths."""
+    nodes: list[Any] = []
+    for number, step in enumerate(steps):
+        secrets = [VARIABLE] if number % 3 == 0 else []
+        cores = [step.task_cores, step.cores] if number in bending else step.cores
+        stage = asa.stage(cores=cores, task_cores=step.task_cores, walltime=step.walltime_s, secrets=secrets)
         sources = [nodes[source] for source in step.sources]
         if step.mapped:
             mapped = stage(each).options(name=f"each{number}")
@@ -719,6 +740,12 @@ def _go_through(case: Case, world: TortureWorld, site: SimulatedSite, found: Sch
         for each in failing:
             name = f"{'each' if steps[each.stage].mapped else 'gather'}{each.stage}"
             site.failing[f"run{number}", name] = each.times
+        bending = {each for workflow, each in case.bending if workflow == number}
+        built = build(steps, growing, bending)
+        site.runs.append(TorturedRun(f"run{number}", built, strategy, case.grace_s, keep_going))
+        for part in failing:
+            name = f"{'each' if steps[part.stage].mapped else 'gather'}{part.stage}"
+            site.failing[f"run{number}", name] = part.times
     for run in site.runs:
         if {"power fails", "power fails acting"} & {fault.kind for fault in case.faults}:
             run.durable = b"", b""
@@ -968,6 +995,8 @@ def smaller(case: Case) -> Iterator[Case]:
         yield replace(case, growing=())
     for number in range(len(case.lasting)):
         yield replace(case, lasting=(*case.lasting[:number], *case.lasting[number + 1 :]))
+    if case.bending:
+        yield replace(case, bending=())
     for number in range(len(case.failing)):
         yield replace(case, failing=(*case.failing[:number], *case.failing[number + 1 :]))
     if len(case.workflows) > 1:
@@ -977,6 +1006,9 @@ def smaller(case: Case) -> Iterator[Case]:
             lasting = tuple(replace(each, workflow=0) for each in case.lasting if each.workflow == number)
             one, strategies = (case.workflows[number],), (case.strategies[number],)
             yield replace(case, workflows=one, strategies=strategies, failing=failing, growing=growing, lasting=lasting)
+            bending = tuple((0, each) for workflow, each in case.bending if workflow == number)
+            some = {"failing": failing, "growing": growing, "bending": bending}
+            yield replace(case, workflows=one, strategies=strategies, **some)
     for parts in (2, 4, 8, len(case.faults)):
         size = max(1, len(case.faults) // max(1, parts))
         for first in range(0, len(case.faults), size):

@@ -37,6 +37,7 @@ from asa.workflows.explain import explain
 from asa.workflows.graph import make_graph
 from asa.workflows.learned import LearnedWaits
 from asa.workflows.settings import Settings
+from tests.waiting import until
 from tests.workflows.world import Crash, World, check_clean, picture
 
 EXAMPLES = 1000 if settings.get_current_profile_name() == "long" else 60
@@ -254,7 +255,7 @@ def test_two_runs_show_that_a_declared_speedup_is_wrong(tmp_path: Path, caplog: 
 
     def add(cores: int, seconds: float, at: float) -> None:
         history = UsageHistory(tmp_path / HISTORY)
-        history.add([Usage("solve", "", "", 1, cores, cores, seconds, None, None, None, None, "ok", at, "")])
+        history.add([Usage("solve", "", "site", 1, cores, cores, seconds, None, None, None, None, "ok", at, "")])
         history.close()
 
     assert known() == spec
@@ -265,6 +266,36 @@ def test_two_runs_show_that_a_declared_speedup_is_wrong(tmp_path: Path, caplog: 
     assert "measured in 2 runs on 4, 8 cores: 8 cores are 1 times as fast as 4, not 1.5 times as its" in found.speedup
     assert found.speedup in caplog.text and "which is not used any more" in caplog.text
     assert [width.run_time_s for width in found.widths] == [600.0, 300.0, pytest.approx(290.3, abs=0.1)]
+
+
+def test_a_wrong_speedup_is_found_out_in_two_runs_on_a_real_machine(tmp_path: Path) -> None:
+    @asa.stage(cores=[1, 2, 4], walltime=60, speedup=0.99)
+    def sleepy() -> int:
+        import time
+
+        time.sleep(0.6)
+        return 1
+
+    taken: list[int] = []
+
+    def kept() -> list[Usage]:
+        history = UsageHistory(tmp_path / HISTORY)
+        try:
+            return history.of("sleepy")
+        finally:
+            history.close()
+
+    def once() -> tuple[int, str]:
+        run = asa.run(sleepy(), backend="local:cores=4", state=tmp_path)
+        run.wait()
+        (chosen,) = (event for _, event in run.events() if isinstance(event, WidthChosen))
+        taken.append(chosen.width.resources.cores)
+        assert until(lambda: len(kept()) == len(taken)), "the driver keeps it as it ends"
+        return chosen.width.resources.cores, run.explain()
+
+    (first, _), (second, _), (third, said) = once(), once(), once()
+    assert (first, second) == (4, 2), "what it promises, then another one, to see"
+    assert third == 2 and "measured in 2 runs on 2, 4 cores: 4 cores are 1 times as fast as 2, not 2 times" in said
 
 
 def test_a_declared_speedup_that_fits_what_was_measured_stays() -> None:

@@ -142,7 +142,7 @@ class Lookahead:
     drawn and not point predictions, and jobs come; both on average delay a job.
     """
 
-    pooled = True
+    pooled = looks_ahead = True
 
     def __init__(
         self,
