@@ -13,7 +13,7 @@ import pytest
 
 from asa.core.errors import GraphError
 from asa.core.event import AllocationStarted, Cancelled, Event, JobEnded, Released, Requeued, Submitting
-from asa.core.job import JobRequest, JobState, Options
+from asa.core.job import JobRequest, JobState, Options, QueueRegime
 from asa.core.queues import QueueTerms
 from asa.core.run import FoldedRun
 from asa.metrics.workflow import summary
@@ -129,6 +129,25 @@ def test_a_driver_that_dies_at_any_event_loses_no_task_and_no_job(tmp_path: Path
         assert all(count == 1 for count in Counter(torn.nodes.begun).values()), f"begun again after event {at}"
         for request, status in torn.batch.jobs():
             assert status.state.final, f"{request.token} is left after a crash at event {at}"
+
+
+@pytest.mark.parametrize("regime", [item for item in QueueRegime if item is not QueueRegime.IMMEDIATE])
+@pytest.mark.parametrize("strategy", ["auto", "hold", "asa", "big-job"])
+def test_jobs_that_hold_places_together_are_in_one_queue(tmp_path: Path, strategy: str, regime: QueueRegime) -> None:
+    """Of an array all elements, and one that takes all of them."""
+    squares = stage(cores=4, walltime="10m", name="squares", partition=WHERE)(_square)
+    total = stage(walltime="3h", name="total", partition=WHERE)(_total)
+    workflow = total(squares.map(range(10)))
+    run = world(tmp_path, workflow=workflow, strategy=strategy, regime=regime, wait=waits(core=60.0, long=20.0))
+    assert run.succeed() == sum(x * x for x in range(10))
+    arrays: dict[str, set[str]] = {}
+    for event in run.events(Submitting):
+        if event.request.array:
+            arrays.setdefault(event.request.array, set()).add(partition(event.request.options))
+        assert event.request.walltime_s <= 7200.0 or partition(event.request.options) != "long"
+    assert all(len(queues) == 1 and queues != {"long"} for queues in arrays.values())
+    assert (strategy != "hold" or regime is not QueueRegime.LIMITS) or arrays
+    assert all(status.state.final for _, status in run.batch.jobs())
 
 
 def test_preempted_work_is_done_again_and_costs_no_retry(tmp_path: Path) -> None:
