@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from asa.core.errors import GraphError
-from asa.core.event import AllocationStarted, Cancelled, Event, JobEnded, Released, Requeued, Submitting
+from asa.core.event import AllocationStarted, Cancelled, Event, JobEnded, Released, Requeued, SubmitRefused, Submitting
 from asa.core.job import JobRequest, JobState, Options, QueueRegime
 from asa.core.queues import QueueTerms
 from asa.core.run import FoldedRun
@@ -109,6 +109,23 @@ def test_of_two_that_start_at_once_one_ends_unused(tmp_path: Path) -> None:
     job = next(job for job in report.jobs if job.token == second.allocation)
     assert job.core_hours_used == 0 and job.reason == unused.reason
     assert all(count == 1 for count in Counter(run.nodes.begun).values())
+
+
+def test_a_second_request_that_is_refused_costs_nothing(tmp_path: Path) -> None:
+    refuse = lambda request: "no account there" if partition(request.options) == "long" else None  # noqa: E731
+    run = world(tmp_path, wait=waits(core=50.0), refuse=refuse, workflow=several("core|long"))
+    assert run.succeed() == sum(x * x for x in range(10))
+    assert len(run.events(SubmitRefused)) == 2
+    assert {stage.attempts for stage in run.replay().stages.values()} == {1}
+
+
+def test_where_no_more_jobs_may_be_in_the_queue_the_second_request_is_left_out(tmp_path: Path) -> None:
+    for known in (True, False):
+        folder = tmp_path / str(known)
+        folder.mkdir(mode=0o700)
+        run = world(folder, wait=waits(core=50.0, long=50.0), most_jobs=1, known=known)
+        assert run.succeed() == sum(x * x for x in range(10))
+        assert bool(run.events(SubmitRefused)) == (not known)
 
 
 @pytest.mark.parametrize("after", [False, True])
