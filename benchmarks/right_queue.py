@@ -62,6 +62,7 @@ class Setting:
 SETTINGS = {
     "alike": Setting({"a": (32, 0.6, 0.95), "b": (32, 0.6, 0.95), "c": (32, 0.6, 0.95)}),
     "unlike": Setting({"core": (48, 0.85, 1.0), "long": (32, 0.7, 0.9), "small": (12, 0.5, 0.8)}),
+    "one always best": Setting({"core": (48, 0.3, 0.6), "long": (32, 0.85, 1.0), "small": (12, 0.7, 0.9)}),
     "limits": Setting(
         {"core": (32, 0.8, 1.0), "short": (24, 0.3, 0.6), "long": (24, 0.8, 0.95)}, longest={"short": "1h"}
     ),

@@ -2433,6 +2433,7 @@ class FoldedRun:
             taken = isinstance(event, JobEnded) and event.state is JobState.PREEMPTED  # which says nothing of the stage
             of_use = held.useful or dismissed or taken or self._went_with_another(held, event)
             of_use |= self._was_replaced(held, event)
+            of_use |= (twin := self.pool.held.get(held.twin)) is not None and not twin.ending
         withdrawn = _is_cancelled(event) and not held.ending and not self._went_with_another(held, event)
         if of_use and not withdrawn:
             return
@@ -2450,7 +2451,7 @@ class FoldedRun:
         alike = [item for item in self.pool.held.values() if array and item.request.array == array and not item.handle]
         self.full = Full.after(self.full, event, max(1, len(alike)), self.asked)
         for name in held.stages:
-            self.stages[name].attempts -= 1
+            self.stages[name].attempts -= not held.instead
 
     def _count_withdrawn(self, stage: StageProgress, event: JobEnded | SubmitRefused, what: str) -> None:
         """Somebody else cancelled an allocation: ask again, but not for ever."""

@@ -35,7 +35,7 @@ from asa.core.event import (
     Submitted,
     Submitting,
 )
-from asa.core.job import Capabilities, JobHandle, JobRequest, JobStatus, QueueRegime, alternatives
+from asa.core.job import Capabilities, JobHandle, JobRequest, JobStatus, QueueRegime, alternatives, queue_name
 from asa.core.ports import (
     Backend,
     Clock,
@@ -49,7 +49,7 @@ from asa.core.ports import (
     Strategy,
     VirtualBackend,
 )
-from asa.core.queues import QueueTerms
+from asa.core.queues import QueueTerms, misfit
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, is_pooled
 from asa.core.run import FoldedRun, TaskState
 from asa.core.stage import StageSpec, StageState
@@ -789,6 +789,7 @@ def preview(graph: Graph, settings: Settings, state: Path) -> list[PreviewedJob]
             if stage.spec.name not in covered:
                 action = Submit(f"{settings.name}.{len(found)}", ask_for(stage))
                 found.append((action.ask.stages, job_request(action, (), (), context, outputs, now)))
+        found = [(stages, _in_first_queue(request, site)) for stages, request in found]
         groups: dict[str, list[JobRequest]] = {}
         for _, request in found:
             groups.setdefault(request.array or request.token, []).append(request)
@@ -807,9 +808,18 @@ def preview(graph: Graph, settings: Settings, state: Path) -> list[PreviewedJob]
         backend.close()
 
 
+def _in_first_queue(request: JobRequest, site: Capabilities) -> JobRequest:
+    """A request in the first queue that takes it, where there are several to choose from."""
+    found = alternatives(request.resources.options)
+    fits = (each for each in found if not misfit(request, site.for_jobs(each), "queue", spreads=True))
+    return replace(request, queue=next(fits, found[0])) if len(found) > 1 else request
+
+
 def _commands(backend: Backend, requests: list[JobRequest]) -> list[str]:
+    others = [queue_name(each) for each in alternatives(requests[0].resources.options) if each != requests[0].options]
     if isinstance(backend, Previews):
-        return backend.preview(requests)
+        also = [f"# or in {', '.join(others)}: where it is expected to be best by then"] if others else []
+        return backend.preview(requests) + also
     return [f"{request.resources} for {brief(request.walltime_s)}" for request in requests]
 
 

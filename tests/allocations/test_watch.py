@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
@@ -25,7 +26,8 @@ from asa.core.event import (
     Submitted,
     Trouble,
 )
-from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Resources
+from asa.core.job import JobChanges, JobHandle, JobRequest, JobState, JobStatus, Options, Resources
+from asa.core.view import QueueView
 from asa.testing.backend_fake import FakeBatch, FakeRun
 from tests.backends.slurm.fake import NOW, FakeSlurm
 
@@ -437,6 +439,33 @@ def test_a_site_that_shows_no_queue_holds_up_no_job(desk: Desk) -> None:
     looks.step()
     assert looks.trouble == "" and looks.seen() is None
     assert [item.token for item, _ in desk.batch.jobs()] == ["a"]
+
+
+def test_queues_are_looked_at_together_from_the_next_look_on() -> None:
+    """A backend that shows its own queue only shows nothing of others."""
+    clock = ManualClock()
+    seen = {name: QueueView(0.0, Resources(size), (), ()) for name, size in (("core", 4), ("long", 8))}
+    low: Options = (("partition", "long"),)
+
+    class Shows(FakeBatch):
+        asked: ClassVar[list[Sequence[Options]]] = []
+
+        def looks(self, queues: Sequence[Options]) -> list[QueueView | None]:
+            self.asked.append(queues)
+            return [seen[dict(options).get("partition", "core")] for options in queues]
+
+    watch = JobWatch(Shows(clock, poll=15.0), clock, lambda _events: None, looks=True, queues=[low])
+    watch.step()
+    assert watch.seen() == seen["core"] and watch.seen(low) == seen["long"]
+    other: Options = (("partition", "core"),)
+    assert watch.seen(other) is None
+    clock.wait(threading.Event(), 15.0)
+    watch.step()
+    assert watch.seen(other) == seen["core"]
+    assert [len(queues) for queues in Shows.asked] == [2, 3]
+    plain = JobWatch(FakeBatch(clock), clock, lambda _events: None, looks=True, queues=[low])
+    plain.step()
+    assert plain.seen() is not None and plain.seen(low) is None
 
 
 # Who calls it.

@@ -97,12 +97,25 @@ def test_a_queue_whose_limit_is_broken_is_left_out_by_name(cluster: Cluster, she
     assert "low is left out" in said and "allows a wall time of 01:00:00, and the job asks for 02:00:00" in said
 
 
+def test_a_dry_run_names_the_queues(cluster: Cluster, shell: Shell) -> None:
+    outcome = shell.asa(
+        "run", FLOW, "--backend", "slurm", "--dry-run", "--set", "walltime=2h", "--set", "queues=low|long"
+    )
+    assert outcome.code == 0, outcome.err
+    work, *_ = outcome.data["rows"]
+    assert "--partition=long" in work["commands"][0] and work["commands"][-1].startswith("# or in low: ")
+
+
 def test_a_job_that_fits_no_queue_is_refused_with_the_limits(cluster: Cluster, shell: Shell) -> None:
     words = ("--backend", "slurm:poll_s=1", "--set", "walltime=2d")
     outcome = shell.asa("run", FLOW, *words)
     assert outcome.code != 0 and "Traceback" not in outcome.err
     for name, limit in (("core", "1-00:00:00"), ("long", "1-00:00:00"), ("low", "01:00:00")):
         assert f"queue '{name}'" in outcome.err and limit in outcome.err
+    outcome = shell.asa("run", FLOW, "--backend", "slurm:poll_s=1", "--price", "cor=1,low=nan")
+    assert outcome.code == 1 and "price of 'low' is nan" in outcome.err
+    outcome = shell.asa("run", FLOW, "--backend", "slurm:poll_s=1", "--price", "cor=1")
+    assert outcome.code == 1 and "price names 'cor'" in outcome.err and "core, long, low" in outcome.err
     assert not cluster.run("squeue", "--noheader", "--all").strip()
 
 

@@ -254,8 +254,26 @@ class Looks:
     def __init__(self) -> None:
         self.view = QueueView(0.0, Resources(4), (), (RunningJob("a", Resources(4), 300.0),))
 
-    def seen(self, options: Options = ()) -> QueueView:
+    def seen(self, options: Options = ()) -> QueueView | None:
         return self.view
+
+
+def test_the_queue_that_is_looked_at_is_the_one_that_the_job_would_be_in() -> None:
+    """Also for stages that name a single partition; where it cannot be seen, nothing is said of it."""
+    low: Options = (("partition", "low"),)
+    free = QueueView(0.0, Resources(8), (), ())
+
+    class TwoQueues(Looks):
+        def seen(self, options: Options = ()) -> QueueView | None:
+            return {(): self.view, low: free}.get(options)
+
+    looks: Any = TwoQueues()
+    contexts = Contexts(Pool(), looks)
+    assert contexts.of(Resources(2), 60.0, 0.0).planned_s == 300.0
+    there = contexts.of(Resources(2, options=low), 60.0, 0.0)
+    assert (there.planned_s, there.free_cores) == (0.0, 8)
+    unseen = contexts.of(Resources(2, options=(("partition", "gpu"),)), 60.0, 0.0)
+    assert (unseen.planned_s, unseen.queue) == (None, None)
 
 
 def test_the_planned_wait_is_computed_once_a_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from asa.core.errors import GraphError
-from asa.core.event import AllocationStarted, Cancelled, Event, JobEnded, Released, Requeued, Submitting
-from asa.core.job import JobRequest, JobState, Options
+from asa.core.event import AllocationStarted, Cancelled, Event, JobEnded, Released, Requeued, SubmitRefused, Submitting
+from asa.core.job import JobRequest, JobState, Options, QueueRegime
 from asa.core.queues import QueueTerms
 from asa.core.run import FoldedRun
 from asa.metrics.workflow import summary
@@ -111,6 +111,23 @@ def test_of_two_that_start_at_once_one_ends_unused(tmp_path: Path) -> None:
     assert all(count == 1 for count in Counter(run.nodes.begun).values())
 
 
+def test_a_second_request_that_is_refused_costs_nothing(tmp_path: Path) -> None:
+    refuse = lambda request: "no account there" if partition(request.options) == "long" else None  # noqa: E731
+    run = world(tmp_path, wait=waits(core=50.0), refuse=refuse, workflow=several("core|long"))
+    assert run.succeed() == sum(x * x for x in range(10))
+    assert len(run.events(SubmitRefused)) == 2
+    assert {stage.attempts for stage in run.replay().stages.values()} == {1}
+
+
+def test_where_no_more_jobs_may_be_in_the_queue_the_second_request_is_left_out(tmp_path: Path) -> None:
+    for known in (True, False):
+        folder = tmp_path / str(known)
+        folder.mkdir(mode=0o700)
+        run = world(folder, wait=waits(core=50.0, long=50.0), most_jobs=1, known=known)
+        assert run.succeed() == sum(x * x for x in range(10))
+        assert bool(run.events(SubmitRefused)) == (not known)
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_a_driver_that_dies_at_any_event_loses_no_task_and_no_job(tmp_path: Path, after: bool) -> None:
     def fresh(name: str) -> World:
@@ -129,6 +146,25 @@ def test_a_driver_that_dies_at_any_event_loses_no_task_and_no_job(tmp_path: Path
         assert all(count == 1 for count in Counter(torn.nodes.begun).values()), f"begun again after event {at}"
         for request, status in torn.batch.jobs():
             assert status.state.final, f"{request.token} is left after a crash at event {at}"
+
+
+@pytest.mark.parametrize("regime", [item for item in QueueRegime if item is not QueueRegime.IMMEDIATE])
+@pytest.mark.parametrize("strategy", ["auto", "hold", "asa", "big-job"])
+def test_jobs_that_hold_places_together_are_in_one_queue(tmp_path: Path, strategy: str, regime: QueueRegime) -> None:
+    """Of an array all elements, and one that takes all of them."""
+    squares = stage(cores=4, walltime="10m", name="squares", partition=WHERE)(_square)
+    total = stage(walltime="3h", name="total", partition=WHERE)(_total)
+    workflow = total(squares.map(range(10)))
+    run = world(tmp_path, workflow=workflow, strategy=strategy, regime=regime, wait=waits(core=60.0, long=20.0))
+    assert run.succeed() == sum(x * x for x in range(10))
+    arrays: dict[str, set[str]] = {}
+    for event in run.events(Submitting):
+        if event.request.array:
+            arrays.setdefault(event.request.array, set()).add(partition(event.request.options))
+        assert event.request.walltime_s <= 7200.0 or partition(event.request.options) != "long"
+    assert all(len(queues) == 1 and queues != {"long"} for queues in arrays.values())
+    assert (strategy != "hold" or regime is not QueueRegime.LIMITS) or arrays
+    assert all(status.state.final for _, status in run.batch.jobs())
 
 
 def test_preempted_work_is_done_again_and_costs_no_retry(tmp_path: Path) -> None:

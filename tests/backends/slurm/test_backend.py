@@ -708,6 +708,56 @@ def test_the_backend_looks_at_its_partition(slurm: Slurm, fake: FakeSlurm) -> No
     assert slurm.look() is None
 
 
+HIGH = CORE | {"PriorityTier": "10", "PreemptMode": "OFF"}
+LOW = CORE | {"PartitionName": "low", "PriorityTier": "1", "PreemptMode": "REQUEUE"}
+ELSEWHERE = {"PartitionName": "else", "Nodes": "e[1-2]", "PriorityTier": "1", "PreemptMode": "REQUEUE"}
+BY_TIER = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
+
+
+@pytest.mark.parametrize(
+    ("configuration", "yields"), [(BY_TIER, True), ({}, False), ({"PreemptType": "(null)"}, False)]
+)
+def test_a_partition_is_preemptible_where_a_higher_one_has_its_nodes(
+    configuration: dict[str, str], yields: bool
+) -> None:
+    partitions = [HIGH, LOW, ELSEWHERE]
+    tiers = backend.preemption_tiers(configuration, partitions)
+    found = [backend._may_be_preempted([item], partitions, tiers) for item in partitions]
+    assert found == [False, yields, False]
+
+
+def test_jobs_that_would_be_preempted_keep_nobody_waiting() -> None:
+    tiers = backend.preemption_tiers(BY_TIER, [HIGH, LOW])
+    running, waiting = replace(RUNS, partition="low"), replace(WAITS, key="8", partition="low", priority=99)
+    high = backend.queue_view(NOW, [running, waiting, WAITS], GROUPS, [HIGH], tiers)
+    assert high is not None and ([job.key for job in high.queue], high.running) == (["7"], ())
+    groups = [replace(GROUPS[0], partition="low")]
+    low = backend.queue_view(NOW, [running, waiting, WAITS], groups, [LOW], tiers)
+    assert low is not None
+    assert [job.key for job in low.queue] == ["7", "8"], "jobs of the higher partition come first"
+    assert [job.key for job in low.running] == ["6"]
+
+
+def test_several_queues_are_seen_with_the_questions_of_one(
+    slurm: Slurm, fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.visible = [replace(WAITS, partition="main"), WAITS]
+    queues = [(), (("partition", "main"),), (("partition", "nosuch"),)]
+    asked: list[Sequence[str]] = []
+    look = fake.visible_jobs
+
+    def visible_jobs(partitions: Sequence[str]) -> list[VisibleJob]:
+        asked.append(partitions)
+        return look(partitions)
+
+    monkeypatch.setattr(fake, "visible_jobs", visible_jobs)
+    found = slurm.looks(queues)
+    assert found[0] == found[1] is not None and found[2] is None
+    assert len(asked) == 1
+    fake.hidden = True
+    assert slurm.looks(queues) == [None] * 3
+
+
 REST = "http://localhost:1"
 
 
