@@ -522,6 +522,7 @@ def fails_once(flag: str) -> int:
 
 def test_a_run_that_is_resumed_keeps_its_quote_and_teaches_nothing_by_it(tmp_path: Path) -> None:
     run = asa.run(fails_once(str(tmp_path / "flag")), state=tmp_path / "state", check=False)
+    run.wait()
     (quoted,) = quotes_of(run)
     assert "but the run has failed" in run.explain()
     again = asa.resume(run.name, state=tmp_path / "state")
