@@ -1,11 +1,13 @@
 """Quotes beside what became of the runs, on logs and site models in virtual time.
 
-    python -m benchmarks.quote [--quick] [--runs 150] [--only NAME] [--json FILE]
+    python -m benchmarks.quote [--quick] [--runs 120] [--only NAME] [--json FILE] [--from FILE ...]
 
 One user runs the paper's three workflows again and again, about twice a day, at two sizes; what a stage takes varies
 from run to run. Before each run a quote is made, from what the user's earlier runs have taught: run times of stages,
 waits of their jobs, the errors of earlier quotes, and the queue as it is visible. Beside it, the forecaster that always
 says what the last runs of the same workflow took. Both are scored in the same way.
+
+With ``--from``, the tables are made of rows that were kept by ``--json``, without a run.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from asa.core.event import Quoted
 from asa.core.run import FoldedRun
 from asa.lab.asa_paper.workflows import MODELS, model
 from asa.lab.backend.simulated import Simulated
 from asa.lab.virtual import MemoryWaits, run_virtual
 from asa.strategies.options import DEFAULT_ESTIMATOR
 from asa.workflows.graph import make_graph
-from asa.workflows.quote import DrawnWaits, Quote, Quoter, from_history, quantile, stage_times
+from asa.workflows.quote import DrawnWaits, Quote, Quoter, corrected, from_history, quantile, stage_times
 from asa.workflows.settings import Settings
 from asa.workflows.stage import Node, Stage, make_needs
 from asa.workflows.virtual_work import Times
@@ -123,6 +126,17 @@ def quoted(
     return Quoter(graph, settings, site, specs, known, times, now=now, misses=misses).quote(strategy)
 
 
+def corrections(rows: Sequence[dict[str, Any]]) -> None:
+    """Correct the intervals of one queue's rows by the errors that were known when each quote was made."""
+    for row in rows:
+        known = [
+            Quoted(0.0, other["done"], *other["drawn"], 0.0, tuple(other["drawn"]), 0).missed(other["ended"])
+            for other in sorted(rows, key=lambda other: other["at"] + other["ended"])
+            if other["at"] + other["ended"] <= row["at"]
+        ]
+        row["low"], row["high"] = corrected(row["done"], *row["drawn"], known)
+
+
 def plain(rows: Sequence[dict[str, Any]], place: int) -> tuple[float, float, float] | None:
     """What the last runs of the same kind took: the last one, and the interval of the last few."""
     row = rows[place]
@@ -182,15 +196,22 @@ def interval_score(_middle: float, low: float, high: float, came: float) -> floa
 def main() -> int:
     parser = argparse.ArgumentParser(description="quotes beside what became of the runs")
     parser.add_argument("--quick", action="store_true", help="a few runs in one log")
-    parser.add_argument("--runs", type=int, default=150, help="in each queue (150)")
+    parser.add_argument("--runs", type=int, default=120, help="in each queue (120)")
     parser.add_argument("--only", help="this queue")
     parser.add_argument("--strategy", default="auto", help="of the runs (auto)")
     parser.add_argument("--data", type=Path, default=Path("shared/data/swf"), help="where the logs are")
     parser.add_argument("--seed", type=int, default=1, help="of runs and moments (1)")
     parser.add_argument("--json", type=Path, help="file for the rows")
+    parser.add_argument("--from", dest="kept", type=Path, nargs="+", help="files with rows")
     options = parser.parse_args()
+    if options.kept:
+        rows = [row for path in options.kept for row in json.loads(path.read_text())["rows"]]
+        for where in {row["queue"] for row in rows}:
+            corrections([row for row in rows if row["queue"] == where])
+        show(f"Quotes, strategy {options.strategy}", table(rows))
+        return 0
     names = [options.only] if options.only else ["KTH"] if options.quick else [*QUEUES]
-    rows: list[dict[str, Any]] = []
+    rows = []
     for name in names:
         found = run_queue(name, 30 if options.quick else options.runs, options.strategy, options.data, options.seed)
         rows += found

@@ -96,7 +96,9 @@ class ExplainCommand:
             raise
         text = run.explain()
         stages = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line and line[0] != " ")
-        return CommandResult({"run": run.name, "state": run.status.value, "stages": stages}, text)
+        quoted = stages.pop("quoted", None)
+        data = {"run": run.name, "state": run.status.value, "quoted": quoted, "stages": stages}
+        return CommandResult(data, text)
 
 
 class ReportCommand:

@@ -509,3 +509,26 @@ def test_ways_that_cannot_be_gone_are_left_out(tmp_path: Path) -> None:
     found = quote_ways(graph, settings, tmp_path)  # its one task needs no wider allocation
     ways = [("auto", 1.0), ("auto:patience=50.0", 1.0), ("per-stage", 1.0), ("big-job", 1.0), ("auto", 0.5)]
     assert [(quote.strategy, quote.scale) for quote in found] == ways
+
+
+@asa.stage(cores=1, walltime="5m")
+def fails_once(flag: str) -> int:
+    time.sleep(1.6)
+    if not Path(flag).exists():
+        Path(flag).touch()
+        raise ValueError("not yet")
+    return 7
+
+
+def test_a_run_that_is_resumed_keeps_its_quote_and_teaches_nothing_by_it(tmp_path: Path) -> None:
+    run = asa.run(fails_once(str(tmp_path / "flag")), state=tmp_path / "state", check=False)
+    run.wait()
+    (quoted,) = quotes_of(run)
+    assert "but the run has failed" in run.explain()
+    again = asa.resume(run.name, state=tmp_path / "state")
+    again.wait()
+    assert again.result() == 7 and quotes_of(again) == [quoted] and again.summary.quoted == quoted
+    assert "was done" in again.explain()
+    store = tmp_path / "state" / "learned.db"
+    with closing(LearnedStore(store)) as kept:
+        assert not kept.keys("quotes ")
