@@ -19,7 +19,7 @@ from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec
 
-VERSION = 6
+VERSION = 7
 """Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
 
 

@@ -94,6 +94,8 @@ class Needs:
     signal: str = "USR1"
     notice_s: float | None = None
     staging: Staging | None = None
+    sized: bool = False
+    """Whether it was said how large its allocation is."""
 
     @property
     def signal_before_s(self) -> float:
@@ -526,6 +528,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             signal=_signal_name(options.get("signal") or base.signal),
             notice_s=notice_s,
             staging=_staging(base, options, words),
+            sized=base.sized or any(options.get(what) for what in ("cores", "nodes", "tasks_per_node")),
         )
 
 
@@ -717,7 +720,8 @@ def stage(
     container
         Image that it runs in, through Apptainer: a file, or an address. `asa.integrations.container` has more options.
     cores
-        Cores of the allocation that the stage asks for, a multiple of `task_cores`; by default one task's.
+        Cores of the allocation that the stage asks for, a multiple of `task_cores`; by default one task's, or, where
+        only the run will tell how many tasks there are, those of as many as it says by `expect`.
     nodes, tasks_per_node
         Instead of `cores`: a shape, so many tasks at once on each of so many nodes. sbatch gets ``--nodes`` and
         ``--ntasks-per-node``.
