@@ -612,6 +612,8 @@ class StageProgress:
     def expand(self, width: int | None) -> None:
         """Its number of tasks became known, or grew."""
         self.stirred[self.spec.name] = None
+        if width is not None:
+            self.spec = self.spec.holding(width)
         self.width, self.news_at = width, self.done + max(1, (width or 0) // _DONE_STEPS)
         self._grow(width or 0)
 

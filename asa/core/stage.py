@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass, replace
 import re
-from dataclasses import dataclass
 
 from asa.core.errors import InvalidInput
 from asa.core.job import Resources
@@ -118,6 +118,9 @@ class StageSpec:
     expect
         What is likely where only the run will tell: how many tasks it has, or, where it expands, how many stages like
         it follow on it, one after another; less than none where more have come.
+    most
+        How many tasks its allocation holds at most where that goes by how many it has, or is expected to have; 0 where
+        it was said how large that is.
     checkpoint
         Whether its tasks go on in another allocation when theirs ends.
     notice_s
@@ -184,6 +187,16 @@ class StageSpec:
     learned: LearnedRequest | None = None
     learned: LearnedRequest | None = None
     code: str = ""
+    most: int = 0
+
+    def holding(self, tasks: int) -> StageSpec:
+        """The same with an allocation for so many tasks at once, where the size of that was left open."""
+        if not self.most:
+            return self
+        count, task = max(1, min(tasks, self.most)), self.task
+        memory = None if task.memory is None else count * task.memory
+        sized = replace(self.resources, cores=count * task.cores, memory=memory, gpus=count * task.gpus)
+        return replace(self, resources=sized)
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

@@ -202,25 +202,29 @@ class StageView:
 
 
 class Extent(NamedTuple):
-    """How large a run is: the cores that its stages are charged for times run times [s], and those of the widest; and
-    with which options of the batch system its stages are to run."""
+    """How large a run is: the cores that its stages are charged for times run times [s], and those of the widest; with
+    which options of the batch system its stages are to run; whether tasks of some go on in another allocation."""
 
     core_s: float
     widest: int
     kinds: tuple[Options, ...] = ()
+    goes_on: bool = False
 
     @classmethod
     def of(cls, specs: Iterable[StageSpec], charged: Callable[[Resources], int]) -> Extent:
         """That of these stages."""
+        specs = list(specs)
         sizes = [(charged(spec.resources), spec.run_time_s, spec.resources.options) for spec in specs]
         core_s = sum(cores * run_time_s for cores, run_time_s, _ in sizes)
         kinds = dict.fromkeys(options for _, _, options in sizes)
-        return cls(core_s, max((cores for cores, _, _ in sizes), default=0), tuple(kinds))
+        widest = max((cores for cores, _, _ in sizes), default=0)
+        return cls(core_s, widest, tuple(kinds), any(spec.checkpoint for spec in specs))
 
     def plus(self, more: Extent) -> Extent:
         """That of these and more stages."""
         kinds = tuple(dict.fromkeys((*self.kinds, *more.kinds)))
-        return Extent(self.core_s + more.core_s, max(self.widest, more.widest), kinds)
+        widest, goes_on = max(self.widest, more.widest), self.goes_on or more.goes_on
+        return Extent(self.core_s + more.core_s, widest, kinds, goes_on)
 
 
 @dataclass(frozen=True)
@@ -248,6 +252,8 @@ class WorkflowView:
         Says what allocations that came before their stage have cost by now: cores times the time they held nothing [s].
     cores_per_node
         Cores of the largest node, or None.
+    largest
+        The most that a job may ask for, or None.
     fixed_s
         How long an allocation on one node, and one on several, is charged for beside its tasks [s]: until its nodes
         have joined, and from its last task to its end. Zeros where that is not known.
@@ -275,6 +281,7 @@ class WorkflowView:
     poll_s: float = 0.0
     idle_core_s: Callable[[], float] = float
     cores_per_node: int | None = None
+    largest: Resources | None = None
     fixed_s: tuple[float, float] = (0.0, 0.0)
     wide_first: bool = False
     find: Callable[[str], StageView] | None = None
@@ -329,6 +336,11 @@ class WorkflowView:
     def kinds(self) -> tuple[Options, ...]:
         """Options of the batch system with which stages are to run, each once."""
         return self._extent.kinds
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there are tasks with checkpoints."""
+        return self._extent.goes_on
 
     @cached_property
     def _extent(self) -> Extent:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from asa.core.decision import Ask, StrategyDecision
-from asa.core.job import Resources
-from asa.core.stage import StageState
+from asa.core.job import QueueRegime, Resources
+from asa.core.stage import StageSpec, StageState
 from asa.core.view import StageView, WorkflowView
 from asa.strategies.options import DEFAULT_ESTIMATOR
 
@@ -16,7 +16,8 @@ class BigJob:
     """Ask once for the largest stage's resources, for the sum of all wall times (the paper's equation 1).
 
     When the site allows no such wall time, or the allocation ends early, another is asked for what is left; ahead of
-    that, as `Hold` asks for stages that follow on one another, where tasks have checkpoints.
+    that, as `Hold` asks for stages that follow on one another, where tasks have checkpoints. Without a queue it
+    is large enough for all stages that may run side by side, as far as the machine is.
 
     References
     ----------
@@ -34,8 +35,7 @@ class BigJob:
 
     def _decide(self, view: WorkflowView, alike: Sequence[StageView]) -> Iterator[StrategyDecision]:
         """One for the stages with the same options of the batch system: one job cannot be in two partitions."""
-        goes_on = any(stage.spec.checkpoint for stage in alike)
-        if not goes_on and any(not item.leaving for stage in reversed(alike) for item in stage.allocations):
+        if not view.goes_on and any(not item.leaving for stage in reversed(alike) for item in stage.allocations):
             return  # seen at once: the last stages need it to the end
         left = [stage for stage in alike if not stage.state.final]
         if any(stage.spec.checkpoint for stage in left):
@@ -51,7 +51,28 @@ class BigJob:
 def _size(view: WorkflowView, left: Sequence[StageView]) -> tuple[Resources, float]:
     """What all of these need, and for how long [s]."""
     peak = largest([stage.spec.resources for stage in left], view.cores_per_node)
+    if view.regime is QueueRegime.IMMEDIATE and view.largest is not None and peak.nodes is None:
+        peak = _widest([stage.spec for stage in left], peak, view.largest)
     return peak, min(sum((1 + stage.spec.rounds) * stage.spec.walltime_s for stage in left), view.longest_s)
+
+
+def _widest(specs: Sequence[StageSpec], peak: Resources, most: Resources) -> Resources:
+    """What the largest level of stages needs, none of which waits for another, but `peak` at least and the `most` that
+    there is; all of that where tasks add stages of which nobody knows how many."""
+    depths: dict[str, int] = {}
+    levels: dict[int, list[Resources]] = {}
+    for spec in specs:
+        depths[spec.name] = depth = 1 + max((depths.get(name, 0) for name in spec.predecessors), default=0)
+        levels.setdefault(depth, []).append(most if spec.expands and spec.expect is None else spec.resources)
+    cores = max(sum(size.cores for size in level) for level in levels.values())
+    gpus = max(sum(size.gpus for size in level) for level in levels.values())
+    memory = max(sum(size.memory or 0 for size in level) for level in levels.values())
+    return replace(
+        peak,
+        cores=max(peak.cores, min(cores, most.cores)),
+        gpus=max(peak.gpus, min(gpus, most.gpus)),
+        memory=None if peak.memory is None else max(peak.memory, min(memory, most.memory or peak.memory)),
+    )
 
 
 def _ahead(view: WorkflowView, left: Sequence[StageView]) -> Iterator[StrategyDecision]:

@@ -74,8 +74,9 @@ class Graph:
                 checkpoint=node.stage.needs.checkpoint,
                 notice_s=node.stage.needs.signal_before_s if node.stage.needs.checkpoint else 0.0,
                 total_s=_total_s(node),
+                most=_most(node, self.width(name), site.for_jobs(node.stage.needs.options)),
                 **self._places(node),
-            )
+            ).holding(node.stage.needs.expect or 0)
             for name, node in self.nodes.items()
         )
         return tuple(_bent(node, spec, site) for node, spec in zip(self.nodes.values(), found, strict=True))
@@ -291,16 +292,17 @@ class Graph:
     def described(self, site: Capabilities) -> str:
         """A line for each stage: its tasks, what its job asks for there and is charged for, and what it waits for."""
         rows = []
+        specs = {spec.name: spec for spec in self.specs(site)}
         for name, node in self.nodes.items():
             needs, width = node.stage.needs, self.width(name)
             about = "" if needs.expect is None else f", about {needs.expect}"
             tasks = f"tasks known at run time{about}" if width is None else f"{width} task{'s' * (width != 1)}"
             if node.mapped and width != 1 and not needs.launcher:
-                tasks += f", {needs.resources.cores // needs.task.cores} at a time"
+                tasks += f", {specs[name].resources.cores // needs.task.cores} at a time"
             if needs.expands:
                 tasks += f", may add stages{f', about {needs.expect} like it' * (needs.expect is not None)}"
             after = f"  after {', '.join(self.predecessors[name])}" if self.predecessors[name] else ""
-            asked, ranks = _asked(needs, site.for_jobs(needs.options)), _ranks(node.stage)
+            asked, ranks = _asked(needs, site.for_jobs(needs.options), specs[name].resources), _ranks(node.stage)
             where = "".join(f", {option} {value}".rstrip() for option, value in needs.options if option != SETUP)
             rows.append(f"{name}: {tasks}, {asked}, {ranks}{brief(needs.walltime_s)}{where}{after}")
         return "\n".join(rows)
@@ -374,7 +376,22 @@ def _total_s(node: Node) -> float | None:
     return float(needs.run_time) if needs.checkpoint and isinstance(needs.run_time, int | float) else None
 
 
-def _asked(needs: Needs, site: Capabilities) -> str:
+def _most(node: Node, width: int | None, site: Capabilities) -> int:
+    """How many tasks the site's largest job holds, where a stage's number of them is expected and nothing else is said
+    of how large its job is to be; else 0."""
+    needs = node.stage.needs
+    whole, task, there = _resources(needs, site), needs.task, site.largest
+    if width is not None or needs.expect is None or needs.expands or needs.sized or needs.launcher or whole.nodes:
+        return 0
+    if there is None:
+        return needs.expect
+    found = there.cores // task.cores
+    if task.memory and there.memory is not None:
+        found = min(found, there.memory // task.memory)
+    return min(found, there.gpus // task.gpus) if task.gpus else found
+
+
+def _asked(needs: Needs, site: Capabilities, asked: Resources) -> str:
     """What a stage's job asks for, and is charged for."""
     if needs.widths:
         return f"{', '.join(map(str, needs.widths[:-1]))} or {needs.widths[-1]} cores"

@@ -437,7 +437,10 @@ class LearnedWaits:
             if spec.expect is None or self._site.regime is QueueRegime.IMMEDIATE:
                 return spec
             record = self._store.get(self._came_key(workflow, spec.name)) or {}
-            return replace(spec, expect=round(median(record["came"]))) if record.get("came") else spec
+            if not record.get("came"):
+                return spec
+            came = round(median(record["came"]))
+            return replace(spec, expect=came).holding(came)
 
         return learned
 

@@ -571,6 +571,7 @@ class Plan(FoldedRun):
             parks=self.site.parks,
             poll_s=self.site.poll_s,
             cores_per_node=self.site.cores_per_node,
+            largest=self.site.largest,
             fixed_s=(0.0, 0.0) if self.start is None else self.start.fixed_s,
             wide_first=self.site.wide_first,
             idle_core_s=lambda: self.pool.idle_core_s + sum(held.idle_core_s(now) for held in self._unused.values()),

@@ -98,6 +98,8 @@ class Needs:
     widths: tuple[int, ...] = ()
     speedup: Speedup | None = None
     auto: tuple[str, ...] = ()
+    sized: bool = False
+    """Whether it was said how large its allocation is."""
 
     @property
     def signal_before_s(self) -> float:
@@ -541,6 +543,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             widths=widths,
             speedup=speedup,
             auto=auto,
+            sized=base.sized or any(options.get(what) for what in ("cores", "nodes", "tasks_per_node")),
         )
 
 
@@ -778,6 +781,8 @@ def stage(
         With several `cores`, how much faster such a task is on more: the part of its work that runs in parallel, such
         as 0.95 (Amdahl's law), or what was measured, ``{16: 600, 64: 170}``, in seconds. By default as earlier runs
         have measured it, and until two sizes were, 0.9. Of a mapped stage without a launcher it is known.
+        Cores of the allocation that the stage asks for, a multiple of `task_cores`; by default one task's, or, where
+        only the run will tell how many tasks there are, those of as many as it says by `expect`.
     nodes, tasks_per_node
         Instead of `cores`: a shape, so many tasks at once on each of so many nodes. sbatch gets ``--nodes`` and
         ``--ntasks-per-node``.

@@ -936,7 +936,8 @@ def _unlearned(site: SimulatedSite) -> Iterator[str]:
 def _shortened(site: SimulatedSite) -> Iterator[str]:
     """Stages with checkpoints of which the times in all allocations do not add up to what their tasks ran."""
     for run in site.runs:
-        lasting = {stage: each for (name, stage), each in site.lasting.items() if name == run.name}
+        lasting = {stage: each for (name, stage), each in site.lasting.items()
+                   if name == run.name and (name, stage) not in site.failing}  # fmt: skip
         if lasting:
             with EventLog(run.directory.events) as log:
                 stages = restore_plan(run.directory.name, log).stages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from asa.allocations.budget import CallLimits
 from asa.core.event import DriverStarted, RunEnded, Submitted, TaskDone, TaskFailed
 from asa.log.rundir import RunDirectory, list_runs
 from tests.cluster.processes import wait_until
@@ -89,15 +91,20 @@ def test_it_is_followed_by_another_job_before_its_wall_time_ends(
     assert exposed == []
 
 
-def test_cancelled_before_its_driver_has_started_it_has_none(shell: Shell) -> None:
+def test_cancelled_before_its_driver_has_started_it_has_none(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASA_SCHEDULER_BUDGET", "burst=10")
     shell.cluster.run("scontrol", "update", "PartitionName=share", "State=DOWN")
     try:
         run = started(shell, f"{FLOWS}:tasks", "--driver=job:walltime=5m,partition=share")
         (job, _) = sorted(driver_jobs(shell, run).values(), key=int)
+        left, _ = json.loads((shell.state / "scheduler-budget.json").read_bytes())["submit"]
+        assert left < CallLimits().burst - 1, "two submissions are counted"
         status = shell.asa("status", run.name)
         assert f"it has no driver until job {job} starts" in status.out
         with shell.started("attach", run.name) as attached:
-            time.sleep(2.0)
+            assert attached.stderr is not None
+            assert f"job {job} drives the run once it starts" in attached.stderr.readline()
+            time.sleep(1.0)
             assert attached.poll() is None, "it waits for the driver"
             attached.send_signal(signal.SIGINT)
             assert attached.wait(60) == 130

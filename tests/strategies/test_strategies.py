@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -47,6 +49,26 @@ from tests.strategies.views import allocation, stage, view
 )
 def test_size_and_wall_time_of_the_big_job(stages: WorkflowView, size: Resources, walltime_s: float) -> None:
     assert BigJob().decide(stages) == [Ask(tuple(item.spec.name for item in stages.stages), size, walltime_s)]
+
+
+@pytest.mark.parametrize(
+    ("stages", "size"),
+    [
+        ([stage("a"), stage("b", cores=2), stage("c", "a", "b")], Resources(3)),
+        ([stage("a"), *(stage(f"b{number}", "a") for number in range(99))], Resources(8)),
+        ([stage("a", memory=3), stage("b", cores=2, memory=4), stage("c", memory=4)], Resources(4, memory=10)),
+        ([stage("a", gpus=1), stage("b", gpus=1), stage("c", gpus=1)], Resources(3, gpus=2)),
+        ([stage("a"), stage("b", "a"), stage("c", "b")], Resources(1)),
+        ([stage("a", cores=2, nodes=2), stage("b")], Resources(2, nodes=2)),
+    ],
+)
+def test_without_a_queue_the_big_job_holds_what_may_run_side_by_side(stages: list[Any], size: Resources) -> None:
+    machine = {"regime": QueueRegime.IMMEDIATE, "largest": Resources(8, memory=10, gpus=2), "cores_per_node": 8}
+    (ask,) = BigJob().decide(view(*stages, **machine))
+    assert isinstance(ask, Ask) and ask.resources == size
+    adding = replace(stages[0], spec=replace(stages[0].spec, expands=True))
+    (ask,) = BigJob().decide(view(adding, **machine))
+    assert isinstance(ask, Ask) and (adding.spec.resources.nodes or ask.resources.cores == 8), "who knows what it adds"
 
 
 def test_a_big_job_for_each_partition() -> None:

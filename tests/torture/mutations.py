@@ -33,9 +33,27 @@ class Mutation:
 WATCH, RUNNER, RUN = "asa/allocations/watch.py", "asa/workflows/runner.py", "asa/core/run.py"
 HUB, SUPERVISOR, POOL, WIRE = (f"executors/{name}.py" for name in ("hub", "supervisor", "worker_pool", "wire"))
 EVENTS, ASSIGNMENT, DATABASE = "asa/log/events.py", "executors/assignment.py", "asa/log/database.py"
-PLACES, PLAN = "asa/strategies/places.py", "asa/workflows/plan.py"
+PLACES, PLAN, RUNNING = "asa/strategies/places.py", "asa/workflows/plan.py", "asa/log/running.py"
 
 MUTATIONS = (
+    Mutation(
+        "a task with checkpoints begins where it began before",
+        RUNNING,
+        "return self._version(max(numbers)) if numbers else None",
+        "return self._version(min(numbers)) if numbers else None",
+    ),
+    Mutation(
+        "a task that saves nothing goes on for ever",
+        RUN,
+        "if paused.stalled_s >= STALLED_SHARE * stage.spec.walltime_s or paused.stalls >= STALLED_MOST:",
+        "if False:",
+    ),
+    Mutation(
+        "the time of a task that is lost with its node is not counted",
+        RUNNER,
+        "if began >= event.at and held is not None",
+        "if False and held is not None",
+    ),
     Mutation(
         "a submission without an answer is sent again unasked",
         WATCH,

@@ -329,3 +329,17 @@ def test_an_allocation_of_its_own_serves_a_stage_first(tmp_path: Path) -> None:
     last = max(place for place, event in enumerate(launches) if event.stage == "depth")
     assert all(event.stage == "depth" for event in launches[:last] if event.allocation == own["depth"])
     assert {event.allocation for event in launches if event.stage == "depth"} >= {own["depth"]}
+
+
+def test_on_one_machine_stages_that_wait_for_none_run_side_by_side(tmp_path: Path) -> None:
+    def meet(own: str, other: str) -> bool:
+        (tmp_path / own).touch()
+        until = time.monotonic() + 60.0
+        while not (tmp_path / other).exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        return (tmp_path / other).exists()
+
+    one, two = (asa.stage(meet, name=name) for name in ("one", "two"))
+    run = asa.run([one("a", "b"), two("b", "a")], backend="local:cores=2", state=tmp_path / "state")
+    assert run.result() == [True, True]
+    assert len([event for _, event in run.events() if isinstance(event, Submitting)]) == 1

@@ -243,6 +243,33 @@ def test_runs_on_one_queue_follow_one_another(tmp_path: Path) -> None:
     assert course(first)[-1][1] <= course(second)[0][1]
 
 
+@asa.stage(run_time=60, expect=6)
+def measure(x: int) -> int:
+    return x
+
+
+def test_where_no_cores_are_given_as_many_tasks_are_asked_for_as_are_expected(tmp_path: Path) -> None:
+    """Then as many as there are, which the next run expects; no more than the machine holds."""
+
+    def asked(**needs: Any) -> list[int]:
+        run = go(total(measure.options(**needs).map(numbers(9))), tmp_path, strategy="auto")
+        assert run.result() == 36
+        return [event.request.resources.cores for event in happened(run, Submitting) if needs["name"] in event.stages]
+
+    assert asked(name="measure") == [6]
+    assert asked(name="measure") == [9], "as it has learned"
+    assert asked(name="other", expect=99) == [32]
+    assert asked(name="wide", cpus=4, expect=3, memory="1G") == [12]
+    assert asked(name="narrow", cores=2) == [2]
+    (known,) = {
+        event.request.resources.cores
+        for event in happened(go(measure.map(range(9)), tmp_path), Submitting)
+    }
+    assert known == 1, "what is known from the start has one task's"
+    run = go(total(measure.options(name="late").map(numbers(9))), tmp_path, strategy="per-stage")
+    assert [event.request.resources.cores for event in happened(run, Submitting)] == [1, 9, 4]
+
+
 @asa.stage(cores=8, task_cores=8, walltime="1h", run_time="5h", checkpoint=True)
 def simulate(x: int) -> int:
     assert asa.checkpoint().last is None and asa.time_left() == float("inf"), "it is called once, for all its time"
@@ -259,6 +286,7 @@ def test_a_task_goes_on_in_the_next_allocation(tmp_path: Path, strategy: str) ->
     most_s = 2 * 3600 if strategy == "big-job" else 3600
     assert all(each.at - each.started <= most_s - 30.0 and not each.lost for each in pauses)
     if strategy in ("auto", "hold", "big-job"):  # the next was asked for ahead, and queued when the first starts
+    if strategy in ("auto", "hold", "big-job"):  # the next was asked for ahead, and is there when the first starts
         first, asked = happened(run, AllocationStarted)[0], happened(run, Submitting)
         assert sum(each.at <= first.at for each in asked) > len(pauses) and done.started == pauses[-1].at
 
