@@ -29,6 +29,7 @@ function sure(run, name) {
   byId("came").textContent = "";
   const yes = byId("yes");
   yes.hidden = false;
+  byId("no").textContent = "Back";
   yes.textContent = `${title} it`;
   yes.disabled = false;
   const act = async () => {
@@ -38,6 +39,7 @@ function sure(run, name) {
     if (yes.onclick !== act) return; // something else is asked by now
     byId("came").textContent = words;
     yes.hidden = true;
+    byId("no").textContent = "Close";
     byId("no").focus();
   };
   yes.onclick = act;

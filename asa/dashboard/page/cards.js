@@ -127,8 +127,8 @@ export function drawHours(tables) {
   const bars = [
     ["This run", [[own, "b-used", "used"], [early, "b-early", "idle, came early"], [spare, "b-spare", "idle otherwise"]],
       run.core_hours_charged],
-    ["One job for all (Big Job)", [[run.big_job_core_hours, "b-other", "would be charged so far"]], run.big_job_core_hours],
-    ["A job for each stage (Per-Stage)", [[run.per_stage_core_hours, "b-other", "would be charged so far"]], run.per_stage_core_hours],
+    ["One job (Big Job)", [[run.big_job_core_hours, "b-other", "would be charged so far"]], run.big_job_core_hours],
+    ["Job per stage (Per-Stage)", [[run.per_stage_core_hours, "b-other", "would be charged so far"]], run.per_stage_core_hours],
   ];
   const most = Math.max(1e-9, ...bars.map(([, , total]) => total));
   const saved = run.big_job_core_hours - run.core_hours_charged;

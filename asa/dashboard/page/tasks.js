@@ -177,7 +177,7 @@ export class Tasks {
         `${this.#since(one.started)} after the start`],
       ["Asked for", [counted(one.cores, "core"), one.memory ? `${bytes(one.memory)} of memory` : "", `${span(one.walltime_s)} at most`]
         .filter(Boolean).join(", ")],
-      ["Arguments", [values.length ? h("dl", { class: "arguments" }, values.map(([key, text]) => [h("dt", {}, key),
+      ["Arguments", [values.length ? h("dl", { class: "arguments" }, values.map(([key, text]) => [h("dt", {}, /^\d+$/.test(key) ? `argument ${key}` : key),
         h("dd", {}, h("code", {}, text))])) : null, one.arguments.note ? h("p", { class: "muted" }, one.arguments.note) : null]],
       ["On a terminal", h("code", {}, `asa logs ${this.#run} '${one.stage}[${one.index}]'`)],
     ].filter(Boolean);
