@@ -6,7 +6,7 @@ import { address } from "./list.js";
 import { ask, path } from "./session.js";
 import { bytes, counted, cut, span } from "./words.js";
 
-const PAGE = 50, SOON_MS = 60, AGAIN_MS = 1000;
+const PAGE = 50, SOON_MS = 20, AGAIN_MS = 1000;
 const FIELDS = { text: "text", state: "of-state", stage: "of-stage", node: "of-node", order: "order" };
 const NARROW = [3, 5, 6, 7]; // columns that small screens leave out
 const OUTCOMES = { done: "returned", failed: "failed", lost: "lost with its node or job", paused: "paused, went on later" };
