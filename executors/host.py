@@ -203,6 +203,12 @@ class Host:
         found, status, usage = os.wait4(pid, os.WNOHANG)
         return (os.waitstatus_to_exitcode(status), 1024 * usage.ru_maxrss) if found else None
 
+    def memory(self, pid: int) -> int:
+        """What a child, and all that it has started, have in memory now [bytes]."""
+        from executors.processes import memory
+
+        return memory(pid)
+
     def ended_child(self) -> int | None:
         """The number of a child that has ended and was not asked about, or None."""
         try:

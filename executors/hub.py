@@ -93,10 +93,13 @@ def task_event(task_order: TaskOrder, outcome: OrderOutcome, allocation: str, no
         return TaskFailed(
             outcome.ended, stage, index, allocation, node, outcome.started,
             outcome.error, outcome.traceback, outcome.stderr, outcome.infrastructure, outcome.cause, outcome.exit,
-            outcome.peak,
+            outcome.peak, outcome.cpu_s, outcome.given, outcome.source,
         )  # fmt: skip
     data, path = (value, None) if isinstance(value, bytes) else (None, value)
-    return TaskDone(outcome.ended, stage, index, allocation, node, outcome.started, data, path)
+    return TaskDone(
+        outcome.ended, stage, index, allocation, node, outcome.started, data, path,
+        outcome.cpu_s, outcome.peak, outcome.given, outcome.source,
+    )  # fmt: skip
 
 
 def lost_event(task_order: TaskOrder, allocation: str, node: str, reason: str, now: float) -> TaskFailed:

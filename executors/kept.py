@@ -116,7 +116,7 @@ FILE_MOST = 1 << 30
 RECORD_MOST = 1 << 20
 """Longest record of one; values are at most `asa.log.values.INLINE_MOST` [bytes]."""
 
-KEPT_VERSION = 3
+KEPT_VERSION = 4
 """Of these records: it changes with `KeptOrder` and `OrderOutcome`. 1 was not written."""
 _HEAD = struct.Struct("!III")
 _MARK = 0xA5A00000

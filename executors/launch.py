@@ -257,6 +257,17 @@ def run(order: TaskOrder, values: str, program: str) -> OrderOutcome:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def measured(order: TaskOrder, outcome: OrderOutcome, cpu_s: float, peak: int) -> OrderOutcome:
+    """An outcome with what all ranks took: processor time [s], and the most memory on one node [bytes], as if all had
+    taken what the one did whose outcome it is, unless all ran below this process, which took so much."""
+    if not outcome.source or order.launch is None:
+        return outcome
+    ranks, here = order.launch.ranks, max(order.ranks or _shares(order.launch.ranks, order.nodes or 1))
+    if order.nodes != 1 or order.launch.kind == "srun":
+        cpu_s = ranks * outcome.cpu_s
+    return outcome._replace(cpu_s=cpu_s, peak=max(peak, here * outcome.peak))
+
+
 def read_outcomes(folder: Path, patience_s: float) -> dict[int, OrderOutcome]:
     """The outcomes that ranks have written; a network file system may show that of rank 0 a little later."""
     deadline = time.monotonic() + patience_s

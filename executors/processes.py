@@ -81,6 +81,10 @@ def _members(sessions: AbstractSet[int]) -> dict[int, str]:
 
 def descendants(pid: int) -> list[Stat]:
     """All living processes that a process has started, or these."""
+    return [*_below(pid).values()]
+
+
+def _below(pid: int) -> dict[int, Stat]:
     from asa.log import proc
 
     found, left = dict(proc.living()), [pid]
@@ -90,7 +94,7 @@ def descendants(pid: int) -> list[Stat]:
         new = {each: stat for each, stat in found.items() if stat.parent == parent and each not in below}
         below |= new
         left += new
-    return [*below.values()]
+    return below
 
 
 def children() -> dict[int, str]:
@@ -98,6 +102,55 @@ def children() -> dict[int, str]:
     from asa.log import proc
 
     return {pid: found.name for pid, found in proc.living() if found.parent == os.getpid()}
+
+
+_CHILDREN_MOST = 1 << 12
+
+
+def children_of(pid: int | str) -> set[int]:
+    """Children of a process, or of ``"self"``; raises `OSError` when it is gone, or the kernel has no such files."""
+    found: set[int] = set()
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        found.update(map(int, _read(f"/proc/{pid}/task/{thread}/children").split()))
+    return found
+
+
+def _read(path: str) -> bytes:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, _CHILDREN_MOST)
+    finally:
+        os.close(file)
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def memory(pid: int) -> int:
+    """What a process and all that it has started have in memory now [bytes]; 0 when it is gone.
+
+    Where there are several, what they share is split among those that share it, as far as the kernel says so: all the
+    workers of a pool that was forked have the same pages.
+    """
+    left, found = [pid], dict.fromkeys([pid])
+    try:
+        while left:
+            new = children_of(left.pop()).difference(found)
+            left += new
+            found |= dict.fromkeys(new)
+    except OSError:  # it is gone, or a kernel without such files
+        found |= dict.fromkeys(_below(pid))
+    return sum(_memory(each, len(found) > 1) for each in found)
+
+
+def _memory(pid: int, shared: bool) -> int:
+    with suppress(OSError, ValueError, IndexError):
+        if shared:
+            line = next(line for line in _read(f"/proc/{pid}/smaps_rollup").splitlines() if line.startswith(b"Pss:"))
+            return 1024 * int(line.split()[1])
+    with suppress(OSError, ValueError, IndexError):
+        return _PAGE * int(_read(f"/proc/{pid}/statm").split()[1])
+    return 0
 
 
 _PR_SET_CHILD_SUBREAPER = 36

@@ -28,6 +28,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
+from asa.core.task import SOURCES
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -42,13 +44,14 @@ LARGEST = 1 << 31
 LARGEST_FIRST = 1 << 20
 """Longest first message [bytes]."""
 
-WIRE_VERSION = 5
+WIRE_VERSION = 6
 """Of the messages between driver, supervisors and workers: it changes with them. 1 was not sent."""
 MARK = b"AS"
 HEAD = struct.Struct("!2sHQ")
 """What stands before each message: a mark, the version, and how many bytes follow."""
 _CHUNK = 1 << 18
 _NAME_MOST = 1 << 10
+_MOST = 1 << 63
 
 
 class TaskOrder(NamedTuple):
@@ -94,7 +97,7 @@ class TaskOrder(NamedTuple):
 class OrderOutcome(NamedTuple):
     """How a task ended: with a `value`, or with an `error`. Times are the node's own [s since the epoch].
 
-    The last three fields are as in `asa.core.event.TaskFailed`.
+    From `cause` on fields are as in `asa.core.event.TaskFailed`.
     """
 
     ticket: int
@@ -108,6 +111,9 @@ class OrderOutcome(NamedTuple):
     cause: str = ""
     exit: int | None = None
     peak: int = 0
+    cpu_s: float = 0.0
+    given: int = 0
+    source: str = ""
 
 
 class Hello(NamedTuple):
@@ -244,10 +250,11 @@ class CommandEnded(NamedTuple):
     code: int
 
 
+_VALUE = (bytes, str, type(None))
 _KINDS: dict[type, tuple[type | tuple[type, ...], ...]] = {
     Hello: (str, str, int, int, int, int, int, int),
     TaskReport: (list, list),
-    OrderOutcome: (int, float, float, (bytes, str, type(None)), str, str, str, bool, str, (int, type(None)), int),
+    OrderOutcome: (int, float, float, _VALUE, str, str, str, bool, str, (int, type(None)), int, float, int, str),
     KeptOrders: (list,),
     KeptOrder: (int, str, int, str, tuple, tuple),
     Alive: (),
@@ -266,7 +273,7 @@ def check(message: Any) -> None:
     elif isinstance(message, Hello):
         numbers = message[2:]
         sound = all(each and len(each.encode()) <= _NAME_MOST for each in message[:2]) and message.cores > 0
-        sound = sound and all(0 <= each < 1 << 63 for each in numbers)
+        sound = sound and all(0 <= each < _MOST for each in numbers)
     else:
         sound = not isinstance(message, Leaving) or bool(message.reason.encode())
     if not sound:
@@ -281,7 +288,10 @@ def _is_one(message: Any, kind: type) -> bool:
 
 
 def _is_outcome(item: Any) -> bool:
-    return _is_one(item, OrderOutcome) and math.isfinite(item.started) and math.isfinite(item.ended)
+    if not _is_one(item, OrderOutcome) or item.source not in SOURCES:
+        return False
+    taken = 0 <= item.peak < _MOST and 0.0 <= item.cpu_s < math.inf and 0 <= item.given < _MOST
+    return taken and math.isfinite(item.started) and math.isfinite(item.ended)
 
 
 def _is_kept(item: Any) -> bool:

@@ -25,12 +25,13 @@ import queue
 import resource
 import signal
 import socket
+import stat
 import struct
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -42,11 +43,12 @@ from asa.log.output import RESET, begun, ended
 from asa.log.running import SCRATCH, Notice, Paused, arguments, running, staged, tell_handler
 from asa.log.values import call_with, fill, keep, load
 from executors import node
-from executors.processes import children, detach
+from executors.processes import children, children_of, detach
 from executors.wire import OrderOutcome, RunOrders, SlotEnded, TaskOrder, Welcome, frame, read
 
 if TYPE_CHECKING:
     from asa.core.launch import Program
+    from asa.core.task import Value
     from executors.output import OutputFile
 
 
@@ -58,6 +60,76 @@ _EMPTIED = "a program has opened its output anew, and emptied the file"
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 
+class Meter:
+    """What this process takes, and what it starts, from one task to the next: counters of the kernel.
+
+    The kernel remembers the most memory that a process has had, and can be asked to forget it. Of processes that have
+    ended it remembers the most that one of them had, and does not forget: what a later one had is then not known, if
+    it was less. What processes had at the same time only those know who look meanwhile.
+
+    Parameters
+    ----------
+    threads
+        Whether tasks are threads of this process: only their processor time can be told from that of others then.
+    """
+
+    def __init__(self, threads: bool = False) -> None:
+        self._clock = time.thread_time if threads else time.process_time
+        self._threads, self._forgets = threads, True
+        self._since = self._look_at = self._forget_at = 0.0
+        own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+        self._peak = self._floor = self._bound = own.ru_maxrss
+        self._child, self._children_s = children.ru_maxrss, children.ru_utime + children.ru_stime
+
+    def begin(self, now: float) -> float:
+        """A task begins; a number for `end`."""
+        self._since = now
+        if self._peak > self._bound or (self._peak > self._floor and now >= self._forget_at):
+            self._forget(now)
+        return self._clock()
+
+    def end(self, began: float, now: float, reaped: Sequence[int] = ()) -> tuple[float, int]:
+        """The task that began ends: its processor time [s], and the most memory that it has had [bytes]; 0 for what is
+        not known. `reaped` is what children of it have had that were asked about one by one [KiB]."""
+        if self._threads or (now < self._look_at and now - self._since < _BRIEF_S):
+            return self._clock() - began, 0 if self._threads or not self._forgets else 1024 * self._peak
+        self._look_at = now + _LOOK_S
+        own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+        children_s = children.ru_utime + children.ru_stime - self._children_s
+        cpu_s = own.ru_utime + own.ru_stime - began + children_s
+        peak = own.ru_maxrss if self._forgets or own.ru_maxrss > self._peak else 0
+        self._peak = own.ru_maxrss
+        if children_s:
+            self._children_s += children_s
+            if children.ru_maxrss > self._child:
+                self._child = children.ru_maxrss
+                peak = max(peak, self._child)
+            elif reaped:
+                peak = max(peak, *reaped)
+            elif self._child > peak:
+                peak = 0
+        return max(0.0, cpu_s), 1024 * peak
+
+    def _forget(self, now: float) -> None:
+        try:
+            file = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(file, _FORGET)
+            finally:
+                os.close(file)
+            self._peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        except OSError:  # a kernel without, or a container that may not
+            self._forgets = False
+        self._bound, self._forget_at = self._peak + _SLACK, now + _LOOK_S
+
+
+_FORGET = b"5"
+"""What sets the most memory of a process to what it has now: proc_pid_clear_refs(5)."""
+_SLACK, _LOOK_S, _BRIEF_S = 4 << 10, 0.05, 3e-4
+"""By how much the most memory may grow until it is forgotten [KiB]; after which time it is read in any case [s], as
+that takes longer than a short task; in less than which time [s] no task can start a process, or fill much memory."""
+
+
 class Caller:
     """Runs orders in this process.
 
@@ -67,10 +139,12 @@ class Caller:
         Directory for results that are too long to travel.
     scratch
         Where a task may have files of its own, which go with it; "" where it may not, or where others see to that.
+    meter
+        Measures what they take; None where that does not matter.
     """
 
-    def __init__(self, values: str, scratch: str = "") -> None:
-        self._values, self._scratch = values, scratch
+    def __init__(self, values: str, scratch: str = "", meter: Meter | None = None) -> None:
+        self._values, self._scratch, self._meter = values, scratch, meter
         self._function: Callable[[str], Callable[..., Any]] = cache(load)
 
     def run(self, order: TaskOrder, wanted: bool = True) -> OrderOutcome:
@@ -91,11 +165,16 @@ class Caller:
             with _having(order.secrets):
                 return self._outcome(order._replace(secrets=None), wanted)
         doing, started, frames = "", time.time(), 0
+        reaped: list[int] = []
+        files: dict[str, tuple[int, int] | None] = {}
+        meter = self._meter
+        began = meter.begin(started) if meter else 0.0
         try:
             if order.launch is not None and not order.launch.program:
                 from executors import launch  # here and below: a worker starts sooner without what it may not need
 
-                return launch.run(order, self._values, _PROGRAM)
+                outcome = launch.run(order, self._values, _PROGRAM)
+                return launch.measured(order, outcome, *meter.end(began, time.time())) if meter else outcome
             doing = "loading the function"
             function = self._function(order.function)
             doing = "loading the arguments"
@@ -104,7 +183,9 @@ class Caller:
                 doing = "loading an input"
                 args, kwargs = fill((args, kwargs), order.inputs, refs)
             doing, frames = "", 1
-            with running(order.ends, order.checkpoints):
+            if meter and (kwargs or not _NO_NAMES.issuperset(map(type, args))):
+                _named((*args, *kwargs.values()), files)
+            with running(order.ends, order.checkpoints, reaped):
                 if order.launch is not None:
                     from executors import launch
 
@@ -125,15 +206,69 @@ class Caller:
             code = error.code if isinstance(error, SystemExit) else getattr(error, "exit", None)
             code, line = code if type(code) is int else None, f"{doing}: {line}" if doing else line
             cause = "memory" if isinstance(error, MemoryError) else lacks(line, code)
-            return OrderOutcome(
-                order.ticket, started, time.time(), None, line, trace, cause=cause, exit=code, peak=_peak()
-            )
-        return OrderOutcome(order.ticket, started, time.time(), value)
+            now = time.time()
+            failed = OrderOutcome(order.ticket, started, now, None, line, trace, cause=cause, exit=code)
+            if meter is None:
+                return failed
+            peak, cpu_s, given, source = _taken(order, *meter.end(began, now, reaped), files)
+            return failed._replace(peak=peak, cpu_s=cpu_s, given=given, source=source)
+        now = time.time()
+        if meter is None:
+            return OrderOutcome(order.ticket, started, now, value)
+        taken = _taken(order, *meter.end(began, now, reaped), files)
+        return OrderOutcome(order.ticket, started, now, value, "", "", "", False, "", None, *taken)
 
 
-def _peak() -> int:
-    """The most memory that this process, or a child of it, has had [bytes]."""
-    return 1024 * max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+_RUSAGE = "rusage"
+
+
+def _taken(
+    order: TaskOrder, cpu_s: float, peak: int, files: Mapping[str, tuple[int, int] | None]
+) -> tuple[int, float, int, str]:
+    """What a task took, as the last fields of its outcome; of files that it was given those count that it did not
+    change: the others it has written."""
+    given = _length(order.arguments)
+    if order.inputs:
+        given += sum(map(_length, order.inputs))
+    if files:
+        given += sum(before[0] for path, before in files.items() if before is not None and _state(path) == before)
+    if order.launch is not None and (order.nodes != 1 or order.launch.kind == "srun"):
+        return 0, 0.0, given, ""  # most of it did not run below this process
+    return peak, cpu_s, given, _RUSAGE
+
+
+def _length(stored: Value) -> int:
+    return len(stored) if type(stored) is bytes else (_state(str(stored)) or (0,))[0]
+
+
+_NAMES_MOST, _NAME_MOST = 1000, 4096
+_NO_NAMES = frozenset({int, float, bool, complex, bytes, type(None)})
+
+
+def _named(values: Iterable[Any], found: dict[str, tuple[int, int] | None]) -> dict[str, tuple[int, int] | None]:
+    """Files that these values, and what is in lists of them, name; size [bytes] and time of change of each."""
+    for value in values:
+        kind = type(value)
+        if kind in _NO_NAMES or len(found) >= _NAMES_MOST:
+            continue
+        if kind is str or hasattr(kind, "__fspath__"):
+            path = str(value)
+            if path not in found:
+                found[path] = _state(path)
+        elif kind in (list, tuple):
+            _named(value, found)
+        elif kind is dict:
+            _named(value.values(), found)
+    return found
+
+
+def _state(path: str) -> tuple[int, int] | None:
+    """Size [bytes] and time of change of a file; None where there is none."""
+    try:
+        found = os.stat(path) if len(path) <= _NAME_MOST else None
+    except (OSError, ValueError):
+        return None
+    return (found.st_size, found.st_mtime_ns) if found and stat.S_ISREG(found.st_mode) else None
 
 
 @contextmanager
@@ -233,7 +368,8 @@ def run_worker(
         sys.path[:] = [*welcome.sys_path, *(path for path in sys.path if path not in welcome.sys_path)]
         os.chdir(welcome.workdir)
         link.setblocking(True)
-        _WorkerLoop(link, output, board, Caller(welcome.values, environment.get(SCRATCH, ""))).serve()
+        caller = Caller(welcome.values, environment.get(SCRATCH, ""), Meter(threads=board.slots > 1))
+        _WorkerLoop(link, output, board, caller).serve()
         code = 0
     except BaseException as error:  # nothing may unwind into the supervisor's code
         print(f"worker: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -297,7 +433,6 @@ _LIMITS = (
     resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_DATA, resource.RLIMIT_STACK, resource.RLIMIT_CORE,
     resource.RLIMIT_NPROC, resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_AS,
 )  # fmt: skip
-_CHILDREN_MOST = 1 << 12
 _MONITORS = frozenset({"tqdm._monitor"})
 """Modules whose threads last as long as their process, and run nothing of a task's."""
 
@@ -427,17 +562,10 @@ def _helper() -> int | None:
 
 
 def _children() -> set[int]:
-    found: set[int] = set()
     try:
-        for thread in os.listdir("/proc/self/task"):
-            file = os.open(f"/proc/self/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                found.update(map(int, os.read(file, _CHILDREN_MOST).split()))
-            finally:
-                os.close(file)
+        return children_of("self")
     except OSError:  # a kernel without such files
         return {*children()}
-    return found
 
 
 class _WorkerLoop:
@@ -604,7 +732,7 @@ def run_rank(folder: str) -> int:
     say_levels()
     sys.path[:] = path
     os.chdir(workdir)
-    outcome = Caller(values).run(order, wanted=rank == 0)
+    outcome = Caller(values, meter=Meter()).run(order, wanted=rank == 0)
     if outcome.value is None:
         notify(f"rank {rank} on {node.name(os.environ)}: {outcome.error}")
     if rank == 0 or outcome.value is None:

@@ -132,7 +132,7 @@ class WorkerProcess:
         return OrderOutcome(
             order.ticket, started, now, None, error,
             stderr=self.output.tail(before, TAIL), infrastructure=outside,
-            cause=cause, exit=None if timed_out else code, peak=peak,
+            cause=cause, exit=None if timed_out else code, peak=peak, source="rusage" if peak else "",
         )  # fmt: skip
 
     def close(self) -> None:
@@ -147,6 +147,8 @@ _GROUP_S = 0.005
 _OVERDUE_S = 0.02
 _STUCK_S = 0.05
 _EXPIRED_S = 0.01
+_WEIGH_S, _UNSEEN, _PROC = 1.0, (-1, 0), "proc"
+"""Time between two looks at how much memory tasks have [s]."""
 _LOOK_S, _LOOK_SOON_S, _MUCH = 0.25, 0.02, 8
 """Time between two looks at how much tasks have printed [s], and while one has printed this part of what it may."""
 
@@ -156,7 +158,8 @@ class _Slot:
     """A place where one order runs at a time: a worker process, or a thread of one.
 
     Its run was `given` and has run `since` then [s, monotonic]; the worker was ended as this order took too long, or
-    its allocation's time was over: it `pauses` then [s, monotonic].
+    its allocation's time was over: it `pauses` then [s, monotonic]. `most` is the place in its run of an order that was
+    looked at, and the most memory that this has had then [bytes].
     """
 
     process: WorkerProcess
@@ -168,6 +171,7 @@ class _Slot:
     since: float = 0.0
     expired: int | None = None
     pauses: float = math.inf
+    most: tuple[int, int] = -1, 0
 
     @property
     def is_divisible(self) -> bool:
@@ -214,6 +218,7 @@ class ProcessPool:
         self._scratch: ScratchDisk | None = None
         self._outputs: list[OutputFile] = []  # of workers that have ended: the next ones go on with them
         self._look_at = math.inf
+        self._weigh_at = math.inf
         self._expire_at = math.inf  # when an order that runs may have run for too long [s, monotonic]
 
     def renew(self, welcome: Welcome) -> None:
@@ -251,6 +256,8 @@ class ProcessPool:
         self._start(now)
         if now >= self._look_at:
             self._look(now)
+        if now >= self._weigh_at:
+            self._weigh(now)
         if now >= self._expire_at:
             self._expire(now)
         if self._queue and now - self._moved > _STUCK_S:
@@ -264,6 +271,7 @@ class ProcessPool:
         due = [self._moved + _STUCK_S] if self._queue else []
         due += [slot.given + _OVERDUE_S for slot in self._running.values() if slot.is_divisible]
         due += [self._look_at] if self._running and self._look_at < math.inf else []
+        due += [self._weigh_at] if self._running and self._weigh_at < math.inf else []
         due += [self._expire_at] if self._running and self._expire_at < math.inf else []
         return max(0.0, min(due) - now) + 0.001 if due else None
 
@@ -295,6 +303,22 @@ class ProcessPool:
                 soon = slot.process.look(slot.number, slot.run) or soon
         self._look_at = now + (_LOOK_SOON_S if soon else _LOOK_S)
 
+    def _weigh(self, now: float) -> None:
+        """See how much memory tasks have that have run for a while: what runs at the same time only shows meanwhile."""
+        for slot in () if self._threads else self._running.values():
+            position, started, _ = slot.process.board.doing(slot.number)
+            if position < len(slot.run) and min(now - slot.since, self._host.time() - started) >= _WEIGH_S / 2:
+                found, (place, most) = self._host.memory(slot.process.pid), slot.most
+                slot.most = position, max(found, most) if place == position else found
+        self._weigh_at = now + _WEIGH_S if self._running else math.inf
+
+    def _weighed(self, slot: _Slot, position: int, outcome: OrderOutcome) -> OrderOutcome:
+        """An outcome with the most memory that was seen, where that is more than is known otherwise."""
+        place, most = slot.most
+        if place != position or most <= outcome.peak:
+            return outcome
+        return outcome._replace(peak=most, source=_PROC)
+
     def _expire(self, now: float) -> None:
         """End workers whose order has run for longer than it may, with all that it has started."""
         self._expire_at = math.inf
@@ -323,7 +347,9 @@ class ProcessPool:
             slot = self._slot(first)
             self._slots.take(first)
             slot.run, slot.ended, slot.given = [first, *self._more(first)], 0, now
-            slot.since, slot.expired, slot.pauses = now, None, math.inf
+            slot.since, slot.expired, slot.pauses, slot.most = now, None, math.inf, _UNSEEN
+            if self._weigh_at == math.inf:
+                self._weigh_at = now + _WEIGH_S
             if first.timeout_s:
                 self._expire_at = min(self._expire_at, now + first.timeout_s)
             if first.checkpoints is not None and first.ends:
@@ -410,6 +436,8 @@ class ProcessPool:
                 f": {outcome.error}" if outcome.error else "",
             )
             self._batching.learn(stage, outcome.ended - outcome.started)
+        if slot.most[0] >= 0:
+            outcomes = [self._weighed(slot, slot.ended + place, outcome) for place, outcome in enumerate(outcomes)]
         slot.ended += len(outcomes)
         self._outcomes += outcomes
 
@@ -465,6 +493,7 @@ class ProcessPool:
                 if slot.expired in (None, running.ticket):
                     timed_out = slot.expired is not None
                     died = process.death(running, code, started, stderr, peak, timed_out)
+                    died = self._weighed(slot, position, died)
                     if timed_out and self._host.monotonic() >= slot.pauses:
                         said = "the time of its allocation is over"
                         died = died._replace(error=said, infrastructure=True, cause=PAUSED)

@@ -107,6 +107,8 @@ def _taken(action: argparse.Action) -> tuple[str, ...]:
     """What an option or an argument takes."""
     if action.choices is not None:
         return tuple(map(str, action.choices))
+    if offered := getattr(action, "offered", ()):
+        return tuple(offered)
     if group := _GROUPS.get(action.dest):
         return tuple(Registry(action.dest, group=group))
     shown = " ".join(action.metavar) if isinstance(action.metavar, tuple) else action.metavar or action.dest.upper()

@@ -26,7 +26,7 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 MEANT = {
     **dict.fromkeys(("kill", "stop", "abort", "end", "scancel", "qdel"), "cancel"),
-    **dict.fromkeys(("ls", "list", "history", "jobs"), "runs"),
+    **dict.fromkeys(("ls", "list", "jobs"), "runs"),
     **dict.fromkeys(("pause", "suspend", "freeze"), "hold"),
     **dict.fromkeys(("unpause", "unhold", "unfreeze"), "release"),
     **dict.fromkeys(("delete", "remove", "del", "prune"), "rm"),
@@ -45,7 +45,9 @@ MEANT = {
 
 GROUPS = {
     "run a workflow": ("run", "resume", "attach", "graph"),
-    "look at runs": ("runs", "status", "explain", "logs", "top", "dashboard", "report", "export", "why", "waits"),
+    "look at runs": (
+        "runs", "status", "explain", "logs", "top", "dashboard", "report", "export", "why", "waits", "history",
+    ),
     "manage runs": ("hold", "release", "cancel", "rm", "clean"),
     "sites, pools and shared nodes": (
         "doctor", "master", "agent", "pool", "cosched", "calibrate-contention", "completion",

@@ -11,15 +11,17 @@ import struct
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, repeat
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 from asa.core.context import Context
 from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Resources
 from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec
+from asa.core.task import SOURCES
 
-VERSION = 6
+VERSION = 7
 """Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
 
 
@@ -439,7 +441,11 @@ class TasksKept(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskDone(Event):
-    """A task returned. Its result travels with the event and is stored beside it: `value`, or a file at `path`."""
+    """A task returned. Its result travels with the event and is stored beside it: `value`, or a file at `path`.
+
+    What it took: processor time [s], the most memory [bytes], and what it was given [bytes], as `source`, one of
+    `SOURCES`, has measured it; 0 for what is not known.
+    """
 
     stage: str
     index: int
@@ -448,6 +454,10 @@ class TaskDone(Event):
     started: float
     value: bytes | None = field(default=None, repr=False, metadata={"logged": False})
     path: str | None = field(default=None, metadata={"logged": False})
+    cpu_s: float = 0.0
+    peak: int = 0
+    given: int = 0
+    source: str = ""
 
     @property
     def result(self) -> TaskResult | None:
@@ -460,7 +470,8 @@ class TaskDone(Event):
 class TasksDone:
     """Several `TaskDone` in a row, of one stage, on one node of one allocation: columns of the same length.
 
-    It is no event: in this form a log keeps them, and a run is folded from them, at a fraction of the cost.
+    It is no event: in this form a log keeps them, and a run is folded from them, at a fraction of the cost. Columns of
+    what they took are empty where nothing is known of any of them.
     """
 
     stage: str
@@ -469,18 +480,33 @@ class TasksDone:
     index: tuple[int, ...]
     at: tuple[float, ...]
     started: tuple[float, ...]
+    cpu_s: tuple[float, ...] = ()
+    peak: tuple[int, ...] = ()
+    given: tuple[int, ...] = ()
+    source: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.index)
 
+    @property
+    def took(self) -> Iterator[tuple[float, int, int, str]]:
+        """What each of them took."""
+        if self.source:
+            return zip(self.cpu_s, self.peak, self.given, self.source, strict=True)
+        return repeat((0.0, 0, 0, ""), len(self))
+
     def events(self) -> Iterator[TaskDone]:
         """One by one, without results, as from a log."""
-        for index, at, started in zip(self.index, self.at, self.started, strict=True):
-            yield TaskDone(at, self.stage, index, self.allocation, self.node, started)
+        for index, at, started, took in zip(self.index, self.at, self.started, self.took, strict=True):
+            yield TaskDone(at, self.stage, index, self.allocation, self.node, started, None, None, *took)
 
 
 TOGETHER_MOST = 1000
 """Tasks in one `TasksDone`: what damage to one of them takes along."""
+
+
+_TIMES_OF = attrgetter("index", "at", "started")
+_COLUMNS_OF = attrgetter("index", "at", "started", "cpu_s", "peak", "given", "source")
 
 
 def packed(events: Iterable[Event]) -> Iterator[Event | TasksDone]:
@@ -495,12 +521,15 @@ def packed(events: Iterable[Event]) -> Iterator[Event | TasksDone]:
             if len(some) == 1:
                 yield some[0]
                 continue
-            columns = zip(*[(task.index, task.at, task.started) for task in some], strict=True)
+            known = any(task.source or task.given or task.cpu_s or task.peak for task in some)
+            columns = zip(*map(_COLUMNS_OF if known else _TIMES_OF, some), strict=True)
             yield TasksDone(*where, *columns)
 
 
 def _where(event: Event) -> tuple[str, str, str] | None:
-    return (event.stage, event.allocation, event.node) if type(event) is TaskDone else None
+    if type(event) is not TaskDone or event.source not in SOURCES:
+        return None
+    return event.stage, event.allocation, event.node
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,7 +556,7 @@ class TaskFailed(Event):
 
     `infrastructure` is True when the task is not to blame (node lost, wall time, driver restart): no retry is used up.
     `cause` is "memory" or "time" where it had too little of that. `exit` is the exit code of its process or program,
-    negative for a signal, and `peak` the most memory that its worker process has had until then [bytes], if known.
+    negative for a signal. What it took is as in `TaskDone`.
     """
 
     stage: str
@@ -542,6 +571,9 @@ class TaskFailed(Event):
     cause: str = ""
     exit: int | None = None
     peak: int = 0
+    cpu_s: float = 0.0
+    given: int = 0
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -626,7 +658,13 @@ def encode(event: Event | TasksDone) -> tuple[str, dict[str, Any]]:
     if isinstance(event, TasksDone):
         columns = struct.pack(_COLUMNS.format(len(event)), *event.index, *event.at, *event.started)
         where = {"stage": event.stage, "allocation": event.allocation, "node": event.node}
-        return TasksDone.__name__, {**where, "columns": b2a_base64(columns, newline=False).decode()}
+        fields = {**where, "columns": b2a_base64(columns, newline=False).decode()}
+        if event.source:
+            taken = struct.pack(
+                _TAKEN.format(len(event)), *event.cpu_s, *event.peak, *event.given, *map(SOURCES.index, event.source)
+            )
+            fields["taken"] = b2a_base64(taken, newline=False).decode()
+        return TasksDone.__name__, fields
     return type(event).__name__, to_json(event)
 
 
@@ -636,10 +674,14 @@ def decode(kind: str, fields: dict[str, Any]) -> Event | TasksDone:
         data = a2b_base64(fields["columns"])
         count = len(data) // struct.calcsize(_COLUMNS.format(1))
         found = struct.unpack(_COLUMNS.format(count), data)
-        columns = found[:count], found[count : 2 * count], found[2 * count :]
+        columns = [found[:count], found[count : 2 * count], found[2 * count :]]
+        if "taken" in fields:
+            taken = struct.unpack(_TAKEN.format(count), a2b_base64(fields["taken"]))
+            columns += [taken[first : first + count] for first in range(0, 3 * count, count)]
+            columns.append(tuple([SOURCES[number] for number in taken[3 * count :]]))
         return TasksDone(fields["stage"], fields["allocation"], fields["node"], *columns)
     event: Event = from_json(Event.kinds[kind], fields)
     return event
 
 
-_COLUMNS = "<{0}q{0}d{0}d"
+_COLUMNS, _TAKEN = "<{0}q{0}d{0}d", "<{0}d{0}q{0}q{0}B"

@@ -14,10 +14,11 @@ import enum
 import heapq
 import logging
 import math
+import operator
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import islice, repeat
 from struct import Struct
 from typing import Any
@@ -71,7 +72,7 @@ from asa.core.event import (
 )
 from asa.core.job import JobHandle, JobRequest, JobState, Resources
 from asa.core.stage import StageSpec, StageState
-from asa.core.task import Failed
+from asa.core.task import SOURCES, Failed
 from asa.core.units import brief
 from asa.core.view import AllocationView, StageView
 
@@ -115,6 +116,7 @@ CALLS = "elastic"
 
 _DONE_STEPS = 20  # how often in the life of a stage its progress counts as news
 _AHEAD_S = 0.5
+_INSTANT_S = 0.2
 _AHEAD_MOST = 256.0
 _TRUST_SHARE = 0.2
 _NEARLY_ALL = 0.9
@@ -306,6 +308,9 @@ def _next(table: Table, of: str, state: Any, what: str, illegal: list[str]) -> A
 
 ATTEMPT = Struct("<5i2d")
 """An attempt at a task: stage, index, allocation, node, outcome, and when it started and ended [s since the epoch]."""
+TAKEN = Struct("<d2qB2?")
+"""What it took: processor time [s], most memory and what it was given [bytes], which of `SOURCES` says so; whether
+it ended for want of memory, and of time."""
 
 
 class _Numbers(dict[str, int]):
@@ -317,14 +322,14 @@ class _Numbers(dict[str, int]):
 
 
 class AttemptLog:
-    """Every attempt at a task that was reported, in the order of the log: a record of numbers for each, `ATTEMPT`.
+    """Every attempt at a task that was reported, in the order of the log: records of numbers, `ATTEMPT` and `TAKEN`.
 
     `stages`, `allocations` and `nodes` say what the numbers of names stand for. An attempt never ends before it starts,
     although clocks of node and driver may differ.
     """
 
     def __init__(self) -> None:
-        self.records = bytearray()
+        self.records, self.taken = bytearray(), bytearray()
         self.stages = _Numbers()
         self.allocations = _Numbers()
         self.nodes = _Numbers()
@@ -344,6 +349,13 @@ class AttemptLog:
             started,
             ended if ended > started else started,
         )
+        if isinstance(event, TaskPaused):
+            self.taken += _TOOK_NOTHING
+        else:
+            cause = "" if isinstance(event, TaskDone) else event.cause
+            self.taken += _pack_taken(
+                event.cpu_s, event.peak, event.given, _SOURCE.get(event.source, 0), cause == "memory", cause == "time"
+            )
 
     def add_done(self, done: TasksDone) -> None:
         """Tasks have returned."""
@@ -352,9 +364,17 @@ class AttemptLog:
         same = map(repeat, (allocation, node, outcome))
         ends = map(max, done.started, done.at)
         self.records += b"".join(map(_packed, repeat(stage), done.index, *same, done.started, ends))
+        if done.source:
+            source = map(_SOURCE.__getitem__, done.source)
+            lacked = repeat(False), repeat(False)
+            self.taken += b"".join(map(_pack_taken, done.cpu_s, done.peak, done.given, source, *lacked))
+        else:
+            self.taken += _TOOK_NOTHING * len(done)
 
 
-_packed = ATTEMPT.pack
+_packed, _pack_taken = ATTEMPT.pack, TAKEN.pack
+_SOURCE = {name: number for number, name in enumerate(SOURCES)}
+_TOOK_NOTHING = bytes(TAKEN.size)
 
 
 # ---------------------------------------------------------------- stages
@@ -409,8 +429,9 @@ class StageProgress:
     lacks
         What a task had too little of since the stage's needs were raised last: "memory", "time" (its own limit) or
         "walltime".
-    grown, bounded
-        Whether they were; what kept them from being raised more.
+    grown, bounded, outgrown
+        Whether they were; what kept them from being raised more; until when it was which stage before [s since the
+        epoch].
     sifted
         Whether it was found out which of its tasks have to be skipped.
     tolerated
@@ -418,6 +439,9 @@ class StageProgress:
         skipped, whether its own would be.
     ready, started, ended
         When its last predecessor ended, its first task was launched, and it was done or given up [s since the epoch].
+    peak, cpu_s
+        The most memory that an attempt at a task has had [bytes], and processor time of all of them [s]; 0 where that
+        is not known.
     barren, withdrawn
         Allocations in a row that ended without a task done; allocations that others than the run have cancelled.
     error, details
@@ -475,6 +499,7 @@ class StageProgress:
     lacks: dict[str, None] = field(default_factory=dict)
     grown: bool = False
     bounded: str = ""
+    outgrown: list[tuple[float, StageSpec]] = field(default_factory=list)
     sifted: bool = False
     tolerated: bool = True
     ready: float | None = None
@@ -489,6 +514,8 @@ class StageProgress:
     withdrawn: int = 0
     mean_s: float | None = None
     longest_s: float = 0.0
+    peak: int = 0
+    cpu_s: float = 0.0
     error: str = ""
     details: str = ""
 
@@ -507,6 +534,11 @@ class StageProgress:
         """Whether none of its tasks is left, and it is known what they add."""
         over = self.done + self.undone == self.width and not self.open
         return over and (not self.spec.expands or len(self.added) == self.done)
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether later runs can learn anything from what it took: more than an instant, or it failed."""
+        return bool(self.failures) or (self.mean_s or 0.0) * self.done >= _INSTANT_S
 
     @property
     def ahead(self) -> float:
@@ -610,6 +642,12 @@ class StageProgress:
                 self.active_s += now - self.since
             self.since = None
 
+    def took(self, event: TaskDone | TaskFailed) -> None:
+        """An attempt at a task took so much."""
+        self.cpu_s += event.cpu_s
+        if event.peak > self.peak:
+            self.peak = event.peak
+
     def finish(self, index: int, run_time_s: float, now: float) -> None:
         """A task is done; the first time counts."""
         if index >= len(self.tasks):
@@ -698,6 +736,9 @@ class StageProgress:
             if run_time_s > longest:
                 longest = run_time_s
         self.mean_s, self.longest_s, self.barren = mean, longest, 0
+        if done.source:
+            self.peak = max(self.peak, *done.peak)
+            self.cpu_s = reduce(operator.add, done.cpu_s, self.cpu_s)  # rounded as one by one
         self.done += len(done)
         self.running -= len(done)
 
@@ -2006,6 +2047,7 @@ class FoldedRun:
     def _stage_grown(self, event: StageGrown) -> None:
         """A stage needs more from now on, also for tasks of it that have not begun."""
         stage = self.stages[event.stage]
+        stage.outgrown.append((event.at, stage.spec))
         self.growing.pop(event.stage, None)
         self.launchable.drop(stage)
         stage.spec = replace(
@@ -2103,6 +2145,7 @@ class FoldedRun:
                 self.stages[held.stages[0]].barren = 0
             self.pool.moved[event.allocation] = held
         self.touched[event.stage] = None
+        stage.took(event)
         stage.finish(index, now - event.started, now)
         if stage.spec.expands:
             self._is_unadded(stage, index)
@@ -2140,6 +2183,7 @@ class FoldedRun:
     def _task_failed(self, event: TaskFailed) -> None:
         stage, index, task = self.stages[event.stage], event.index, (event.stage, event.index)
         self.attempts.add(event, TaskOutcome.LOST if event.infrastructure else TaskOutcome.FAILED)
+        stage.took(event)
         if not event.infrastructure:
             self.failed += 1
             if self.failed <= FAILURES_KEPT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 
 from asa.core.errors import InvalidInput
@@ -23,6 +24,16 @@ class StageState(enum.Enum):
     @property
     def final(self) -> bool:
         return self in (StageState.DONE, StageState.PARTIAL, StageState.FAILED, StageState.SKIPPED)
+
+
+def kind_of(name: str) -> str:
+    """What stages have in common that tasks add in the same way: their names without numbers.
+
+    >>> kind_of("sweep[3].fit-2"), kind_of("fit-2"), kind_of("fit.fit-7")
+    ('sweep.fit', 'fit-2', 'fit.fit')
+    """
+    plain = re.sub(r"\[\d+\]", "", name)
+    return re.sub(r"-\d+$", "", plain) if "." in plain else plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,8 @@ class StageSpec:
         How long before that they get a signal [s].
     total_s
         How long such a task is expected to run in all [s], or None.
+    code
+        A number for what it does, in letters; "" where that cannot be told.
 
     Raises
     ------
@@ -111,6 +124,7 @@ class StageSpec:
     checkpoint: bool = False
     notice_s: float = 0.0
     total_s: float | None = None
+    code: str = ""
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

@@ -32,6 +32,11 @@ _LONGEST_LINE = 500
 _STRUCTURES = (list, tuple, set, frozenset, dict)
 
 
+SOURCES = ("", "rusage", "proc", "cgroup", "sacct", "wfcommons")
+"""What measured it: nothing; counters of the kernel, read as the task ended; the same, and looks at its processes while
+it ran; its control group; the batch system; another workflow system. Their order is part of the event log's format."""
+
+
 @dataclass(frozen=True, slots=True)
 class Secrets:
     """Variables for the environment of a stage's tasks, as (name, value), that nobody else is to see; not printed.

@@ -29,8 +29,8 @@ from asa.core.task import Value
 from asa.log.database import Database
 from asa.log.values import check_file
 
-_VERSION = 3
-"""Of the tables; 1 had no checksums, 2 a row for each event."""
+_VERSION = 4
+"""Of the tables; 1 had no checksums, 2 a row for each event, 3 nothing of what tasks took."""
 _SCHEMA = (
     "CREATE TABLE events (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, fields TEXT NOT NULL, crc INTEGER NOT NULL)",
     "CREATE TABLE results (stage TEXT NOT NULL, task INTEGER NOT NULL, data BLOB, path TEXT, crc INTEGER NOT NULL,"
@@ -69,7 +69,7 @@ class EventLog:
     """
 
     def __init__(self, path: Path, *, results: bool = True) -> None:
-        self._database, self._results = Database(path, _SCHEMA, _VERSION, reads=(1, 2)), results
+        self._database, self._results = Database(path, _SCHEMA, _VERSION, reads=(1, 2, 3)), results
         self._checked = self._database.version != 1
         self._known: int | None = None  # the last event that was read or written here
         self._crc = "crc" if self._checked else "NULL"

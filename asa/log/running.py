@@ -15,15 +15,18 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from asa.core.errors import InvalidInput
 from asa.core.task import Checkpoints, Staging
 from asa.security.files import private_directory, sync, sync_tree
+
+if TYPE_CHECKING:
+    import subprocess
 
 CHECKPOINT, ENDS = "ASA_CHECKPOINT", "ASA_ENDS"
 """Variables of a task with checkpoints: its directory, and when it is ended with its allocation [s since the epoch]."""
@@ -40,19 +43,21 @@ class Paused(BaseException):
 
 
 class Place(NamedTuple):
-    """Where a task runs: until when [s since the epoch; 0 where that is not known], and its checkpoints, if any."""
+    """Where a task runs: until when [s since the epoch; 0 where that is not known], and its checkpoints, if any; and of
+    the programs of its stage that have ended, the most memory of each [KiB]."""
 
     ends: float = 0.0
     checkpoints: Checkpoints | None = None
+    reaped: Sequence[int] = ()
 
 
 _place: ContextVar[Place | None] = ContextVar("place", default=None)
 
 
 @contextmanager
-def running(ends: float, checkpoints: Checkpoints | None) -> Iterator[None]:
-    """A task runs here meanwhile."""
-    token = _place.set(Place(ends, checkpoints))
+def running(ends: float, checkpoints: Checkpoints | None, reaped: list[int] | None = None) -> Iterator[None]:
+    """A task runs here meanwhile; `reap` adds to `reaped`."""
+    token = _place.set(Place(ends, checkpoints, reaped if reaped is not None else []))
     variables = {} if checkpoints is None else {CHECKPOINT: checkpoints.directory, ENDS: repr(ends)}
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
@@ -74,6 +79,15 @@ def place() -> Place:
     with suppress(ValueError):
         return Place(float(ends or 0.0), None if directory is None else Checkpoints(directory))
     return Place()
+
+
+def reap(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a program of a stage. The kernel says of each child, as it is waited for, how much memory it has had."""
+    if process.returncode is None:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if isinstance(reaped := place().reaped, list):
+            reaped.append(used.ru_maxrss)
 
 
 def time_left() -> float:
@@ -287,7 +301,7 @@ class Notice:
 
     def __init__(self, tell: Callable[[int], None]) -> None:
         self.given = False
-        ends, found = place()
+        ends, found, _ = place()
         self._timer: threading.Timer | None = None
         if found is not None and ends and found.signal:
             self._tell, self._signal = tell, found.signal

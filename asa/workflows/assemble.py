@@ -56,8 +56,9 @@ from asa.log.events import EventLog
 from asa.log.messages import log_to_file, warn
 from asa.log.rundir import RunDirectory
 from asa.strategies.asking import ask_for
+from asa.workflows.fingerprint import meaning
 from asa.workflows.graph import Graph
-from asa.workflows.learned import FIXED_S, LearnedWaits
+from asa.workflows.learned import FIXED_S, LearnedWaits, keep_usage
 from asa.workflows.payload import Payloads
 from asa.workflows.plan import Plan, Submit
 from asa.workflows.reuse import Reuse
@@ -189,9 +190,11 @@ def assemble(directory: RunDirectory, graph: Graph, settings: Settings, timing: 
 
 
 def _asking(graph: Graph, settings: Settings, specs: tuple[StageSpec, ...]) -> tuple[StageSpec, ...]:
-    """Stages, of which those are marked for which results of earlier runs are to be looked for."""
+    """Stages, of which those are marked for which results of earlier runs are to be looked for; with their codes."""
     asks = {name: settings.asks(node.stage.needs.reuse) for name, node in graph.nodes.items()}
-    return tuple(replace(spec, reuse=True) if asks[spec.name] else spec for spec in specs)
+    stages = {node.stage.key: node.stage for node in graph.nodes.values()}
+    codes = {key: meaning(stage) for key, stage in stages.items()}
+    return tuple(replace(spec, reuse=asks[spec.name], code=codes[graph.nodes[spec.name].stage.key]) for spec in specs)
 
 
 def assemble_parts(
@@ -265,6 +268,8 @@ def assemble_parts(
         if first_driver and isinstance(parts.plan, Plan):  # stages of a resumed run seem to have run without a driver
             look = partial(_last_look, backend, budget, timing.clock)
             held.callback(learned.learn_run_times, parts.plan, settings.name, look)
+        if isinstance(parts.plan, Plan) and not isinstance(backend, VirtualBackend):
+            held.callback(keep_usage, directory.state, parts.plan, log)
         # What drives it.
         runner = make_runner(
             held,

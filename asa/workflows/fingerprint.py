@@ -28,7 +28,7 @@ import cloudpickle
 
 from asa.core.errors import InvalidInput
 from asa.log.values import Ref
-from asa.workflows.stage import Stage
+from asa.workflows.stage import Stage, StageCommand
 
 SIZE = 16
 """Of a digest [bytes]."""
@@ -54,6 +54,7 @@ _SCALARS = frozenset({type(None), bool, float, complex, type(Ellipsis), type(Not
 _STANDARD = tuple(os.path.realpath(sysconfig.get_paths()[name]) + os.sep for name in ("stdlib", "platstdlib"))
 
 Add = Callable[[bytes], None]
+_log = logging.getLogger(__name__)
 
 
 def digest(*parts: bytes) -> bytes:
@@ -103,6 +104,8 @@ class Fingerprint:
     ----------
     package
         A package that counts as the user's own although it is installed.
+    code
+        Whether only code counts, and short values: of others their kinds.
 
     Attributes
     ----------
@@ -112,7 +115,8 @@ class Fingerprint:
         Files of the user's own that workers import what was met from.
     """
 
-    def __init__(self, package: str = "") -> None:
+    def __init__(self, package: str = "", *, code: bool = False) -> None:
+        self._only_code = code
         self.files: dict[str, None] = {}
         self.modules: dict[str, None] = {}
         self._package = package
@@ -189,13 +193,16 @@ class Fingerprint:
             add(f"{kind.__name__} {value!r} ".encode())
         elif kind in (bytes, bytearray):
             add(b"%b %d " % (kind.__name__.encode(), len(value)))
-            add(value)
+            if not self._only_code:
+                add(value)
         elif isinstance(value, PurePath):
             self._value((kind.__name__, str(value)), add, seen)
             if search:
                 self.files[str(value)] = None
         elif kind in (tuple, list, dict):
             self._container(value, add, seen, search)
+        elif kind in (set, frozenset) and self._only_code:
+            add(b"%b %d " % (kind.__name__.encode(), len(value)))
         elif kind in (set, frozenset):
             add(b"%b %d " % (kind.__name__.encode(), len(value)))
             for each in sorted(self._alone(item, search) for item in value):
@@ -207,6 +214,8 @@ class Fingerprint:
         if type(value) is not tuple and self._again(value, add, seen):
             return
         add(b"%b %d " % (type(value).__name__.encode(), len(value)))
+        if self._only_code and len(value) > SEARCHED_MOST:
+            return
         search = search and len(value) <= SEARCHED_MOST
         for item in value:
             self._value(item, add, seen, search)
@@ -283,6 +292,9 @@ class Fingerprint:
         if self._again(value, add, seen):
             return
         kind = type(value)
+        if self._only_code and not isinstance(value, Stage | functools.partial | functools.cached_property):
+            add(_named(kind))
+            return
         if isinstance(value, Stage):
             self._value(value.function, add, seen)
             return
@@ -503,6 +515,22 @@ class Fingerprint:
         if "site-packages" in parts or "dist-packages" in parts:
             return False
         return not os.path.realpath(file).startswith(_STANDARD)
+
+
+def meaning(stage: Stage[..., Any]) -> str:
+    """A number for what a stage does, in letters, which is another one when its code was changed; "" where that cannot
+    be told."""
+    function, package = stage.function, str(getattr(stage.function, "__module__", "") or "").partition(".")[0]
+    found = Fingerprint("" if package in sys.stdlib_module_names else package, code=True)
+    try:
+        if isinstance(function, StageCommand):
+            found.add([function.words, bool(function.shell), sorted(function.outputs.items())])
+        else:
+            found.add(function)
+    except Exception as error:  # objects of the user's own may raise anything
+        _log.info("what stage %s does cannot be told from what it did before: %s", stage.name, error)
+        return ""
+    return found.digest().hex()
 
 
 def _named(value: Any) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,18 +18,21 @@ from asa.allocations.watch import JobWatch
 from asa.core.backfill import Profile, planned
 from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import StateError
-from asa.core.event import Believed
+from asa.core.event import Believed, RunStarted
 from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, JobStatus, QueueRegime, Resources
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
 from asa.core.registry import ESTIMATORS, Registry, parse_spec
 from asa.core.run import FoldedRun, Pool
-from asa.core.stage import StageSpec, StageState
+from asa.core.stage import StageSpec, StageState, kind_of
 from asa.core.units import HOUR
 from asa.core.view import QueueView
 from asa.log.database import Change, LearnedStore, Record
+from asa.log.events import EventLog
+from asa.log.rundir import list_runs
 
 if TYPE_CHECKING:
     from asa.estimators.waits import Waits
+    from asa.log.history import UsageHistory
 
 _T = TypeVar("_T")
 
@@ -356,14 +358,41 @@ class LearnedWaits:
         return StageTimes(self._store)
 
 
-def kind_of(name: str) -> str:
-    """What stages have in common that tasks add in the same way: their names without numbers.
+def keep_usage(state: Path, run: FoldedRun, log: EventLog) -> None:
+    """Keep in the history of a state directory what tasks of a run took so far; no run fails for that."""
+    if run.start is None or not any(stage.is_telling for stage in run.stages.values()):
+        return
+    with _lesson("what its tasks took is not kept"):
+        from asa.log.history import HISTORY, UsageHistory  # here: a run of an instant does without
 
-    >>> kind_of("sweep[3].fit-2"), kind_of("fit-2"), kind_of("fit.fit-7")
-    ('sweep.fit', 'fit-2', 'fit.fit')
-    """
-    plain = re.sub(r"\[\d+\]", "", name)
-    return re.sub(r"-\d+$", "", plain) if "." in plain else plain
+        with UsageHistory(state / HISTORY, busy_s=BUSY_S) as history:
+            _record(history, run, log.last)
+
+
+def catch_up(state: Path, history: UsageHistory) -> None:
+    """Add to the history what tasks of runs took whose driver has died without doing so."""
+    from asa.metrics.usage import run_id
+
+    for directory in list_runs(state):
+        with _lesson(f"what tasks of run {directory.name} took is not in the history"):
+            if not directory.events.exists() or directory.is_driven():
+                continue
+            with EventLog(directory.events) as log:
+                start, last = next((event for _, event in log.packed()), None), log.last
+                if isinstance(start, RunStarted) and history.marked(run_id(start)) < last:
+                    run = FoldedRun()
+                    for _, item in log.packed():
+                        run.on(item)
+                    _record(history, run, last)
+
+
+def _record(history: UsageHistory, run: FoldedRun, last: int) -> None:
+    from asa.log.history import Counted
+    from asa.metrics.usage import run_id, usage
+
+    assert run.start, "a run that has tasks has begun"
+    history.record([Counted(*each) for each in usage(run)])
+    history.mark(run_id(run.start), last)
 
 
 def _noted(record: Record | None, came: int) -> Record:

@@ -1052,7 +1052,8 @@ class StageCommand:
                 log = None if self.log is None else Path(_filled(self.log, values))
                 return run_program(argv, environment, log)
             with _started(argv, environment, subprocess.PIPE, None) as (process, notice):
-                printed = process.communicate()[0].decode(errors="replace")
+                assert process.stdout
+                printed = process.stdout.read().decode(errors="replace")
         except OSError as error:
             raise CommandFailed(
                 f"{argv[0]} cannot be started: {error.strerror}: is it installed, and on PATH?"
@@ -1174,15 +1175,14 @@ def _started(
     argv: Sequence[str], environment: Mapping[str, str], out: int, err: int | None
 ) -> Iterator[tuple[subprocess.Popen[bytes], Notice]]:
     """A program that runs, and whether it was told that its allocation ends: all that it has started is told, too."""
-    from asa.log.running import Notice, place
+    from asa.log.running import Notice, place, reap
 
     # The shell of a line would end of the signal, and its program would never get it.
     group = 0 if place().checkpoints is not None else None
-    with (
-        subprocess.Popen(argv, stdout=out, stderr=err, env=environment, process_group=group) as process,
-        Notice(lambda number: os.killpg(process.pid, number)) as notice,
-    ):
-        yield process, notice
+    with subprocess.Popen(argv, stdout=out, stderr=err, env=environment, process_group=group) as process:
+        with Notice(lambda number: os.killpg(process.pid, number)) as notice:
+            yield process, notice
+        reap(process)
 
 
 def run_program(argv: Sequence[str], environment: Mapping[str, str], log: Path | None = None) -> tuple[int, str, bool]:

@@ -193,6 +193,10 @@ class SimulatedHost(Host):
         del self._children[pid]
         return found[1], 0
 
+    def memory(self, pid: int) -> int:
+        """No child of it has memory of its own."""
+        return 0
+
     def ended_child(self) -> int | None:
         return next((pid for pid, (_, code) in self._children.items() if code is not None), None)
 

@@ -42,7 +42,7 @@ from executors.dask.messages import (
 from executors.node import visible
 from executors.output import OutputFile
 from executors.wire import OrderOutcome, TaskOrder, frame, read
-from executors.worker import Caller
+from executors.worker import Caller, Meter
 
 PIECE = 8 << 20
 _NEVER_S = 1e9
@@ -237,7 +237,7 @@ class _TaskPlugin(WorkerPlugin):
     name = _NAME
 
     def __init__(self, link: socket.socket, place: WorkerPlace) -> None:
-        self._link, self._place, self._caller = link, place, Caller(place.values)
+        self._link, self._place, self._caller = link, place, Caller(place.values, meter=Meter())
         self._environ = dict(os.environ)  # the node's, before any task
         self._lock = threading.Lock()
         self._begun, self._barred = 0, set[int]()  # the last serial number that began, and those returned

@@ -182,9 +182,9 @@ export class Tasks {
       ["On a terminal", h("code", {}, `asa logs ${this.#run} '${one.stage}[${one.index}]'`)],
     ].filter(Boolean);
     return [h("dl", { class: "facts" }, facts.map(([name, words]) => [h("dt", {}, name), h("dd", {}, words)])),
-      one.attempts.length ? [h("h3", {}, "Attempts"), table(["#", "Ended", "Ran", "Node", "Exit code", "Memory", "Job", "Started"],
+      one.attempts.length ? [h("h3", {}, "Attempts"), table(["#", "Ended", "Ran", "Node", "Exit code", "Memory", "CPU time", "Job", "Started"],
         one.attempts.map((each, place) => ({ cells: [place + 1, OUTCOMES[each.outcome], span(each.ran), each.node, each.exit ?? "–",
-          bytes(each.peak), one.jobs[each.job] ?? each.job, this.#since(each.started)] })), [0, 2, 4, 5, 7], [], [5, 6, 7])] : null,
+          bytes(each.peak), span(each.cpu_s), one.jobs[each.job] ?? each.job, this.#since(each.started)] })), [0, 2, 4, 5, 6, 8], [], [6, 7, 8])] : null,
       one.attempts.filter((each) => each.story).map((each) => h("pre", {}, each.story))].flat(Infinity).filter(Boolean);
   }
 }

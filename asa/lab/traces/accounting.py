@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
+from asa.core.history import Usage
 from asa.core.job import JobState
 from asa.lab.core.cluster import RESOURCES
 from asa.lab.core.files import LARGEST
@@ -289,7 +290,7 @@ _STATES = {state.value.upper(): state for state in JobState if state.final} | {
 _COLUMNS = (
     "JobID", "JobIDRaw", "JobName", "User", "Account", "Partition", "State", "Submit", "Eligible", "Start", "End",
     "Elapsed", "ElapsedRaw", "Timelimit", "TimelimitRaw", "AllocTRES", "AllocCPUS", "AllocNodes", "ReqTRES", "ReqCPUS",
-    "ReqNodes", "ReqMem",
+    "ReqNodes", "ReqMem", "MaxRSS", "TotalCPU",
 )  # fmt: skip
 _OTHER_NAMES = {"ncpus": "AllocCPUS", "nnodes": "AllocNodes", "uid": "User", "group": "Account"}
 
@@ -361,6 +362,60 @@ def load_sacct(
         partition=table["Partition"],
     )
     return accounting.trace(sieve, units=units, wait_from=wait_from)
+
+
+def usage_of_sacct(path: str | Path) -> list[Usage]:
+    """What jobs in a dump of ``sacct --parsable2`` took, for the history; a stage is a name of jobs.
+
+    Memory is the most that a task of one of the job's steps had, so dump without ``--allocations``; with the columns
+    ``JobID,JobName,State,Submit,Start,End,ElapsedRaw,Timelimit,AllocCPUS,ReqMem,MaxRSS,TotalCPU``. Jobs that were
+    cancelled, or lost with a node, are left out. Times without a zone are taken to be UTC.
+
+    Raises
+    ------
+    InvalidInput
+        When the file cannot be read, or is no such dump.
+    """
+    table, sieve = _read_sacct(path, {})
+    most: dict[str, float] = {}
+    for row, text in enumerate(table["JobID"]):
+        if sieve.keep[row]:
+            job = text.partition(".")[0]
+            most[job] = max(most.get(job, 0.0), size(table["MaxRSS"][row], "K"))
+    held = np.where(_held(table, "Alloc") > 0, _held(table, "Alloc"), _held(table, "Req"))
+    asked = _memory(table["ReqMem"], held[:, 1], held[:, 0])
+    ends = each(table["End"], lambda text: moment(text, datetime.UTC))
+    times = [each(table[name], seconds) for name in ("ElapsedRaw", "Elapsed", "Timelimit", "TotalCPU")]
+    limits = _known(times[2], 60 * each(table["TimelimitRaw"], seconds))
+    runs = _known(times[0], times[1])
+    found = []
+    for row in np.flatnonzero(sieve.keep).tolist():
+        job, outcome = table["JobID"][row], _TAUGHT.get((table["State"][row].split() or [""])[0].rstrip("+"))
+        if "." in job or outcome is None or not 0 <= runs[row] < LARGEST or np.isnan(ends[row]):
+            continue
+        cpu_s, limit = float(times[3][row]), float(limits[row])
+        found.append(
+            Usage(
+                stage=table["JobName"][row] or "job",
+                code="",
+                machine="",
+                input=None,
+                cores=int(held[row, 0]) or None,
+                width=int(held[row, 0]) or None,
+                run_time_s=float(runs[row]),
+                cpu_s=cpu_s if cpu_s > 0 else None,
+                memory=int(most[job]) or None,
+                asked_memory=int(asked[row]) or None,
+                asked_s=limit if limit > 0 else None,
+                outcome=outcome,
+                ended=float(ends[row]),
+                source="sacct",
+            )
+        )
+    return found
+
+
+_TAUGHT = {"COMPLETED": "ok", "OUT_OF_MEMORY": "memory", "TIMEOUT": "time", "FAILED": "failed"}
 
 
 def _known(*columns: Floats) -> Floats:

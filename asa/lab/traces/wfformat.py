@@ -8,6 +8,7 @@ enabling scientific workflow research and development", Future Generation Comput
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import re
@@ -22,6 +23,7 @@ import numpy as np
 
 from asa.core.arrays import Ints
 from asa.core.errors import GraphError, InvalidInput
+from asa.core.history import Usage
 from asa.lab.traces.records import contents
 
 _COUNTER = re.compile(r"_(ID)?\d+$")
@@ -41,6 +43,10 @@ class RecordedTask:
         Bytes it used at most, or None.
     parents
         Rows of the tasks that it waits for.
+    input
+        Bytes of the files that it read, or None.
+    busy
+        How many processors it kept busy, on average, or None.
     """
 
     name: str
@@ -49,6 +55,8 @@ class RecordedTask:
     cores: int = 1
     memory: int | None = None
     parents: tuple[int, ...] = ()
+    input: int | None = None
+    busy: float | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.run_time_s) and self.run_time_s >= 0):
@@ -85,6 +93,8 @@ class WorkflowInstance:
     ----------
     makespan_s
         How long the whole run took where it was recorded [s], or None.
+    written
+        When the record was written [s since the epoch]; 0 where it does not tell.
 
     Raises
     ------
@@ -105,6 +115,7 @@ class WorkflowInstance:
     name: str
     tasks: tuple[RecordedTask, ...]
     makespan_s: float | None = None
+    written: float = 0.0
 
     def __post_init__(self) -> None:
         for task in self.tasks:
@@ -224,12 +235,15 @@ def parse_workflow(document: Any, source: str = "workflow") -> WorkflowInstance:
         records = {record["id"]: record for record in workflow.get("execution", {}).get("tasks", ())}
         ids = [str(task["id"] if "id" in task else task["name"]) for task in tasks]
         parents = _parents(tasks, ids, source)
+        sizes = {str(file["id"]): int(file["sizeInBytes"]) for file in known.get("files", ())}
         found = tuple(
-            _task(task, records.get(key, task), key, above)
+            _task(task, records.get(key, task), key, above, sizes)
             for task, key, above in zip(tasks, ids, parents, strict=True)
         )
         makespan = workflow.get("execution", workflow).get("makespanInSeconds")
-        return WorkflowInstance(str(document.get("name", source)), found, None if makespan is None else float(makespan))
+        written = _moment(str(document.get("createdAt", "")))
+        took = None if makespan is None else float(makespan)
+        return WorkflowInstance(str(document.get("name", source)), found, took, written)
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         if isinstance(error, InvalidInput):
             raise
@@ -237,6 +251,14 @@ def parse_workflow(document: Any, source: str = "workflow") -> WorkflowInstance:
             f"{source} is no workflow in WfFormat ({type(error).__name__}: {error}): "
             "workflow.specification.tasks and workflow.execution.tasks (schema 1.5) or workflow.tasks (before) expected"
         ) from error
+
+
+def _moment(text: str) -> float:
+    """Time [s since the epoch] of an ISO date and time; 0 of anything else."""
+    try:
+        return max(0.0, datetime.datetime.fromisoformat(text).timestamp())
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _parents(tasks: Sequence[Mapping[str, Any]], ids: Sequence[str], source: str) -> list[tuple[int, ...]]:
@@ -260,14 +282,16 @@ def _parents(tasks: Sequence[Mapping[str, Any]], ids: Sequence[str], source: str
     return [tuple(sorted(found)) for found in above]
 
 
-def _task(task: Mapping[str, Any], record: Mapping[str, Any], key: str, parents: tuple[int, ...]) -> RecordedTask:
+def _task(
+    task: Mapping[str, Any], record: Mapping[str, Any], key: str, parents: tuple[int, ...], sizes: Mapping[str, int]
+) -> RecordedTask:
     run_time = record.get("runtimeInSeconds", record.get("runtime"))
     if run_time is None:
         raise InvalidInput(f"task {key!r} has no measured run time (runtimeInSeconds): only recorded runs can be used")
     command = record.get("command", {})
     program = str(command.get("program", "")) if isinstance(command, Mapping) else ""
     name = _COUNTER.sub("", str(task.get("name", key)))
-    memory = record.get("memoryInBytes")
+    memory, busy = record.get("memoryInBytes"), record.get("avgCPU")
     return RecordedTask(
         name=key,
         category=PurePosixPath(program).name if program and not program.split()[1:] else name,
@@ -275,4 +299,47 @@ def _task(task: Mapping[str, Any], record: Mapping[str, Any], key: str, parents:
         cores=math.ceil(record.get("coreCount", record.get("cores", 1))),
         memory=int(memory) if memory else None,
         parents=parents,
+        input=_input(task, sizes),
+        busy=float(busy) / 100 if busy is not None and 0 <= float(busy) < math.inf else None,
     )
+
+
+def _input(task: Mapping[str, Any], sizes: Mapping[str, int]) -> int | None:
+    """Bytes of the files that a task read: those of schema 1.5 by their ids, or, before, what the task says itself."""
+    names = [str(name) for name in task.get("inputFiles", ())]
+    if names and all(name in sizes for name in names):
+        return sum(sizes[name] for name in names)
+    read = [file for file in task.get("files", ()) if isinstance(file, Mapping) and file.get("link") == "input"]
+    known = [file.get("sizeInBytes", file.get("size")) for file in read]
+    return sum(map(int, known)) if known and None not in known else None
+
+
+def usage_of_instance(path: str | Path) -> list[Usage]:
+    """What tasks of a recorded run took, for the history; a stage is a category of tasks. They count as ended when the
+    record was written.
+
+    Raises
+    ------
+    InvalidInput, GraphError
+        As `read_workflow` does.
+    """
+    instance = read_workflow(path)
+    return [
+        Usage(
+            stage=task.category,
+            code="",
+            machine="",
+            input=task.input,
+            cores=task.cores,
+            width=None,
+            run_time_s=task.run_time_s,
+            cpu_s=None if task.busy is None else task.busy * task.run_time_s,
+            memory=task.memory,
+            asked_memory=None,
+            asked_s=None,
+            outcome="ok",
+            ended=instance.written,
+            source="wfcommons",
+        )
+        for task in instance.tasks
+    ]
