@@ -55,8 +55,8 @@ def run_row(run: RunSummary, trouble: str) -> Row:
 def expected_end(run: FoldedRun, now: float) -> float | None:
     """When a run that goes on is expected to be over, at a time [s since the epoch]; None of one that does not.
 
-    Each stage begins when those before it have ended and its job is expected to have started, and takes as long as is
-    predicted or, once a fifth of its tasks is done, as these make likely. Where nothing is known it takes its wall time.
+    Each stage begins when those before it have ended and its job is expected to have started. It takes as long as is
+    predicted or, once a fifth of its tasks is done, as these make likely; where nothing is known, its wall time.
     """
     if run.outcome is not RunState.RUNNING:
         return None

@@ -474,7 +474,7 @@ def squeezed(body: bytes, content: str, accepts: str) -> Response:
     return Response(200, gzip.decompress(body), content, HEADERS)
 
 
-LOOK_S = 0.2
+LOOK_S = 0.1
 """How often a log is looked at for news [s]."""
 REFRESH_S = 1.0
 """How often what depends on the time is sent again, while time goes on [s]."""
@@ -485,8 +485,8 @@ BARS_MOST = 5000
 
 _log = logging.getLogger(__name__)
 _BEAT = b"\n"
-_BEAT_EVERY = 50
-ALONE_MOST = 25  # looks at a log without viewers
+_BEAT_EVERY = 100
+ALONE_MOST = 50  # looks at a log without viewers
 
 
 class Viewer:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from asa.core.event import RunState, TaskFailed
-from asa.core.run import ATTEMPT, AttemptLog, FoldedRun, Held, StageProgress, TaskOutcome, TaskState
+from asa.core.run import ATTEMPT, TAKEN, AttemptLog, FoldedRun, Held, StageProgress, TaskOutcome, TaskState
 from asa.dashboard.document import plain
 from asa.dashboard.rows import begun
 from asa.log.output import parsed_task
@@ -26,7 +26,7 @@ from asa.workflows.stage import Node
 
 STATES = ("waiting", "running", "done", "failed", "skipped", "not run", "stopped", "unknown")
 """Of tasks as the page names them: those of `TaskState`, then of tasks that a run has left as they were."""
-ORDERS = ("number", "longest", "newest", "tries")
+ORDERS = ("number", "longest", "newest", "tries", "memory")
 PAGE_MOST = 500
 """Tasks in one answer."""
 WORDS_MOST, STORY_MOST = 200, 4000
@@ -34,7 +34,8 @@ WORDS_MOST, STORY_MOST = 200, 4000
 
 _NOT_RUN, _STOPPED, _UNKNOWN = range(len(TaskState), len(STATES))
 _RECORD = np.dtype([*((name, "<i4") for name in ("stage", "index", "job", "node", "outcome")), ("at", "<f8", 2)])
-assert _RECORD.itemsize == ATTEMPT.size
+_TAKEN = np.dtype([("cpu_s", "<f8"), ("peak", "<i8"), ("given", "<i8"), ("source", "u1"), ("lacked", "?", 2)])
+assert (_RECORD.itemsize, _TAKEN.itemsize) == (ATTEMPT.size, TAKEN.size)
 
 Failures = Mapping[tuple[str, int], Sequence[TaskFailed]]
 """Task -> its attempts that failed."""
@@ -52,7 +53,7 @@ class TaskQuery:
     state, stage, node
         Names; the node is that of the last attempt.
     order
-        One of `ORDERS`: by stage and index, or by run time, end, or number of attempts, the largest first.
+        One of `ORDERS`: by stage and index, or by run time, end, attempts, or memory, the largest first.
     first, count
         Of those that fit, from this one on, so many.
     """
@@ -87,6 +88,7 @@ class TaskTable:
         self._first = np.concatenate([[0], np.cumsum(widths, dtype=np.int64)])
         self._log: AttemptLog = run.attempts
         self._records = np.frombuffer(bytes(self._log.records), _RECORD)
+        self._taken = np.frombuffer(bytes(self._log.taken), _TAKEN)
         first = np.array([self._first[self._number[name]] for name in self._log.stages], np.int64)
         task = first[self._records["stage"]] + self._records["index"] if len(first) else np.zeros(0, np.int64)
         total = int(self._first[-1])
@@ -165,6 +167,8 @@ class TaskTable:
         match order:
             case "tries":
                 key = self._tries[tasks]
+            case "memory" if len(self._records):
+                key = np.where(last >= 0, self._taken["peak"][last], -1)
             case "longest" | "newest" if len(self._records):
                 at = self._records["at"][last]
                 key = np.where(last >= 0, at[:, 1] - (at[:, 0] if order == "longest" else 0.0), -1.0)
@@ -200,12 +204,14 @@ class TaskTable:
             "started": plain(start),
             "ended": plain(end),
             "ran": plain(end - start),
+            "cpu_s": plain(float(self._taken["cpu_s"][number])) or None,
+            "peak": int(self._taken["peak"][number]) or None,
         }
         if record["outcome"] in (TaskOutcome.FAILED, TaskOutcome.LOST):
             for event in self._failures.get((stage, index), ()):
                 if event.started == start:
                     story = "\n".join(filter(None, (event.error, event.traceback, event.stderr)))
-                    found |= {"exit": event.exit, "peak": event.peak or None, "story": last_words(story, STORY_MOST)}
+                    found |= {"exit": event.exit, "story": last_words(story, STORY_MOST)}
         return found
 
     def _error(self, stage: str, index: int) -> str:

@@ -1,4 +1,4 @@
-"""A run in a terminal: what the page shows, as tables that fit the screen."""
+"""A run in a terminal: what the page shows, in lines that fit the screen."""
 
 from __future__ import annotations
 
@@ -16,37 +16,46 @@ from asa.report.words import core_hours, counted, listed, shortened, span_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
+    from rich.text import Text
 
     from asa.dashboard.feed import View
+    from asa.dashboard.tasks import TaskQuery
 
 
 Row = Mapping[str, Any]
-_SIGNS = {"done": "✓", "completed": "✓", "succeeded": "✓", "running": "▶", "failed": "✕", "ready": "◔"}
-_SIGNS |= {"interrupted": "■", "unknown": "?", "partial": "◐"}
+_SIGNS = {"done": "✓", "completed": "✓", "succeeded": "✓", "running": "▶", "failed": "✕", "ready": "◔", "waiting": "○"}
+_SIGNS |= {
+    "interrupted": "■",
+    "unknown": "?",
+    "partial": "◐",
+    "pending": "○",
+    "skipped": "–",
+    "not run": "–",
+    "ends": "■",
+}
 _STYLES = {"done": "green", "completed": "green", "succeeded": "green", "running": "blue", "ready": "yellow"}
 _STYLES |= {"failed": "red", "partial": "red"}
-_NUMBERS = ("Done", "Predicted", "Waited", "Cores busy", "Wall time left")
-_BAR = 12
+_BAR, _FRAME, _NAME_MOST = 8, 9, 40
 
 
-def screen(view: View, rows: int) -> RenderableType:
-    """Head, stages and allocations, in at most about so many lines; what has ended goes first where room is short."""
+def screen(view: View, rows: int, width: int = 80, tasks: Mapping[str, Any] | None = None) -> RenderableType:
+    """Head, stages and allocations, or instead of these a page of tasks, in at most about so many lines.
+
+    What has ended goes first where room is short. From 60 columns on, nothing but reasons takes a second line.
+    """
     from rich.console import Group
     from rich.text import Text
 
     run = view.document.get("run")
     if not run:
         return Text("the run has not begun yet")
-    stages, jobs = view.document["stages"], view.document["jobs"]
-    half = max(4, (rows - 12) // 2)
-    return Group(
-        *(Text(line, overflow="fold") for line in head(run, view.now)),
-        Text(),
-        _stages(stages, view.document["why"], half),
-        Text(),
-        _jobs(jobs, view.now, half),
-    )
+    top = [Text(line, overflow="fold") for line in head(run, view.now)]
+    room = max(8, rows - len(top) - _FRAME)
+    if tasks is not None:
+        return Group(*top, Text(), *_tasks(tasks, room, width))
+    jobs = _jobs(view.document["jobs"], view.now, max(3, room // 3), width)
+    stages = _stages(view.document["stages"], view.document["why"], max(4, room - len(jobs)), width)
+    return Group(*top, Text(), *stages, Text(), *jobs)
 
 
 def head(run: Row, now: float) -> Iterable[str]:
@@ -63,6 +72,10 @@ def head(run: Row, now: float) -> Iterable[str]:
     )
     if run["quote"]:
         yield f"quoted: {run['quote']}"
+    charged, used = core_hours(run["core_hours_charged"]), core_hours(run["core_hours_used"])
+    yield f"{charged} core-hours charged, {used} used"
+    if run["expected"] is not None:
+        yield f"expected to end in {brief(max(0.0, run['expected'] - now))}"
     if run["held"]:
         yield f"held, nothing new is submitted or launched: asa release {run['run']}"
     if run["trouble"]:
@@ -71,44 +84,86 @@ def head(run: Row, now: float) -> Iterable[str]:
         yield str(run["message"])
 
 
-def _stages(stages: Mapping[str, Row], why: Mapping[str, str], most: int) -> RenderableType:
+def _line(width: int, state: str, name: str, *cells: tuple[str, int]) -> Text:
+    """A name and, to its right, cells of these widths; a width below 0 is to the left within it."""
     from rich.text import Text
 
-    table = _table("Stage", "State", "Done", "", "Predicted", "Waited", "Why")
-    chosen = first(list(stages.items()), most, lambda row: row["state"] in ("done", "skipped", "not run"))
+    room = min(_NAME_MOST, max(8, width - 3 - sum(abs(size) + 1 for _, size in cells)))
+    words = [f"{text:<{-size}}" if size < 0 else f"{text:>{size}}" for text, size in cells]
+    line = Text(f"{_SIGNS.get(state, '·')} ", style=_STYLES.get(state, ""), no_wrap=True, overflow="ellipsis")
+    return line.append(" ".join([f"{shortened(name, room):<{room}}", *words]).rstrip(), style="default")
+
+
+def _title(width: int, name: str, *cells: tuple[str, int]) -> Text:
+    line = _line(width, "", name, *cells)
+    line.plain = f"  {line.plain[2:]}"
+    line.stylize("bold")
+    return line
+
+
+def _stages(stages: Mapping[str, Row], why: Mapping[str, str], room: int, width: int) -> list[Text]:
+    from rich.text import Text
+
+    over, reasons = ("done", "skipped", "not run"), dict[str, str]()
+    for name, row in stages.items():
+        words = "" if row["state"] in over else why.get(name, "").partition("\n")[0]
+        reasons[name] = "" if row["state"] == "running" and row["done"] == row["tasks"] else words
+    most = room
+    while most > 1:
+        chosen = first(list(stages.items()), most, lambda row: row["state"] in over)
+        if sum(1 + -(-len(reasons[name]) // (width - 4)) for name, _ in chosen) <= room:
+            break
+        most -= 1
+    lines = [_title(width, "Stage", ("done", 13), ("", _BAR), ("waited", 12))]
     for name, row in chosen:
         tasks = row["tasks"]
-        table.add_row(
-            Text(shortened(name, 24)),
-            _state(row["state"]),
-            f"{row['done']}/{'?' if tasks is None else tasks}",
-            bar(row["done"] / tasks if tasks else float(row["state"] == "done")),
-            *(span_words(row[key]) for key in ("predicted_wait_s", "wait_s")),
-            Text("" if row["state"] == "done" else why.get(name, "").partition("\n")[0]),
-        )
+        done = f"{row['done']:,}/{'?' if tasks is None else f'{tasks:,}'}"
+        share = row["done"] / tasks if tasks else float(row["state"] == "done")
+        lines.append(_line(width, row["state"], name, (done, 13), (bar(share), _BAR), (span_words(row["wait_s"]), 12)))
+        if reasons[name]:
+            lines.append(_indented(reasons[name]))
     if (more := len(stages) - len(chosen)) > 0:
-        table.add_row(Text(counted(more, "more stage"), style="dim"))
-    return table
+        lines.append(Text(counted(more, "more stage"), style="dim"))
+    return lines
 
 
-def _jobs(jobs: Mapping[str, Row], now: float, most: int) -> RenderableType:
+def _indented(words: str) -> Any:
+    from rich.padding import Padding
     from rich.text import Text
 
-    table = _table("Job", "For", "State", "Cores busy", "Wall time left", "Nodes")
-    chosen = first(list(jobs.items()), most, lambda row: row["ended"] is not None)
+    return Padding(Text(words, style="dim"), (0, 0, 0, 4))
+
+
+def _jobs(jobs: Mapping[str, Row], now: float, room: int, width: int) -> list[Text]:
+    from rich.text import Text
+
+    lines = [_title(width, "Job", ("state", -12), ("busy", 9), ("time left", 12))]
+    chosen = first(list(jobs.items()), room, lambda row: row["ended"] is not None)
     for token, row in chosen:
         left = "–" if row["ends"] is None or row["ended"] is not None else brief(max(0.0, row["ends"] - now))
-        table.add_row(
-            Text(row["id"] or token[-8:]),
-            Text(shortened(f"lent by {row['lender']}" if row["lender"] else listed(row["for"], 2), 32)),
-            _state("ends" if row["leaving"] else row["state"]),
-            f"{row['busy']}/{row['cores']}",
-            left,
-            Text(listed(row["nodes"], 3)),
-        )
+        what = f"lent by {row['lender']}" if row["lender"] else listed(row["for"], 2)
+        state = "ends" if row["leaving"] else row["state"]
+        cells = ((state.replace("_", " "), -12), (f"{row['busy']}/{row['cores']}", 9), (left, 12))
+        lines.append(_line(width, state, f"{row['id'] or token[-8:]} {what}", *cells))
     if (more := len(jobs) - len(chosen)) > 0:
-        table.add_row(Text(counted(more, "more job"), style="dim"))
-    return table
+        lines.append(Text(counted(more, "more job"), style="dim"))
+    return lines
+
+
+def _tasks(page: Mapping[str, Any], room: int, width: int) -> list[Text]:
+    """A page of tasks: see `asa.dashboard.tasks.TaskTable.page`."""
+    from rich.text import Text
+
+    states = ", ".join(f"{count:,} {state}" for state, count in page["states"].items())
+    lines = [Text(f"{counted(page['total'], 'task')}{f': {states}' if states else ''}"), Text()]
+    lines.append(_title(width, "Task", ("state", -8), ("ran", 12), ("node", -14)))
+    for row in page["rows"][: max(1, room)]:
+        name, ran = f"{row['stage']}[{row['index']}]", span_words(row.get("ran"))
+        cells = ((row["state"], -8), (ran, 12), (shortened(row.get("node", ""), 14), -14))
+        lines.append(_line(width, row["state"], name, *cells))
+        if row["error"]:
+            lines.append(_indented(row["error"].splitlines()[0]))
+    return lines
 
 
 def first(items: list[tuple[str, Row]], most: int, over: Any) -> list[tuple[str, Row]]:
@@ -126,29 +181,10 @@ def bar(share: float) -> str:
     """A share as a bar of letters.
 
     >>> bar(0.5)
-    '██████······'
+    '████····'
     """
     full = round(_BAR * min(1.0, max(0.0, share)))
     return "█" * full + "·" * (_BAR - full)
-
-
-def _state(state: str) -> RenderableType:
-    from rich.text import Text
-
-    words = state.replace("_", " ")
-    return Text(f"{_SIGNS.get(state, '·')} {words}", style=_STYLES.get(state, ""))
-
-
-def _table(*head: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, expand=True, padding=(0, 2, 0, 0), header_style="bold")
-    for name in head:
-        wide = name in ("Why", "For", "Nodes")
-        table.add_column(
-            name, justify="right" if name in _NUMBERS else "left", no_wrap=not wide, ratio=1 if wide else None
-        )
-    return table
 
 
 _EVERY_S = 1.0
@@ -162,25 +198,36 @@ class Top:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", metavar="RUN", nargs="?", default="", help="name of the run (the newest)")
         parser.add_argument("--once", action="store_true", help="show it as it is now, and return")
+        parser.add_argument(
+            "--tasks", nargs="?", const="", metavar="TEXT", help="its tasks instead: all, or those with this in stage, "
+            "node or error, or STAGE[INDEX]"
+        )  # fmt: skip
+        parser.add_argument("--state", default="", metavar="STATE", help="only tasks in this state, such as failed")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         from asa.dashboard.feed import RUNS, Sources  # here: the page of options does without NumPy
+        from asa.dashboard.tasks import PAGE_MOST, STATES, TaskQuery
 
+        if options.state and options.state not in STATES:
+            raise InvalidInput(f"no task is ever {options.state!r}: one of {', '.join(STATES)} expected")
         sources = Sources(state_directory())
         kind, name = sources.find(options.run)
         if kind != RUNS:
             raise InvalidInput(f"{name} is a queue: look at it with asa dashboard {name}")
         feed = sources.open(kind, name)
+        query = None
+        if options.tasks is not None or options.state:
+            query = TaskQuery(options.tasks or "", options.state, order="number", count=PAGE_MOST)
         try:
             feed.advance()
             if not options.once and sys.stdout.isatty() and options.json != "-":
-                _follow(feed)
-            return _answer(feed, show=not options.json)
+                _follow(feed, query)
+            return _answer(feed, query, show=not options.json)
         finally:
             feed.close()
 
 
-def _follow(feed: Any) -> None:
+def _follow(feed: Any, query: TaskQuery | None) -> None:
     """Show it until its driver has ended, or until Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
@@ -189,19 +236,26 @@ def _follow(feed: Any) -> None:
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while (view := feed.look()).live:
-                live.update(screen(view, console.height), refresh=True)
+                live.update(screen(view, console.height, console.width, _page(feed, query)), refresh=True)
                 time.sleep(_EVERY_S)
                 feed.advance()
     except KeyboardInterrupt:
         pass  # it is how one leaves
 
 
-def _answer(feed: Any, *, show: bool) -> CommandResult:
+def _page(feed: Any, query: TaskQuery | None) -> dict[str, Any] | None:
+    tasks = None if query is None else feed.tasks(None)
+    found: dict[str, Any] | None = None if tasks is None else tasks.page(query)
+    return found
+
+
+def _answer(feed: Any, query: TaskQuery | None, *, show: bool) -> CommandResult:
     """What is left on the screen, and the same as data."""
     from rich.console import Console
 
-    view = feed.look()
+    view, page = feed.look(), _page(feed, query)
     console = Console(highlight=False)
     if show:
-        console.print(screen(view, max(40, console.height)))
-    return CommandResult({"now": view.now, "live": view.live, **view.document}, "")
+        console.print(screen(view, max(40, console.height), console.width, page))
+    data = view.document if page is None else page
+    return CommandResult({"now": view.now, "live": view.live, **data}, "")

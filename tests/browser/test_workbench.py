@@ -78,9 +78,9 @@ def test_the_five_questions_of_a_stranger(state: Path, serve: Serve, open_page: 
 
         badge(page, "running")
         holds(page, "/of align/.test(document.querySelector('#running').innerText)")
-        assert "2 of 2 cores busy" in page.inner_text("#running"), "what is running?"
+        assert "1 of 1 core busy" in page.inner_text("#running"), "what is running?"
         click("#running a")
-        holds(page, "document.querySelectorAll('#tasks tbody tr').length === 2")
+        holds(page, "document.querySelectorAll('#tasks tbody tr').length === 1")
         assert clicks <= 2
         shoot(page, "five-running")
 
@@ -124,6 +124,7 @@ def dashboard(state: Path, serve: Serve) -> Dashboard:
 
 
 def open_run(page: Any, name: str, rest: str = "") -> None:
+    holds(page, "!document.querySelector('#main').hidden")
     page.evaluate("to => { location.hash = to }", f"#/runs/{name}{rest}")
     holds(page, "name => document.querySelector('#name').textContent === name", name)
     holds(page, "document.querySelector('#state').textContent !== ''")
@@ -192,11 +193,13 @@ def test_a_run_is_cancelled_and_resumed_from_the_page(state: Path, serve: Serve,
         page.click("#actions button:text-is('Hold')")
         page.click("#yes")
         badge(page, "running, held")
+        holds(page, "document.querySelector('#came').textContent.includes('is held')")
         shoot(page, "held")
         page.click("#no")
         page.click("#actions button:text-is('Release')")
         page.click("#yes")
         holds(page, "!document.querySelector('#state').textContent.includes('held')")
+        holds(page, "document.querySelector('#came').textContent.includes('goes on')")
         page.click("#no")
         page.click("#actions button:text-is('Cancel')")
         page.click("#yes")
@@ -206,10 +209,12 @@ def test_a_run_is_cancelled_and_resumed_from_the_page(state: Path, serve: Serve,
         page.click("#actions button:text-is('Resume')")
         page.click("#yes")
         badge(page, "running")
+        holds(page, "document.querySelector('#yes').hidden")
         page.click("#no")
         page.click("#actions button:text-is('Cancel')")
         page.click("#yes")
         badge(page, "cancelled")
+        holds(page, "document.querySelector('#yes').hidden")
 
 
 def test_a_page_without_runs_waits_for_the_first(state: Path, serve: Serve, open_page: Open) -> None:

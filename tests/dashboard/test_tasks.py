@@ -41,7 +41,7 @@ def table(events: Iterable[Event], driven: bool = True) -> TaskTable:
     st.sampled_from(["", "mdiff", "mD", "1", "mDiff[2]", "n1", "lost", "exit", "nowhere"]),
     st.sampled_from(["", *STATES]),
     st.sampled_from(["", "mDiff", "mFitplane", "mBackground", "x"]),
-    st.sampled_from(["number", "longest", "newest", "tries"]),
+    st.sampled_from(["number", "longest", "newest", "tries", "memory"]),
     st.integers(0, 20),
 )
 def test_a_query_finds_what_one_would_find_row_by_row(
@@ -118,6 +118,17 @@ def test_of_a_stage_that_stops_the_task_that_failed_is_named() -> None:
     assert "no such band" in rows[1]["error"]
     found = table(log, driven=False).page(TaskQuery("no such band"))
     assert [row["index"] for row in found["rows"]] == [1]
+
+
+def test_memory_and_processor_time_are_shown_where_the_log_has_them() -> None:
+    log = [
+        *run_begins(stage_spec("a", 2, 3)),
+        TaskDone(5.0, "a", 0, "j", "n1", 2.0, cpu_s=2.5, peak=1 << 20, source="proc"),
+        TaskDone(6.0, "a", 1, "j", "n1", 2.0, cpu_s=1.5, peak=3 << 20, source="proc"),
+    ]
+    rows = table(log).page(TaskQuery(order="memory"))["rows"]
+    assert [(row["index"], row.get("peak"), row.get("cpu_s")) for row in rows] == [
+        (1, 3 << 20, 1.5), (0, 1 << 20, 2.5), (2, None, None)]  # fmt: skip
 
 
 def test_the_server_serves_pages_and_one_task(dashboard: Dashboard) -> None:

@@ -8,13 +8,14 @@ from rich.console import Console
 
 from asa.core.event import HoldAsked, RunEnded, RunState, Trouble
 from asa.dashboard.feed import RunModel, View
+from asa.dashboard.tasks import TaskQuery
 from asa.dashboard.top import first, screen
-from asa.testing.runlogs import MadeStage, job_asked, run_begins, run_log, stage_spec
+from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 
 
 def shown(model: RunModel, rows: int = 60, width: int = 120) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(screen(View(model.document(model.last), model.bars, model.last), rows))
+    console.print(screen(View(model.document(model.last), model.bars, model.last), rows, width))
     return console.export_text()
 
 
@@ -63,9 +64,35 @@ def test_nothing_has_begun() -> None:
     assert "not begun" in shown(RunModel())
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_narrow_screens_do_not_break_it(width: int) -> None:
     assert "s0" in shown(model(run_log((MadeStage("s0", 2, 2, 5),))), width=width)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.7, 1.0])
+def test_at_sixty_columns_every_stage_and_job_is_one_whole_line(share: float) -> None:
+    log = run_log(montage(8))
+    found = model(log[: int(share * len(log))])
+    text = shown(found, width=60)
+    lines = text.splitlines()
+    assert all(len(line) <= 60 for line in lines) and "…" not in text
+    assert found.plan is not None
+    for stage in found.plan.in_order:
+        (line,) = [line for line in lines if line[2:].startswith(f"{stage.spec.name} ") and "/" in line]
+        assert f" {stage.done}/{stage.width}" in line
+    assert sum(line[2:6] == "8100" for line in lines) == len(found.document(found.last)["jobs"])
+
+
+def test_tasks_fit_sixty_columns_too() -> None:
+    found = model(run_log(montage(8))[:400])
+    tasks = found.tasks(found.last, True)
+    assert tasks is not None
+    console = Console(width=60, record=True, file=io.StringIO())
+    view = View(found.document(found.last), found.bars, found.last)
+    console.print(screen(view, 30, 60, tasks.page(TaskQuery("mDiff"))))
+    lines = console.export_text().splitlines()
+    assert all(len(line) <= 60 for line in lines) and len(lines) <= 30
+    assert sum(line[2:].startswith("mDiff[") for line in lines) > 10
 
 
 def test_what_is_over_makes_room_first() -> None:

@@ -29,19 +29,20 @@ function sure(run, name) {
   byId("came").textContent = "";
   const yes = byId("yes");
   yes.hidden = false;
+  byId("no").textContent = "Back";
   yes.textContent = `${title} it`;
   yes.disabled = false;
-  yes.onclick = async () => {
+  const act = async () => {
     yes.disabled = true;
     byId("came").textContent = "…";
-    try {
-      byId("came").textContent = (await (await tell(path("runs", run, name))).json()).said;
-    } catch (error) {
-      byId("came").textContent = error.message;
-    }
+    const words = await tell(path("runs", run, name)).then(async (answer) => (await answer.json()).said, (error) => error.message);
+    if (yes.onclick !== act) return; // something else is asked by now
+    byId("came").textContent = words;
     yes.hidden = true;
+    byId("no").textContent = "Close";
     byId("no").focus();
   };
+  yes.onclick = act;
   byId("sure").showModal();
   byId("no").focus();
 }

@@ -45,10 +45,13 @@ export function drawFigures(tables, view) {
 
 // What runs, in words that lead to the tasks.
 export function drawRunning(tables, tasks) {
-  const busy = ordered(tables).filter(([, stage]) => stage.running > 0 && stage.state === "running");
+  const counts = new Map(); // what an allocation has no room for yet waits in it
+  for (const [place] of Object.values(tables.underway).flat()) counts.set(place, (counts.get(place) ?? 0) + 1);
+  const busy = ordered(tables).filter(([, stage]) => counts.has(stage.position));
   const jobs = Object.values(tables.jobs).filter((job) => job.ended === null && job.runs.length);
   const cores = jobs.reduce((sum, job) => sum + job.busy, 0), held = jobs.reduce((sum, job) => sum + job.cores, 0);
-  const lines = busy.slice(0, ROWS_MOST).map(([name, stage]) => [name, counted(stage.running, "task"), stage.done, stage.tasks]);
+  const lines = busy.slice(0, ROWS_MOST).map(([name, stage]) => [name, counted(counts.get(stage.position), "task"),
+    stage.done, stage.tasks]);
   show(byId("running"), JSON.stringify([lines, cores, held, tables.run.run]), () => lines.length ? [
     h("p", {}, `${cores} of ${counted(held, "core")} busy in ${counted(jobs.length, "job")}.`),
     h("ul", {}, lines.map(([name, count, done, all]) => h("li", {}, h("span", { class: "busy" }, `${sign("running")} `),
@@ -128,8 +131,8 @@ export function drawHours(tables) {
   const bars = [
     ["This run", [[own, "b-used", "used"], [early, "b-early", "idle, came early"], [spare, "b-spare", "idle otherwise"]],
       run.core_hours_charged],
-    ["One job for all (Big Job)", [[run.big_job_core_hours, "b-other", "would be charged so far"]], run.big_job_core_hours],
-    ["A job for each stage (Per-Stage)", [[run.per_stage_core_hours, "b-other", "would be charged so far"]], run.per_stage_core_hours],
+    ["One job (Big Job)", [[run.big_job_core_hours, "b-other", "would be charged so far"]], run.big_job_core_hours],
+    ["Job per stage (Per-Stage)", [[run.per_stage_core_hours, "b-other", "would be charged so far"]], run.per_stage_core_hours],
   ];
   const most = Math.max(1e-9, ...bars.map(([, , total]) => total));
   const saved = run.big_job_core_hours - run.core_hours_charged;

@@ -9,7 +9,7 @@ import { counted, cut, span, step, tick } from "./words.js";
 let LABELS = 190; // as wide as there is room for
 const LABELS_MOST = 190, AXIS = 22, RIGHT = 14, POOL = 76, MOST_TALL = 600, ZOOM_MOST = 5000;
 const LEGEND = [["l-wait", "waits"], ["l-held", "cores held"], ["l-task", "tasks, in their stage's colour"],
-  ["l-fail", "failed"], ["l-early", "held too early"], ["l-mark", "start as predicted"]];
+  ["l-fail", "failed"], ["l-early", "held too early"], ["l-mark", "expected start"]];
 
 export class Gantt {
   constructor(choose) {
@@ -370,7 +370,7 @@ export class Gantt {
 function stageWords(name, stage) {
   const tasks = stage.tasks === null ? "? tasks" : counted(stage.tasks, "task");
   return [`${name}: ${stage.state}, ${counted(stage.cores, "core")}, ${stage.done} of ${tasks} done`,
-    `perceived wait ${span(stage.perceived_wait_s)}; its job waited ${span(stage.wait_s)}, predicted ` +
+    `ready for ${span(stage.perceived_wait_s)} until it ran; its job waited ${span(stage.wait_s)}, expected ` +
     span(stage.predicted_wait_s), `ran ${span(stage.run_time_s)}`, stage.error].filter(Boolean).join("\n");
 }
 

@@ -20,15 +20,22 @@ function placed(stages, narrow) {
   return { found, at: (name) => found.node(number.get(name)) };
 }
 
-// A curve through the middles between the points of an edge, which keeps within the corridor that they mark.
-function edge(points) {
-  const middle = (a, b) => `${(a.x + b.x) / 2} ${(a.y + b.y) / 2}`;
-  const [first, last, before] = [points[0], points.at(-1), points.at(-2)];
-  const inner = points.slice(1, -1);
-  const curve = inner.map((point, place) => `Q${point.x} ${point.y} ${middle(point, inner[place + 1] ?? last)}`);
-  const turn = (Math.atan2(last.y - before.y, last.x - before.x) * 180) / Math.PI;
-  return [s("path", { class: "edge", d: `M${first.x} ${first.y}${curve.join("")}L${last.x} ${last.y}` }),
-    s("path", { class: "tip", transform: `translate(${last.x} ${last.y}) rotate(${turn})`, d: `M0 0l${-TIP} -4v8z` })];
+// An edge bends between layers only: straight from side to side it passes the boxes of a layer, at the height, or, upright,
+// the place, that the library has kept free for it there: every other of its points.
+function edge(from, to, points, narrow) {
+  const [along, across, half] = narrow ? ["y", "x", TALL / 2] : ["x", "y", WIDE / 2];
+  const spot = (point, shift) => ({ ...point, [along]: point[along] + shift });
+  const passed = points.slice(1, -1).filter((_, place) => place % 2).flatMap((point) => [spot(point, -half), spot(point, half)]);
+  const [first, ...rest] = [spot(from, half), ...passed, spot(to, -half - TIP)];
+  let last = first;
+  const parts = rest.map((point, place) => {
+    const middle = (last[along] + point[along]) / 2;
+    const bend = [last, point].map((end) => narrow ? `${end[across]} ${middle}` : `${middle} ${end[across]}`);
+    last = point;
+    return place % 2 ? `L${point.x} ${point.y}` : `C${bend.join(" ")} ${point.x} ${point.y}`;
+  });
+  return [s("path", { class: "edge", d: `M${first.x} ${first.y}${parts.join("")}` }),
+    s("path", { class: "tip", transform: `translate(${last.x} ${last.y}) rotate(${narrow ? 90 : 0})`, d: `M${TIP} 0l${-TIP} -4v8z` })];
 }
 
 export class Graph {
@@ -53,7 +60,8 @@ export class Graph {
     const { found, at } = placed(stages, narrow);
     const { width, height } = found.graph();
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Workflow" });
-    for (const which of found.edges()) svg.append(...edge(found.edge(which).points));
+    for (const which of found.edges())
+      svg.append(...edge(found.node(which.v), found.node(which.w), found.edge(which).points, narrow));
     this.nodes.clear();
     for (const name of stages.keys()) {
       const { x, y } = at(name);

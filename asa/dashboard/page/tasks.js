@@ -6,7 +6,7 @@ import { address } from "./list.js";
 import { ask, path } from "./session.js";
 import { bytes, counted, cut, span } from "./words.js";
 
-const PAGE = 50, SOON_MS = 60, AGAIN_MS = 1000;
+const PAGE = 50, SOON_MS = 20, AGAIN_MS = 1000;
 const FIELDS = { text: "text", state: "of-state", stage: "of-stage", node: "of-node", order: "order" };
 const NARROW = [3, 5, 6, 7]; // columns that small screens leave out
 const OUTCOMES = { done: "returned", failed: "failed", lost: "lost with its node or job", paused: "paused, went on later" };
@@ -177,14 +177,14 @@ export class Tasks {
         `${this.#since(one.started)} after the start`],
       ["Asked for", [counted(one.cores, "core"), one.memory ? `${bytes(one.memory)} of memory` : "", `${span(one.walltime_s)} at most`]
         .filter(Boolean).join(", ")],
-      ["Arguments", [values.length ? h("dl", { class: "arguments" }, values.map(([key, text]) => [h("dt", {}, key),
+      ["Arguments", [values.length ? h("dl", { class: "arguments" }, values.map(([key, text]) => [h("dt", {}, /^\d+$/.test(key) ? `argument ${key}` : key),
         h("dd", {}, h("code", {}, text))])) : null, one.arguments.note ? h("p", { class: "muted" }, one.arguments.note) : null]],
       ["On a terminal", h("code", {}, `asa logs ${this.#run} '${one.stage}[${one.index}]'`)],
     ].filter(Boolean);
     return [h("dl", { class: "facts" }, facts.map(([name, words]) => [h("dt", {}, name), h("dd", {}, words)])),
-      one.attempts.length ? [h("h3", {}, "Attempts"), table(["", "Ended", "Ran", "Node", "Exit code", "Memory", "Job", "Started"],
+      one.attempts.length ? [h("h3", {}, "Attempts"), table(["#", "Ended", "Ran", "Node", "Exit code", "Memory", "CPU time", "Job", "Started"],
         one.attempts.map((each, place) => ({ cells: [place + 1, OUTCOMES[each.outcome], span(each.ran), each.node, each.exit ?? "–",
-          bytes(each.peak), one.jobs[each.job] ?? each.job, this.#since(each.started)] })), [0, 2, 4, 5, 7], [], [5, 6, 7])] : null,
+          bytes(each.peak), span(each.cpu_s), one.jobs[each.job] ?? each.job, this.#since(each.started)] })), [0, 2, 4, 5, 6, 8], [], [6, 7, 8])] : null,
       one.attempts.filter((each) => each.story).map((each) => h("pre", {}, each.story))].flat(Infinity).filter(Boolean);
   }
 }
