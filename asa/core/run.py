@@ -440,12 +440,6 @@ class StageProgress:
     grown, bounded, outgrown
         Whether they were; what kept them from being raised more; until when it was which stage before [s since the
         epoch].
-    grown, bounded, outgrown
-        Whether they were; what kept them from being raised more; until when it was which stage before [s since the
-        epoch].
-    short, width_chosen, why_width
-        Whether a wall time that was less than what was declared, as it is wide, was too short for a task of it.
-        When the width of its next job was chosen [s since the epoch], None where that is to be done; why that one.
     sifted
         Whether it was found out which of its tasks have to be skipped.
     tolerated
@@ -517,10 +511,6 @@ class StageProgress:
     width_chosen: float | None = None
     why_width: str = ""
     outgrown: list[tuple[float, StageSpec]] = field(default_factory=list)
-    outgrown: list[tuple[float, StageSpec]] = field(default_factory=list)
-    short: bool = False
-    width_chosen: float | None = None
-    why_width: str = ""
     sifted: bool = False
     tolerated: bool = True
     ready: float | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
 import re
+from dataclasses import dataclass, replace
 
 from asa.core.errors import InvalidInput
 from asa.core.job import Resources
@@ -138,10 +138,6 @@ class StageSpec:
         A number for what it does, in letters; "" where that cannot be told.
     learned
         Why it asks for what it asks, where that is learned; None where it is as declared.
-    learned
-        Why it asks for what it asks, where that is learned; None where it is as declared.
-    code
-        A number for what it does, in letters; "" where that cannot be told.
 
     Raises
     ------
@@ -185,8 +181,6 @@ class StageSpec:
     speedup: str = ""
     code: str = ""
     learned: LearnedRequest | None = None
-    learned: LearnedRequest | None = None
-    code: str = ""
     most: int = 0
 
     def holding(self, tasks: int) -> StageSpec:

@@ -136,8 +136,6 @@ def time_on(cores: int, speedup: Speedup) -> float:
     if not after:
         return before[-1][1]
     (low, slow), (high, fast) = before[-1], after[0]
-    between: float = slow * (fast / slow) ** (math.log(cores / low) / math.log(high / low))
-    return between
     return slow * math.exp(math.log(fast / slow) * math.log(cores / low) / math.log(high / low))
 
 

@@ -63,19 +63,12 @@ def head(run: Row, now: float) -> Iterable[str]:
     state = run["state"]
     passed = run["makespan_s"] if run["ended"] is not None else max(0.0, now - run["started"])
     yield f"{run['run']}  {_SIGNS.get(state, '·')} {state}  {brief(passed)}  {run['strategy']} on {run['site']}"
-    saved = run["big_job_core_hours"] - run["core_hours_charged"]
-    yield (
-        f"core-hours: {core_hours(run['core_hours_charged'])} charged, {core_hours(run['core_hours_used'])} used, "
-        f"{core_hours(run['overhead_core_hours'])} idle (came early); "
-        f"{core_hours(abs(saved))} {'less' if saved >= 0 else 'more'} than Big Job"
-        f"{' so far' if run['ended'] is None else ''}"
-    )
-    if run["quote"]:
-        yield f"quoted: {run['quote']}"
     charged, used = core_hours(run["core_hours_charged"]), core_hours(run["core_hours_used"])
     yield f"{charged} core-hours charged, {used} used"
     if run["expected"] is not None:
         yield f"expected to end in {brief(max(0.0, run['expected'] - now))}"
+    if run["quote"]:
+        yield f"quoted: {run['quote']}"
     if run["held"]:
         yield f"held, nothing new is submitted or launched: asa release {run['run']}"
     if run["trouble"]:

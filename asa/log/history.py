@@ -37,11 +37,6 @@ class HistoryKey(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a run adds of its stage of this name: as a whole; of its `tasks` attempts those from a place on, as rows."""
-
-    name: str
-    whole: StageUsage
-    tasks: int
     """What a run adds of its stage of this name: as a whole; of all its attempts those from a place on, as rows."""
 
     name: str
@@ -216,9 +211,6 @@ def _with_runs(record: Record | None, kept: HistoryKey, found: Sequence[Counted]
     for each in found:
         name = f"{each.whole.run} {each.name}"
         before = runs[name][1] if name in runs else 0
-        if each.tasks > before:
-            rows += each.rows(before)
-        runs[name] = _written(each.whole), max(before, each.tasks)
         if each.attempts > before:
             rows += each.rows(before)
         runs[name] = _written(each.whole), max(before, each.attempts)

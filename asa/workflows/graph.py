@@ -395,7 +395,6 @@ def _asked(needs: Needs, site: Capabilities, asked: Resources) -> str:
     """What a stage's job asks for, and is charged for."""
     if needs.widths:
         return f"{', '.join(map(str, needs.widths[:-1]))} or {needs.widths[-1]} cores"
-    asked = _resources(needs, site)
     packs = needs.spread == PACK and asked.nodes is None and asked.cores > 1
     return f"{asked}{' on as few nodes as hold them' * packs} (charged {site.charged(asked)})"
 

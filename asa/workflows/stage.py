@@ -456,7 +456,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
     retry_delay, growth, refs = options.get("retry_delay"), options.get("growth"), options.get("refs")
     expands, expect = options.get("expands"), options.get("expect")
     auto = tuple(what for what in (MEMORY, WALLTIME) if _is_learned(options.get(what), what in base.auto))
-    memory, walltime = (None if value == AUTO else value for value in (memory, walltime))
+    memory, walltime = None if memory == AUTO else memory, None if walltime == AUTO else walltime
     with _naming(name):
         if cpus is not None and task_cores is not None:
             raise InvalidInput("cpus= and task_cores= are two words for the same: give one of them")
@@ -772,8 +772,9 @@ def stage(
     container
         Image that it runs in, through Apptainer: a file, or an address. `asa.integrations.container` has more options.
     cores
-        Cores of the allocation that the stage asks for, a multiple of `task_cores`; by default one task's. Several: a
-        tuple of the least and the most, such as ``(16, 128)`` for 16, 32, 64 or 128, or a list of all that it may be.
+        Cores of the allocation that the stage asks for, a multiple of `task_cores`; by default one task's, or, where
+        only the run will tell how many tasks there are, those of as many as it says by `expect`. Several: a tuple of
+        the least and the most, such as ``(16, 128)`` for 16, 32, 64 or 128, or a list of all that it may be.
         Which of them is chosen when the job is asked for, by when the stage would end and what it would be charged.
         Tasks of a mapped stage have `task_cores` each, and the width says how many run at a time; the task of a call
         has all of it, and so has each with a launcher. `walltime` and `memory` are those of the narrowest.
@@ -781,8 +782,6 @@ def stage(
         With several `cores`, how much faster such a task is on more: the part of its work that runs in parallel, such
         as 0.95 (Amdahl's law), or what was measured, ``{16: 600, 64: 170}``, in seconds. By default as earlier runs
         have measured it, and until two sizes were, 0.9. Of a mapped stage without a launcher it is known.
-        Cores of the allocation that the stage asks for, a multiple of `task_cores`; by default one task's, or, where
-        only the run will tell how many tasks there are, those of as many as it says by `expect`.
     nodes, tasks_per_node
         Instead of `cores`: a shape, so many tasks at once on each of so many nodes. sbatch gets ``--nodes`` and
         ``--ntasks-per-node``.

@@ -191,7 +191,6 @@ def draw(seed: int, world: TortureWorld | None = None) -> Case:
         failing=tuple(_failing(random.Random(f"failing {seed}"), workflows)),
         growing=growing,
         lasting=tuple(_lasting(random.Random(f"lasting {seed}"), workflows, growing)) if world.lasts else (),
-        growing=tuple(_growing(random.Random(f"growing {seed}"), workflows)),
         bending=tuple(_bending(random.Random(f"bending {seed}"), workflows)),
     )
 
@@ -255,24 +254,21 @@ def _workflow(rng: random.Random, stages: int) -> tuple[StageShape, ...]:
     return tuple(found)
 
 
-def build(steps: Sequence[StageShape], growing: Collection[int] = (), lasting: Collection[int] = ()) -> list[Any]:
-    """The workflow, as nodes; those of these numbers add others, or have checkpoints."""
-    nodes: list[Any] = []
-    for number, step in enumerate(steps):
-        secrets = [VARIABLE] if number % 3 == 0 else []
-        stage = asa.stage(
-            cores=step.cores, task_cores=step.task_cores, walltime=step.walltime_s, secrets=secrets,
-            checkpoint=number in lasting,
-        )  # fmt: skip
-
-
-def build(steps: Sequence[StageShape], growing: Collection[int] = (), bending: Collection[int] = ()) -> list[Any]:
-    """The workflow, as nodes; those of these numbers add others, or may have two widths."""
+def build(
+    steps: Sequence[StageShape],
+    growing: Collection[int] = (),
+    lasting: Collection[int] = (),
+    bending: Collection[int] = (),
+) -> list[Any]:
+    """The workflow, as nodes; those of these numbers add others, have checkpoints, or may have two widths."""
     nodes: list[Any] = []
     for number, step in enumerate(steps):
         secrets = [VARIABLE] if number % 3 == 0 else []
         cores = [step.task_cores, step.cores] if number in bending else step.cores
-        stage = asa.stage(cores=cores, task_cores=step.task_cores, walltime=step.walltime_s, secrets=secrets)
+        stage = asa.stage(
+            cores=cores, task_cores=step.task_cores, walltime=step.walltime_s, secrets=secrets,
+            checkpoint=number in lasting,
+        )  # fmt: skip
         sources = [nodes[source] for source in step.sources]
         if step.mapped:
             mapped = stage(each).options(name=f"each{number}")
@@ -731,7 +727,8 @@ def _go_through(case: Case, world: TortureWorld, site: SimulatedSite, found: Sch
         keep_going = any(each.keep_going for each in failing)
         growing = {each for workflow, each in case.growing if workflow == number}
         lasting = {each.stage: each for each in case.lasting if each.workflow == number and each.stage < len(steps)}
-        workflow = build(steps, growing, lasting)
+        bending = {each for workflow, each in case.bending if workflow == number} - {*lasting}
+        workflow = build(steps, growing, lasting, bending)
         site.runs.append(TorturedRun(f"run{number}", workflow, strategy, case.grace_s, keep_going))
         for place, part in lasting.items():
             name = f"{'each' if steps[place].mapped else 'gather'}{place}"
@@ -740,12 +737,6 @@ def _go_through(case: Case, world: TortureWorld, site: SimulatedSite, found: Sch
         for each in failing:
             name = f"{'each' if steps[each.stage].mapped else 'gather'}{each.stage}"
             site.failing[f"run{number}", name] = each.times
-        bending = {each for workflow, each in case.bending if workflow == number}
-        built = build(steps, growing, bending)
-        site.runs.append(TorturedRun(f"run{number}", built, strategy, case.grace_s, keep_going))
-        for part in failing:
-            name = f"{'each' if steps[part.stage].mapped else 'gather'}{part.stage}"
-            site.failing[f"run{number}", name] = part.times
     for run in site.runs:
         if {"power fails", "power fails acting"} & {fault.kind for fault in case.faults}:
             run.durable = b"", b""
@@ -1006,9 +997,8 @@ def smaller(case: Case) -> Iterator[Case]:
             growing = tuple((0, each) for workflow, each in case.growing if workflow == number)
             lasting = tuple(replace(each, workflow=0) for each in case.lasting if each.workflow == number)
             one, strategies = (case.workflows[number],), (case.strategies[number],)
-            yield replace(case, workflows=one, strategies=strategies, failing=failing, growing=growing, lasting=lasting)
             bending = tuple((0, each) for workflow, each in case.bending if workflow == number)
-            some = {"failing": failing, "growing": growing, "bending": bending}
+            some: dict[str, Any] = {"failing": failing, "growing": growing, "lasting": lasting, "bending": bending}
             yield replace(case, workflows=one, strategies=strategies, **some)
     for parts in (2, 4, 8, len(case.faults)):
         size = max(1, len(case.faults) // max(1, parts))

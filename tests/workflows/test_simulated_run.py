@@ -285,7 +285,6 @@ def test_a_task_goes_on_in_the_next_allocation(tmp_path: Path, strategy: str) ->
     assert sum(each.at - each.started for each in [*pauses, done]) == pytest.approx(5 * 3600), "its time adds up"
     most_s = 2 * 3600 if strategy == "big-job" else 3600
     assert all(each.at - each.started <= most_s - 30.0 and not each.lost for each in pauses)
-    if strategy in ("auto", "hold", "big-job"):  # the next was asked for ahead, and queued when the first starts
     if strategy in ("auto", "hold", "big-job"):  # the next was asked for ahead, and is there when the first starts
         first, asked = happened(run, AllocationStarted)[0], happened(run, Submitting)
         assert sum(each.at <= first.at for each in asked) > len(pauses) and done.started == pauses[-1].at
