@@ -292,6 +292,7 @@ def test_one_damaged_run_hides_no_other(
     shutil.copytree(runs.state, state, ignore=shutil.ignore_patterns("*.sock", "driver.lock"))
     monkeypatch.setenv("ASA_STATE_DIR", str(state))
     (state / "runs" / runs.killed / "events.db").write_bytes(b"no database" * 1000)
+    (state / "runs" / runs.killed / "events.db-wal").unlink(missing_ok=True)  # all may be read from that
     (state / "runs" / "empty").mkdir(mode=0o700)
     (state / "runs" / "a-file").write_text("")
     open_to_others = state / "runs" / "open"
