@@ -121,7 +121,7 @@ CALLS = "elastic"
 
 _DONE_STEPS = 20  # how often in the life of a stage its progress counts as news
 _AHEAD_S = 0.5
-_INSTANT_S = 0.2
+_INSTANT_S, _AT_ONCE_S = 0.2, 1e-3
 _AHEAD_MOST = 256.0
 _TRUST_SHARE = 0.2
 _NEARLY_ALL = 0.9
@@ -548,8 +548,10 @@ class StageProgress:
 
     @property
     def is_telling(self) -> bool:
-        """Whether later runs can learn anything from what it took: more than an instant, or it failed."""
-        return bool(self.failures) or (self.mean_s or 0.0) * self.done >= _INSTANT_S
+        """Whether later runs can learn anything from what it took: it, and a task of it, took more than an instant, or
+        failed."""
+        mean_s = self.mean_s or 0.0
+        return bool(self.failures) or (mean_s >= _AT_ONCE_S and mean_s * self.done >= _INSTANT_S)
 
     @property
     def ahead(self) -> float:
