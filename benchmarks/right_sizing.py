@@ -1,7 +1,8 @@
 """What requests that learn allocate, beside what tasks used: a replay of measured tasks, and of users' jobs.
 
     python -m benchmarks.right_sizing memory WfInstances.tar.xz
-    python -m benchmarks.right_sizing walltime --tasks WfInstances.tar.xz HPC2N-2002-2.2-cln.swf.gz ...
+    python -m benchmarks.right_sizing tasks WfInstances.tar.xz
+    python -m benchmarks.right_sizing jobs KTH-SP2-1996-2.swf.gz HPC2N-2002-2.2-cln.swf.gz --jobs 10000
 
 Memory: all tasks of the archive's WfFormat instances that have memory and a run time, in stages (application and name
 of the task without its number) of at least 8. In each stage their order is shuffled, once for each seed. A task that
@@ -17,12 +18,14 @@ never asks for more than that, and returns to it when a task fails.
 from __future__ import annotations
 
 import argparse
+import heapq
 import json
 import re
 import tarfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import PurePosixPath
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,11 @@ from asa.core.ports import Advice, RequestEstimator
 from asa.core.stage import again
 from asa.estimators import requests
 from asa.estimators.requests import Linear, Nearest, Quantile
+from asa.lab.core.cluster import Cluster
+from asa.lab.core.workload import Workload
+from asa.lab.simulator.run import simulate
+from asa.lab.traces.load import load_trace
+from asa.workflows.requests import IDLE_TIME
 from benchmarks.measure import show
 
 LEAST, USERS, SEEDS = 8, 4.0, 5
@@ -289,6 +297,97 @@ def memory(options: argparse.Namespace) -> None:
     show("memory: a task at a time", rows)
 
 
+def tasks(options: argparse.Namespace) -> None:
+    """The table of run times of tasks: as that of memory, with seconds in the place of bytes."""
+    stages, rows = read_tasks(options.archive), []
+    for idle in (1.0, IDLE_TIME, 0.02):
+        ratios, killed = [], 0
+        for seed in range(options.seeds):
+            for each in stages.values():
+                estimator, user = requests.make(idle=idle), USERS * float(each[:, 1].max())
+                for _, seconds, size, _ in each[np.random.default_rng(seed).permutation(len(each))].tolist():
+                    advice = estimator.ask(size)
+                    asked = user if advice is None else advice.amount
+                    killed += asked < seconds
+                    ratios.append(asked / seconds)
+                    estimator.learn(seconds, 1.0, size)
+        share, median = 100 * killed / len(ratios), float(np.median(ratios))
+        rows.append({"an idle second costs": idle, "killed [%]": share, "median asked / used": median})
+    show("wall time of tasks", rows)
+
+
+def learned_requests(jobs: Workload, least: int) -> Floats:
+    """Wall times that jobs would have asked for by those of the same user and program that had ended, shape (n,) [s].
+
+    What the user asked for stands for the size of the input, and is never exceeded; it is asked for as long as fewer
+    than `least` have ended. Jobs start and end as in the log.
+    """
+    found: dict[tuple[int, int], RequestEstimator] = {}
+    ended: list[tuple[float, int]] = []
+    asked = jobs.walltime.copy()
+    ends = jobs.submit + np.nan_to_num(jobs.wait) + jobs.run
+    for row_, (now, user, name) in enumerate(zip(jobs.submit, jobs.user.tolist(), jobs.name.tolist(), strict=True)):
+        while ended and ended[0][0] <= now:
+            _, other = heapq.heappop(ended)
+            if jobs.run[other] > 0:
+                key = int(jobs.user[other]), int(jobs.name[other])
+                estimator = found.setdefault(key, requests.make(idle=IDLE_TIME, kept=300))
+                estimator.learn(float(jobs.run[other]), 1.0, float(jobs.walltime[other]))
+        heapq.heappush(ended, (float(ends[row_]), row_))
+        advice = found[user, name].ask(float(asked[row_])) if (user, name) in found else None
+        if advice is not None and advice.tasks >= least:
+            asked[row_] = min(asked[row_], max(advice.amount, 60.0))
+    return asked
+
+
+def jobs(options: argparse.Namespace) -> None:
+    """The table of logs: how much is asked for, how many are killed, and how long jobs wait under EASY then.
+
+    A job that is killed has run in vain for what it asked, and runs as a whole with what its user asked.
+    """
+    for path in options.log:
+        trace = load_trace(path)
+        assert trace.cluster is not None, f"{path} does not say how many processors there are"
+        all_jobs = trace.workload.take(np.arange(min(options.jobs, len(trace.workload))))
+        some = all_jobs.take((all_jobs.run > 0) & (all_jobs.run <= all_jobs.walltime))
+        rows = []
+        choices = [("what their users asked", some.walltime), ("what they used", some.run)]
+        choices += [(f"learned from {least} jobs on", learned_requests(some, least)) for least in (1, 20, 100)]
+        for what, asked in choices:
+            killed = asked < some.run
+            again_ = replace(
+                some, walltime=np.where(killed, some.walltime, asked), run=some.run + np.where(killed, asked, 0.0)
+            )
+            again_ = replace(again_, walltime=np.maximum(again_.walltime, again_.run))
+            done = simulate(again_, trace.cluster, "easy", keep_nodes=False)
+            wait = (done.start - again_.submit)[done.ran]
+            rows.append(
+                {
+                    "requests": what,
+                    "killed [%]": 100 * float(killed.mean()),
+                    "median asked / used": float(np.median(asked / some.run)),
+                    "asked / used in all": float(asked.sum() / some.run.sum()),
+                    "mean wait [min]": float(wait.mean()) / 60,
+                }
+            )
+        show(f"wall time of {len(some)} jobs of {path.name.partition('.')[0]}", rows)
+        show("waits of one job in thirty that asks for less, the others as before", list(alone(some, trace.cluster)))
+
+
+def alone(jobs: Workload, cluster: Cluster) -> Iterator[dict[str, Any]]:
+    """How long jobs wait that ask for little, while all others ask for what their users did; five choices of them."""
+    before = simulate(jobs, cluster, "easy", keep_nodes=False).start - jobs.submit
+    for factor in (1.0, 1.5, 3.0):
+        waits: list[tuple[float, float]] = []
+        for first in range(0, 30, 6):
+            some = np.arange(len(jobs)) % 30 == first
+            walltime = np.where(some, np.minimum(jobs.walltime, factor * jobs.run), jobs.walltime)
+            done = simulate(replace(jobs, walltime=walltime), cluster, "easy", keep_nodes=False)
+            waits.append((float(before[some].mean()), float((done.start - jobs.submit)[some].mean())))
+        asked, less = np.mean(waits, axis=0) / 60
+        yield {"asks for": f"{factor:g} x what it uses", "mean wait [min]": less, "as its user asked": asked}
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -297,6 +396,14 @@ def main() -> None:
     part.add_argument("archive", help="tar archive of WfFormat instances")
     part.add_argument("--seeds", type=int, default=SEEDS, help="orders of the tasks")
     part.set_defaults(run=memory)
+    part = parts.add_parser("tasks")
+    part.add_argument("archive", help="tar archive of WfFormat instances")
+    part.add_argument("--seeds", type=int, default=SEEDS, help="orders of the tasks")
+    part.set_defaults(run=tasks)
+    part = parts.add_parser("jobs")
+    part.add_argument("log", nargs="+", type=Path, help="logs with users and observed waits, such as SWF files")
+    part.add_argument("--jobs", type=int, default=10_000, help="how many of each, from its beginning")
+    part.set_defaults(run=jobs)
     options = parser.parse_args()
     options.run(options)
 

@@ -118,6 +118,8 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
             more = f", added {counted(added, 'stage')}" if added else ""
             ends = f"{_took(stage)}{more}{_grown(stage)}"
             return f"done, {counted(stage.done, 'task')}{_reused(stage)}{_paused(stage)}{ends}"
+            said = f"{_reused(stage)}{_paused(stage)}{_took(stage)}{more}{_grown(stage)}"
+            return f"done, {counted(stage.done, 'task')}{said}"
         case StageState.PARTIAL:
             counts = [f"{counted(stage.done, 'task')} done"]
             counts += [f"{len(stage.failed):,} failed"] if stage.failed else []
