@@ -10,9 +10,9 @@ from asa.core.decision import Ask, StrategyDecision
 from asa.core.ports import Reach
 from asa.core.stage import StageState
 from asa.core.view import Extent, StageView, WorkflowView
+from asa.strategies.grouping import LATE, Group, Grouping, Shape, is_fresh, rest_s, shape_of
 from asa.strategies.hold import Hold
 from asa.strategies.places import Throttled, technique_for
-from asa.strategies.sharing import LATE, Group, Shape, Sharing, is_fresh, rest_s, shape_of
 from asa.strategies.staggered import Staggered
 
 
@@ -69,7 +69,7 @@ class Auto(Hold):
         """Who shares an allocation, and the run with each group as one stage; found out once for each view."""
         if "" not in view.memo:  # no stage has that name
             late = None if technique_for(view, self.technique) is None else LATE
-            sharing = Contracted(view, Sharing(view, self.patience, self.max_overhead, late), held=late is not None)
+            sharing = Contracted(view, Grouping(view, self.patience, self.max_overhead, late), held=late is not None)
             extent = view.extent or Extent.of((stage.spec for stage in view.stages), view.charged)
             view.memo[""] = sharing, replace(view, stages=(), find=sharing.find, after=None, extent=extent)
         found: tuple[Contracted, WorkflowView] = view.memo[""]
@@ -96,7 +96,7 @@ class Auto(Hold):
 class Contracted:
     """A run with each group of stages as one stage, of the name of its first, made as far as it is looked at."""
 
-    def __init__(self, view: WorkflowView, sharing: Sharing, *, held: bool = False) -> None:
+    def __init__(self, view: WorkflowView, sharing: Grouping, *, held: bool = False) -> None:
         self._view, self._sharing, self._held = view, sharing, held
         self._made: dict[str, StageView] = {}
         self.of, self.unknown = sharing.of, sharing.unknown

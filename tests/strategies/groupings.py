@@ -1,4 +1,4 @@
-"""How far `asa.strategies.sharing` is from the best of all groupings of small workflows, each counted job by job.
+"""How far `asa.strategies.grouping` is from the best of all groupings of small workflows, each counted job by job.
 
     python -m tests.strategies.groupings [WORKFLOWS]
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from asa.core.stage import StageState
 from asa.core.view import StageView, WorkflowView
-from asa.strategies.sharing import FREE_S, Sharing
+from asa.strategies.grouping import FREE_S, Grouping
 from tests.strategies.views import stage, view
 
 
@@ -90,7 +90,7 @@ def front(seen: WorkflowView) -> list[Outcome]:
 
 def planned(seen: WorkflowView, patience: float) -> Outcome:
     """What comes of what is planned."""
-    sharing = Sharing(seen, patience)
+    sharing = Grouping(seen, patience)
     groups = dict.fromkeys(sharing.of(item.spec.name) for item in seen.stages)
     made = outcome(seen, [[item.spec.name for item in group] for group in groups])
     assert made is not None, "it is a grouping"

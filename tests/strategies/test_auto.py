@@ -15,9 +15,9 @@ from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.auto import Auto, Contracted
+from asa.strategies.grouping import LATE, Gain, Group, Grouping
 from asa.strategies.hold import Hold
 from asa.strategies.places import technique_for
-from asa.strategies.sharing import LATE, Gain, Group, Sharing
 from tests.strategies.groupings import drawn, front, outcome, planned
 from tests.strategies.views import allocation, stage, view
 
@@ -37,7 +37,7 @@ def chain(*sizes: tuple[int, float], **more: Any) -> tuple[StageView, ...]:
 
 def groups(seen: WorkflowView, patience: float | None = 0.0, **more: Any) -> list[Group]:
     """Stages that share an allocation; without a patience, where that is no dearer."""
-    sharing = Sharing(seen, patience, **more)
+    sharing = Grouping(seen, patience, **more)
     found = dict.fromkeys(sharing.of(stage.spec.name) for stage in seen.stages)
     return [group for group in found if len(group) > 1]
 
@@ -48,7 +48,7 @@ def merged(*stages: StageView, patience: float | None = 0.0, **more: Any) -> lis
 
 
 def why(seen: WorkflowView, name: str, patience: float | None = 0.0) -> str:
-    sharing = Sharing(seen, patience)
+    sharing = Grouping(seen, patience)
     return sharing.why.get(sharing.of(name)[0].spec.name, "")
 
 
@@ -174,7 +174,7 @@ def test_stages_of_a_shared_allocation_are_seen_as_one_until_it_leaves() -> None
 
     def seen_as(*stages: StageView) -> list[StageView]:
         seen = view(*stages, arrays=True, fixed_s=(2.0, 2.0))
-        return Contracted(seen, Sharing(seen)).contracted(seen.stages)
+        return Contracted(seen, Grouping(seen)).contracted(seen.stages)
 
     one, behind = seen_as(a, b, c)
     assert (one.state, one.expected_end, one.spec.run_time_s) == (StageState.RUNNING, 1013.0, 17.0)
@@ -217,7 +217,7 @@ def test_branches_and_what_they_end_in_share_an_allocation() -> None:
     assert merged(split, *branches, wide, patience=8.0) == ["sxyzj"]
     broad = replace(branches[0], spec=replace(branches[0].spec, resources=Resources(5)))
     assert merged(split, broad, *branches[1:], wide, patience=8.0) == ["yz"]
-    one = Contracted(seen := view(split, *branches, wide), Sharing(seen, 8.0)).contracted(seen.stages)
+    one = Contracted(seen := view(split, *branches, wide), Grouping(seen, 8.0)).contracted(seen.stages)
     assert [(item.spec.resources.cores, item.spec.run_time_s) for item in one] == [(8, 240.0)]
 
 

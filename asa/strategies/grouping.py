@@ -102,7 +102,7 @@ class _Label(NamedTuple):
         return self.starving, round(self.cost + worth * self.end, 6), round(self.end, 6), -len(self.groups)
 
 
-class _Job(NamedTuple):
+class _Costed(NamedTuple):
     """An allocation for a group: its cores, how long it waits from now on and is held [s], what it is charged [core-s],
     and how many stages it is for that may never start."""
 
@@ -114,7 +114,7 @@ class _Job(NamedTuple):
     starving: int
 
 
-class Sharing:
+class Grouping:
     """Which stages of a run share an allocation, found out as far as it is asked for.
 
     Stages that share one that was asked for, and takes tasks yet, go on to do so. Of the others only those are looked
@@ -318,7 +318,7 @@ class _Weighed:
         dearest: float,
     ) -> None:
         self._view, self._links, self._waits, self._dearest = view, links, waits, dearest
-        self._jobs: dict[tuple[str, ...], _Job | None] = {}
+        self._jobs: dict[tuple[str, ...], _Costed | None] = {}
         stages = [*chain.from_iterable(chain.from_iterable(links))]
         self._widest = max(stage.spec.resources.cores for stage in stages)
         self._ready = self._ready_s(stages[0])
@@ -386,7 +386,7 @@ class _Weighed:
                 kept.append(label)
         return kept
 
-    def _with(self, label: _Label, job: _Job) -> _Label:
+    def _with(self, label: _Label, job: _Costed) -> _Label:
         """With one more allocation."""
         held_back = label.groups or self._ready
         start = max(job.wait_s, label.end + (min(job.wait_s / 2, FREE_S) if held_back else 0.0))
@@ -394,7 +394,7 @@ class _Weighed:
             label.starving + job.starving, label.cost + job.cost, start + job.held_s, (*label.groups, job.group)
         )
 
-    def _job(self, group: Group) -> _Job | None:
+    def _job(self, group: Group) -> _Costed | None:
         """The job for a group, if there can be such a one: as long, and as wide as no stage of these is by itself,
         unless that fits on a node."""
         key = tuple([stage.spec.name for stage in group])
@@ -402,7 +402,7 @@ class _Weighed:
             self._jobs[key] = self._made(group)
         return self._jobs[key]
 
-    def _made(self, group: Group) -> _Job | None:
+    def _made(self, group: Group) -> _Costed | None:
         shape = shape_of(group, self._view.cores_per_node)
         if shape is None:
             return None
@@ -415,7 +415,7 @@ class _Weighed:
         wait_s = max(self._waits[stage.spec.name] for stage in group)
         held_s = _fixed_s(shape.resources, self._view) + shape.run_time_s
         starving = len(group) if self._view.wide_first and cores < self._widest else 0
-        return _Job(group, cores, wait_s, held_s, self._view.charged(shape.resources) * held_s, starving)
+        return _Costed(group, cores, wait_s, held_s, self._view.charged(shape.resources) * held_s, starving)
 
     def _is_too_dear(self, group: Group) -> bool:
         mixed = self._view.wide_first and len({stage.spec.resources.cores for stage in group}) > 1
