@@ -100,7 +100,15 @@ _SETTLED_S = 60.0
 
 
 class Host:
-    """The machine that this process runs on."""
+    """The machine that this process runs on.
+
+    Attributes
+    ----------
+    weigh_s
+        Time between two looks at how much memory tasks have [s].
+    """
+
+    weigh_s = 1.0
 
     @property
     def pid(self) -> int:

@@ -91,8 +91,10 @@ class Meter:
     def end(self, began: float, now: float, reaped: Sequence[int] = ()) -> tuple[float, int]:
         """The task that began ends: its processor time [s], and the most memory that it has had [bytes]; 0 for what is
         not known. `reaped` is what children of it have had that were asked about one by one [KiB]."""
-        if self._threads or (now < self._look_at and now - self._since < _BRIEF_S):
-            return self._clock() - began, 0 if self._threads or not self._forgets else 1024 * self._peak
+        if self._threads:
+            return self._clock() - began, 0
+        if now < self._look_at and 0.0 <= now - self._since < _BRIEF_S:  # it did nothing but work
+            return now - self._since, 1024 * self._peak if self._forgets else 0
         self._look_at = now + _LOOK_S
         own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
         children_s = children.ru_utime + children.ru_stime - self._children_s

@@ -147,8 +147,7 @@ _GROUP_S = 0.005
 _OVERDUE_S = 0.02
 _STUCK_S = 0.05
 _EXPIRED_S = 0.01
-_WEIGH_S, _UNSEEN, _PROC = 1.0, (-1, 0), "proc"
-"""Time between two looks at how much memory tasks have [s]."""
+_UNSEEN, _PROC = (-1, 0), "proc"
 _LOOK_S, _LOOK_SOON_S, _MUCH = 0.25, 0.02, 8
 """Time between two looks at how much tasks have printed [s], and while one has printed this part of what it may."""
 
@@ -307,10 +306,11 @@ class ProcessPool:
         """See how much memory tasks have that have run for a while: what runs at the same time only shows meanwhile."""
         for slot in () if self._threads else self._running.values():
             position, started, _ = slot.process.board.doing(slot.number)
-            if position < len(slot.run) and min(now - slot.since, self._host.time() - started) >= _WEIGH_S / 2:
+            ran = min(now - slot.since, self._host.time() - started)
+            if position < len(slot.run) and ran >= self._host.weigh_s / 2:
                 found, (place, most) = self._host.memory(slot.process.pid), slot.most
                 slot.most = position, max(found, most) if place == position else found
-        self._weigh_at = now + _WEIGH_S if self._running else math.inf
+        self._weigh_at = now + self._host.weigh_s if self._running else math.inf
 
     def _weighed(self, slot: _Slot, position: int, outcome: OrderOutcome) -> OrderOutcome:
         """An outcome with the most memory that was seen, where that is more than is known otherwise."""
@@ -349,7 +349,7 @@ class ProcessPool:
             slot.run, slot.ended, slot.given = [first, *self._more(first)], 0, now
             slot.since, slot.expired, slot.pauses, slot.most = now, None, math.inf, _UNSEEN
             if self._weigh_at == math.inf:
-                self._weigh_at = now + _WEIGH_S
+                self._weigh_at = now + self._host.weigh_s
             if first.timeout_s:
                 self._expire_at = min(self._expire_at, now + first.timeout_s)
             if first.checkpoints is not None and first.ends:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
 import datetime
 import time
@@ -53,7 +52,7 @@ class HistoryCommand:
             raise InvalidInput(f"asa history {what} takes {'FORMAT FILE' if what == 'import' else 'STAGE'} after it")
         if rest and what not in _WORDS:
             raise InvalidInput(f"asa history takes one stage, not {what!r} and {rest[0]!r}: see asa history --help")
-        with contextlib.closing(UsageHistory(state_directory() / HISTORY)) as history:
+        with UsageHistory(state_directory() / HISTORY) as history:
             catch_up(state_directory(), history)
             if what == "import":
                 return _imported(history, rest[0], Path(rest[1]), options.machine or "imported")
@@ -99,11 +98,11 @@ def _settled(history: UsageHistory, what: str, stage: str, options: argparse.Nam
         for each in kept:
             history.forget(*each)
         return CommandResult({"forgotten": len(kept)}, f"what is known of {stage} is forgotten")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for machine in dict.fromkeys(each.machine for each in kept):
         asked = _asked(history, stage, machine, options) if what == "freeze" else None
         history.freeze(stage, machine, asked)
-        row = {"stage": stage, "machine": machine}
+        row: dict[str, Any] = {"stage": stage, "machine": machine}
         rows.append(row | ({} if asked is None else {"memory": asked.memory, "walltime_s": asked.walltime_s}))
     if what == "unfreeze":
         return CommandResult({"rows": rows}, f"{stage}: what is learned counts again")
@@ -133,7 +132,7 @@ def _write_csv(path: Path, rows: Iterator[Usage]) -> None:
 
 
 def _listed(history: UsageHistory, kept: Sequence[HistoryKey]) -> CommandResult:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for each in kept:
         some, runs = history.of(*each), history.runs(*each)
         frozen = history.frozen(each.stage, each.machine)

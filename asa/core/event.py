@@ -521,12 +521,15 @@ def packed(events: Iterable[Event]) -> Iterator[Event | TasksDone]:
             if len(some) == 1:
                 yield some[0]
                 continue
-            columns = zip(*map(_COLUMNS_OF if any(task.source for task in some) else _TIMES_OF, some), strict=True)
+            known = any(task.source or task.given or task.cpu_s or task.peak for task in some)
+            columns = zip(*map(_COLUMNS_OF if known else _TIMES_OF, some), strict=True)
             yield TasksDone(*where, *columns)
 
 
 def _where(event: Event) -> tuple[str, str, str] | None:
-    return (event.stage, event.allocation, event.node) if type(event) is TaskDone else None
+    if type(event) is not TaskDone or event.source not in SOURCES:
+        return None
+    return event.stage, event.allocation, event.node
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,7 +281,7 @@ CLEAN = Registry("sweep", group="asa.clean")
 """Functions without arguments that remove what is left behind on this machine, and return its paths."""
 EXPLAIN = Registry("explanation", group="asa.explain")
 """Functions that take the name of something that is no run, and return what `asa explain` prints of it, or None."""
-HISTORIES = Registry("format of a history", group="asa.histories")
+HISTORIES = Registry("history format", group="asa.histories")
 """Functions that take the path of a file, and return rows of what tasks in it took: `asa.core.history.Usage`."""
 IMAGES = Registry("container runtime", group="asa.images")
 """Functions that take an image, and return what makes of a stage's function, or program, one that runs inside."""

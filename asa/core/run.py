@@ -14,10 +14,11 @@ import enum
 import heapq
 import logging
 import math
+import operator
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import islice, repeat
 from struct import Struct
 from typing import Any
@@ -116,7 +117,7 @@ CALLS = "elastic"
 
 _DONE_STEPS = 20  # how often in the life of a stage its progress counts as news
 _AHEAD_S = 0.5
-_INSTANT_S = 0.2
+_INSTANT_S, _AT_ONCE_S = 0.2, 1e-3
 _AHEAD_MOST = 256.0
 _TRUST_SHARE = 0.2
 _NEARLY_ALL = 0.9
@@ -354,7 +355,7 @@ class AttemptLog:
         else:
             cause = "" if isinstance(event, TaskDone) else event.cause
             self.taken += _pack_taken(
-                event.cpu_s, event.peak, event.given, _SOURCE[event.source], cause == "memory", cause == "time"
+                event.cpu_s, event.peak, event.given, _SOURCE.get(event.source, 0), cause == "memory", cause == "time"
             )
 
     def add_done(self, done: TasksDone) -> None:
@@ -442,6 +443,9 @@ class StageProgress:
         skipped, whether its own would be.
     ready, started, ended
         When its last predecessor ended, its first task was launched, and it was done or given up [s since the epoch].
+    peak, cpu_s
+        The most memory that an attempt at a task has had [bytes], and processor time of all of them [s]; 0 where that
+        is not known.
     barren, withdrawn
         Allocations in a row that ended without a task done; allocations that others than the run have cancelled.
     error, details
@@ -517,6 +521,8 @@ class StageProgress:
     withdrawn: int = 0
     mean_s: float | None = None
     longest_s: float = 0.0
+    peak: int = 0
+    cpu_s: float = 0.0
     error: str = ""
     details: str = ""
 
@@ -538,8 +544,10 @@ class StageProgress:
 
     @property
     def is_telling(self) -> bool:
-        """Whether later runs can learn anything from what it took: more than an instant, or it failed."""
-        return bool(self.failures) or (self.mean_s or 0.0) * self.done >= _INSTANT_S
+        """Whether later runs can learn anything from what it took: it, and a task of it, took more than an instant, or
+        failed."""
+        mean_s = self.mean_s or 0.0
+        return bool(self.failures) or (mean_s >= _AT_ONCE_S and mean_s * self.done >= _INSTANT_S)
 
     @property
     def ahead(self) -> float:
@@ -643,6 +651,12 @@ class StageProgress:
                 self.active_s += now - self.since
             self.since = None
 
+    def took(self, event: TaskDone | TaskFailed) -> None:
+        """An attempt at a task took so much."""
+        self.cpu_s += event.cpu_s
+        if event.peak > self.peak:
+            self.peak = event.peak
+
     def finish(self, index: int, run_time_s: float, now: float) -> None:
         """A task is done; the first time counts."""
         if index >= len(self.tasks):
@@ -731,6 +745,9 @@ class StageProgress:
             if run_time_s > longest:
                 longest = run_time_s
         self.mean_s, self.longest_s, self.barren = mean, longest, 0
+        if done.source:
+            self.peak = max(self.peak, *done.peak)
+            self.cpu_s = reduce(operator.add, done.cpu_s, self.cpu_s)  # rounded as one by one
         self.done += len(done)
         self.running -= len(done)
 
@@ -2166,6 +2183,7 @@ class FoldedRun:
                 self.stages[held.stages[0]].barren = 0
             self.pool.moved[event.allocation] = held
         self.touched[event.stage] = None
+        stage.took(event)
         stage.finish(index, now - event.started, now)
         if stage.spec.expands:
             self._is_unadded(stage, index)
@@ -2203,6 +2221,7 @@ class FoldedRun:
     def _task_failed(self, event: TaskFailed) -> None:
         stage, index, task = self.stages[event.stage], event.index, (event.stage, event.index)
         self.attempts.add(event, TaskOutcome.LOST if event.infrastructure else TaskOutcome.FAILED)
+        stage.took(event)
         if not event.infrastructure:
             self.failed += 1
             if self.failed <= FAILURES_KEPT:

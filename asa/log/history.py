@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from asa.core.errors import AsaError
 from asa.core.history import Frozen, StageUsage, Usage, spread
@@ -37,11 +37,11 @@ class HistoryKey(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a run adds of its stage of this name: as a whole; of its `count` attempts those from a place on, as rows."""
+    """What a run adds of its stage of this name: as a whole; of all its attempts those from a place on, as rows."""
 
     name: str
     whole: StageUsage
-    count: int
+    attempts: int
     rows: Callable[[int], Sequence[Usage]]
 
 
@@ -126,6 +126,12 @@ class UsageHistory:
     def close(self) -> None:
         self._store.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def _keys(self, stage: str, code: str, machine: str) -> dict[str, HistoryKey]:
         found = ((key, _kept(key)) for key in self._store.keys(f"{_TOOK}[{json.dumps(stage)}, "))
         return {key: kept for key, kept in found if kept and code in ("", kept.code) and machine in ("", kept.machine)}
@@ -205,8 +211,8 @@ def _with_runs(record: Record | None, kept: HistoryKey, found: Sequence[Counted]
     for each in found:
         name = f"{each.whole.run} {each.name}"
         before = runs[name][1] if name in runs else 0
-        if each.count > before:
+        if each.attempts > before:
             rows += each.rows(before)
-        runs[name] = _written(each.whole), max(before, each.count)
+        runs[name] = _written(each.whole), max(before, each.attempts)
     newest = sorted(runs.items(), key=lambda item: item[1][0][-1])[-RUNS_MOST:]
     return _with_rows({**record, "runs": dict(newest)}, kept, spread(rows, ROWS_OF_RUN))

@@ -16,6 +16,7 @@ from asa.core.event import Event, RunStarted, TaskResult
 from asa.core.run import FoldedRun
 from asa.log.database import LearnedStore
 from asa.log.events import EventLog
+from asa.log.history import HISTORY
 from asa.log.rundir import RunDirectory, list_runs
 from asa.security.files import cannot
 
@@ -23,11 +24,11 @@ _BATCH = 1000
 
 
 def salvage(state: Path) -> Iterator[tuple[str, list[str], str]]:
-    """Every run of a state directory, and its learned store: name, what is wrong with it, what was done about it."""
+    """Every run of a state directory, and what runs have learned: name, what is wrong, what was done about it."""
     for run in list_runs(state):
         yield run.name, *_examined(run.events, _run_problems, lambda run=run: _save_run(run))  # type: ignore[misc]
-    learned = state / "learned.db"
-    yield learned.name, *_examined(learned, _store_problems, lambda: _save_store(learned))
+    for store in (state / "learned.db", state / HISTORY):
+        yield store.name, *_examined(store, _store_problems, lambda store=store: _save_store(store))  # type: ignore[misc]
 
 
 def _examined(path: Path, look: Callable[[Path], list[str]], save: Callable[[], str]) -> tuple[list[str], str]:

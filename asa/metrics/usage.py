@@ -57,7 +57,7 @@ def usage(run: FoldedRun) -> Iterator[tuple[str, StageUsage, int, Callable[[int]
             continue
         spec = stage.spec
         held = [run.pool.ever[name] for each in tally.allocations if (name := allocations[each]) in run.pool.ever]
-        most = sum(max((cores for _, _, cores in each.runs), default=0) for each in held)
+        most = sum(max((cores for _, _, cores in each.runs), default=each.cores) for each in held)
         width = max(spec.task.cores, min(_width(tally, stage), most or _NO_BOUND))
         whole = StageUsage(
             stage=kind_of(spec.name),
@@ -162,8 +162,9 @@ def _width(tally: _Tally, stage: StageProgress) -> int:
 def _waited(run: FoldedRun, name: str) -> float | None:
     """The queue wait of the last job that was meant for a stage and has started [s]."""
     for held in reversed(run.pool.ever.values()):
-        if name in held.stages and held.runs and not held.lender:
-            return max(0.0, held.runs[0][0] - held.submitted)
+        started = held.runs[0][0] if held.runs else held.started
+        if name in held.stages and started is not None and not held.lender:
+            return max(0.0, started - held.submitted)
     return None
 
 

@@ -62,6 +62,9 @@ class StageSummary:
         Tasks for which results of earlier runs stand; they are counted as done.
     failed, skipped
         Tasks that failed for good, and that did not run because one failed that they need.
+    peak, cpu_s
+        The most memory that an attempt at a task has had [bytes], and processor time of all of them [s]; 0 where that
+        is not known.
     """
 
     name: str
@@ -84,6 +87,8 @@ class StageSummary:
     reused: int = 0
     failed: int = 0
     skipped: int = 0
+    peak: int = 0
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +422,8 @@ def _stage(stage: StageProgress, run: FoldedRun, meant: list[JobSummary], now: f
         reused=stage.reused,
         failed=len(stage.failed),
         skipped=stage.skipped,
+        peak=stage.peak,
+        cpu_s=stage.cpu_s,
     )
 
 

@@ -14,7 +14,7 @@ from asa.core.event import TaskFailed
 from asa.core.job import JobState
 from asa.core.run import WELL, TaskOutcome
 from asa.core.stage import StageState
-from asa.core.units import brief
+from asa.core.units import brief, size
 from asa.metrics.workflow import JobSummary, RunSummary, StageSummary
 from asa.report.chart import Chart, Curve, JobRow, Span, StageRow, TaskBox, chart
 from asa.report.picture import DARK, LIGHT, ticks
@@ -409,7 +409,7 @@ def stages_section(run: RunSummary) -> str:
     scale = max((wait for three in waits for wait in three if wait), default=0.0)
     head = (
         "Stage", "State", "Cores", "Tasks", "Job submitted", "Ready", "Started", "Ended", "Run time",
-        "Wait predicted", "in the queue", "perceived", "Waits, side by side",
+        "Most memory of a task", "Processor time", "Wait predicted", "in the queue", "perceived", "Waits, side by side",
     )  # fmt: skip
     rows = []
     for number, stage in enumerate(run.stages):
@@ -425,10 +425,10 @@ def stages_section(run: RunSummary) -> str:
                 f"{stage.cores:,}",
                 done,
                 *(since_start(time, run) for time in (stage.submitted, stage.ready, stage.started, stage.ended)),
-                *(
-                    span_words(span)
-                    for span in (stage.run_time_s, stage.predicted_wait_s, stage.wait_s, stage.perceived_wait_s)
-                ),
+                span_words(stage.run_time_s),
+                size(stage.peak) if stage.peak else "–",
+                span_words(stage.cpu_s or None),
+                *(span_words(span) for span in (stage.predicted_wait_s, stage.wait_s, stage.perceived_wait_s)),
                 _waits(stage, scale),
             )
         )
@@ -437,7 +437,7 @@ def stages_section(run: RunSummary) -> str:
         "when the last stage before it has ended; from then to its first task is its perceived wait. In the last "
         "column: predicted (outlined), in the queue (hatched), perceived (full).</p>"
     )
-    return f"<section><h2>Stages</h2>{text}{_table(head, rows, set(range(2, 12)), 'stages', wide={0})}</section>"
+    return f"<section><h2>Stages</h2>{text}{_table(head, rows, set(range(2, 14)), 'stages', wide={0})}</section>"
 
 
 def _dot(position: int) -> str:

@@ -251,6 +251,46 @@ class ExecutorConformance:
         ((directory, pid),) = driver.values(1)
         assert os.path.samefile(directory, bench.context.workdir) and pid != os.getpid()
 
+    def test_tasks_say_how_much_memory_they_took(self, bench: Bench) -> None:
+        driver, mib = bench.driver(), 1 << 20
+        bench.node(resources=Resources(cores=1))
+        found = {}
+        for stage, task, size in (
+            ("small", tasks.hold, 1), ("large", tasks.hold, 200 * mib), ("after", tasks.hold, 1),
+            ("program", tasks.start_and_hold, 300 * mib), ("then", tasks.hold, 1),
+        ):  # fmt: skip
+            driver.launch(task, [(size,)], stage=stage)
+            ((event),) = driver.ended(1, stage).values()
+            assert isinstance(event, TaskDone) and event.source in ("rusage", "proc", "cgroup"), event
+            found[stage] = event.peak
+        assert 0 < found["small"] < 190 * mib, found
+        assert 200 * mib <= found["large"] < 400 * mib, found
+        assert 300 * mib <= found["program"] < 500 * mib, found
+        for stage in ("after", "then"):  # what ran before on the same worker is not theirs
+            assert 0 < found[stage] < found["small"] + 50 * mib, found
+
+    def test_tasks_say_how_long_processors_worked_for_them(self, bench: Bench) -> None:
+        driver = bench.driver()
+        bench.node(resources=Resources(cores=1))
+        driver.launch(tasks.spin, [(2, 0.5)], stage="two")
+        driver.launch(time.sleep, [(0.5,)], stage="none")
+        (two,), (none,) = driver.ended(1, "two").values(), driver.ended(1, "none").values()
+        assert isinstance(two, TaskDone) and isinstance(none, TaskDone)
+        assert 1.0 <= two.cpu_s < 1.5, two
+        # how many threads really ran at once depends on what else the machine does
+        assert two.cpu_s / (two.at - two.started) == pytest.approx(value_of(two), rel=0.2, abs=0.1)
+        assert none.cpu_s < 0.25, none
+
+    def test_tasks_say_what_they_were_given(self, bench: Bench) -> None:
+        file = Path(bench.context.workdir, "given")
+        file.write_bytes(b"x" * 100_000)
+        driver = bench.driver()
+        bench.node()
+        driver.launch(tasks.echo, [("given",), (str(file),), ("x" * 5000,), ("absent",)])
+        sizes = {index: event.given for index, event in driver.ended(4).items()}
+        assert 100_000 < sizes[0] < 100_500 and 100_000 < sizes[1] < 101_000
+        assert 5000 < sizes[2] < 5500 and 0 < sizes[3] < 500
+
     def test_many_tasks_are_reported_once_each(self, bench: Bench) -> None:
         driver, count = bench.driver(), 500
         bench.node()

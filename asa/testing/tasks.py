@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
+from binascii import crc32
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,35 @@ def shout(text: str) -> None:
 def lock() -> Any:
     """Something that no pickle can take along."""
     return threading.Lock()
+
+
+def hold(size: int) -> int:
+    """Has so much memory for a moment [bytes]."""
+    held = b"x" * size
+    time.sleep(0.05)
+    return len(held)
+
+
+def start_and_hold(size: int) -> None:
+    """Has a program that it starts hold so much memory [bytes]."""
+    subprocess.run([sys.executable, "-S", "-c", f"x = b'x' * {size}"], check=True)
+
+
+def spin(threads: int, cpu_s: float) -> float:
+    """Keeps so many threads busy at the same time, each for so much processor time [s]; how many were, on average."""
+
+    def work() -> None:
+        data, until = bytes(1 << 20), time.thread_time() + cpu_s
+        while time.thread_time() < until:
+            crc32(data)  # lets other threads run meanwhile
+
+    began, had = time.time(), time.process_time()
+    spinning = [threading.Thread(target=work) for _ in range(threads)]
+    for each in spinning:
+        each.start()
+    for each in spinning:
+        each.join()
+    return (time.process_time() - had) / (time.time() - began)
 
 
 def die(code: int) -> None:

@@ -11,7 +11,7 @@ from asa.core.job import explained
 from asa.core.ports import Explains
 from asa.core.run import FoldedRun, Held, StageProgress
 from asa.core.stage import StageState
-from asa.core.units import brief
+from asa.core.units import brief, size
 from asa.report.words import counted
 from asa.workflows.plan import Plan
 
@@ -107,7 +107,7 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
         case StageState.DONE:
             added = sum(len(event.specs) for event in stage.added.values())
             more = f", added {counted(added, 'stage')}" if added else ""
-            return f"done, {counted(stage.done, 'task')}{_reused(stage)}{_paused(stage)}{more}"
+            return f"done, {counted(stage.done, 'task')}{_reused(stage)}{_paused(stage)}{_took(stage)}{more}"
         case StageState.PARTIAL:
             counts = [f"{counted(stage.done, 'task')} done"]
             counts += [f"{len(stage.failed):,} failed"] if stage.failed else []
@@ -146,6 +146,14 @@ def _paused(stage: StageProgress) -> str:
         return ""
     so_far = f", after {brief(sum(paused.ran_s for paused in stage.paused.values()))} of work" if stage.paused else ""
     return f", {counted(stage.pauses, 'time')} gone on in another allocation from what was saved{so_far}"
+
+
+def _took(stage: StageProgress) -> str:
+    """What its tasks took, if that was more than an instant's work."""
+    if not stage.is_telling or not stage.cpu_s:
+        return ""
+    memory = f"at most {size(stage.peak)} of memory each, " if stage.peak else ""
+    return f"; {memory}{brief(stage.cpu_s)} of processor time in all"
 
 
 def _grown(stage: StageProgress) -> str:

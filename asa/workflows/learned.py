@@ -6,7 +6,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -393,7 +393,7 @@ def keep_usage(state: Path, run: FoldedRun, log: EventLog) -> None:
     with _lesson("what its tasks took is not kept"):
         from asa.log.history import HISTORY, UsageHistory  # here: a run of an instant does without
 
-        with closing(UsageHistory(state / HISTORY, busy_s=BUSY_S)) as history:
+        with UsageHistory(state / HISTORY, busy_s=BUSY_S) as history:
             _record(history, run, log.last)
 
 

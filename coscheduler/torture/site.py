@@ -95,6 +95,8 @@ T = TypeVar("T")
 class SimulatedHost(Host):
     """What a process sees of its simulated machine."""
 
+    weigh_s = math.inf  # no process of it has memory of its own
+
     def __init__(self, site: SimulatedSite, process: SimulatedProcess, environ: Mapping[str, str]) -> None:
         self._site, self._simulation = site, site.simulation
         self.process, self._environ = process, dict(environ)
@@ -192,10 +194,6 @@ class SimulatedHost(Host):
             return None
         del self._children[pid]
         return found[1], 0
-
-    def memory(self, pid: int) -> int:
-        """No child of it has memory of its own."""
-        return 0
 
     def ended_child(self) -> int | None:
         return next((pid for pid, (_, code) in self._children.items() if code is not None), None)

@@ -37,6 +37,7 @@ from asa.core.event import (
 )
 from asa.core.job import Resources
 from asa.core.stage import StageSpec
+from asa.core.task import SOURCES
 from asa.log import database
 from asa.log.database import Database, LearnedStore, is_local, mount_of, parse_mounts
 from asa.log.events import EventLog
@@ -376,7 +377,18 @@ def values_of(hint):
     return st.builds(hint, **{field.name: values_of(hints[field.name]) for field in dataclasses.fields(hint)})
 
 
-TOGETHER = st.lists(st.integers(0, 9), min_size=2, max_size=5).map(lambda tasks: [done(task) for task in tasks])
+TOOK = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu_s": TIME,
+        "peak": st.integers(0, 2**50),
+        "given": st.integers(0, 2**50),
+        "source": st.sampled_from(SOURCES),
+    },
+)
+TOGETHER = st.lists(st.tuples(st.integers(0, 9), TOOK), min_size=2, max_size=5).map(
+    lambda tasks: [done(task, **took) for task, took in tasks]
+)
 EVENTS = st.lists(
     st.one_of(*map(values_of, Event.kinds.values())).map(lambda event: [event]) | TOGETHER, max_size=8
 ).map(lambda groups: [event for group in groups for event in group])

@@ -20,10 +20,12 @@ from typing import Any
 import pytest
 
 from asa.core.event import VERSION, Event, TasksDone
+from asa.core.history import Frozen, StageUsage, Usage
 from asa.core.launch import Launch
 from asa.core.task import Checkpoints, Input, Secrets, Staging
 from asa.log.database import LearnedStore
 from asa.log.events import EventLog
+from asa.log.history import HISTORY_VERSION
 from asa.log.reuse import ReuseStore
 from asa.workflows.settings import SETTINGS_VERSION, Settings
 from asa.workflows.stage import Node, Stage
@@ -93,6 +95,7 @@ def formats() -> dict[str, dict[str, Any]]:
         "settings": _format("SETTINGS_VERSION", SETTINGS_VERSION, layout(Settings, Node, Stage, Launch)),
         "learned store": _format("_STORE_VERSION in asa/log/database.py", learned_tables[0], learned_tables),
         "reuse store": _format("asa.log.reuse.REUSE_VERSION", reuse_tables[0], reuse_tables),
+        "history": _format("asa.log.history.HISTORY_VERSION", HISTORY_VERSION, layout(Usage, StageUsage, Frozen)),
         "messages": _format(
             "executors.wire.WIRE_VERSION",
             wire.WIRE_VERSION,

@@ -6,7 +6,9 @@ import random
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from asa.core.errors import InvalidInput, StateError
 from asa.core.history import Frozen, StageUsage, Usage, about, quantile, spread
 from asa.log import history
+from asa.log.database import LearnedStore
 from asa.log.history import Counted, UsageHistory
 
 GIB = 1 << 30
@@ -105,6 +108,42 @@ class TestStore:
         store.record([Counted("align", whole(done=5), 5, lambda first: some[first:5])])
         assert store.of("align") == some
         assert store.runs("align") == [whole(done=5)]
+
+    def test_a_run_that_dies_at_any_write_is_kept_whole_by_the_next_one(
+        self, store: UsageHistory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def rows(name: str, first: int) -> list[Usage]:
+            return [took(stage=name, ended=float(place)) for place in range(first, 3)]
+
+        def keep(history: UsageHistory) -> None:
+            stages = [f"s{number}" for number in range(4)]
+            history.record([Counted(name, whole(stage=name), 3, partial(rows, name)) for name in stages])
+            history.mark("r1", 9)
+
+        keep(store)
+        wanted = {kept: (store.of(*kept), store.runs(*kept)) for kept in store.stages()}
+        assert all(len(rows) == 3 and len(runs) == 1 for rows, runs in wanted.values())
+        update = LearnedStore.update
+        for dies_at in range(5):
+            fresh = UsageHistory(tmp_path / f"{dies_at}.db")
+            writes = iter(range(100))
+
+            def dying(self: LearnedStore, key: str, change: Any, writes: Any = writes, last: int = dies_at) -> Any:
+                before = next(writes) >= last
+                if before and last % 2:
+                    raise KeyboardInterrupt
+                done = update(self, key, change)
+                if before:  # it is written, but nothing after it
+                    raise KeyboardInterrupt
+                return done
+
+            with monkeypatch.context() as patch:
+                patch.setattr(LearnedStore, "update", dying)
+                with pytest.raises(KeyboardInterrupt):
+                    keep(fresh)
+            assert fresh.marked("r1") in (0, 9)
+            keep(fresh)
+            assert {kept: (fresh.of(*kept), fresh.runs(*kept)) for kept in fresh.stages()} == wanted
 
     def test_it_is_bounded(self, store: UsageHistory, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(history, "KEYS_MOST", 20)

@@ -342,7 +342,7 @@ def test_waits_stand_side_by_side() -> None:
 def test_what_is_not_known_is_a_dash() -> None:
     text = stages_section(summarise(run_begins(stage_spec("a", 1, None))))
     assert ">0 of ?</td>" in text
-    assert text.count("–</td>") == 6
+    assert text.count("–</td>") == 8
 
 
 def test_core_hours_add_up_to_the_whole_bar() -> None:
