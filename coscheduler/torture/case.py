@@ -924,8 +924,8 @@ def smaller(case: Case) -> Iterator[Case]:
             growing = tuple((0, each) for workflow, each in case.growing if workflow == number)
             one, strategies = (case.workflows[number],), (case.strategies[number],)
             bending = tuple((0, each) for workflow, each in case.bending if workflow == number)
-            some = {"failing": failing, "growing": growing, "bending": bending}
-            yield replace(case, workflows=one, strategies=strategies, **some)
+            less = replace(case, failing=failing, growing=growing, bending=bending)
+            yield replace(less, workflows=one, strategies=strategies)
     for parts in (2, 4, 8, len(case.faults)):
         size = max(1, len(case.faults) // max(1, parts))
         for first in range(0, len(case.faults), size):
