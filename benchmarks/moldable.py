@@ -202,9 +202,9 @@ def front(found: Case, make: Callable[[], Waits], core_hours: float) -> dict[flo
     for _ in range(TRIES):
         points[times] = run(found, make(), times)
         cost = points[times][0]
-        if abs(cost / core_hours - 1) < CLOSE and any(cost <= core_hours for cost, _ in points.values()):
-            break
         low, high = (times, high) if cost < core_hours else (low, times)
+        if abs(cost / core_hours - 1) < CLOSE and low > 0 and high < math.inf:
+            break
         times = math.sqrt(low * high) if low > 0 and high < math.inf else 4 * low if high == math.inf else high / 4
     return points
 
@@ -229,8 +229,8 @@ def rows(name: str, folder: Path, fraction: float, workflows: int) -> dict[str, 
     fronts = {name: front(found, make, cost) for name, make in CHOOSERS.items()}
     mix = at(cost, flat)
     print(flat, fronts, file=sys.stderr)
-    limit = at(cost, [*flat, *fronts["oracle"].values()])
-    reached = {name: at(cost, [*points.values()]) for name, points in fronts.items()}
+    reached = {name: at(cost, [*flat, *points.values()]) for name, points in fronts.items()}
+    limit = reached["oracle"]
     return {
         "queue": name,
         "parallel": fraction,
@@ -241,7 +241,7 @@ def rows(name: str, folder: Path, fraction: float, workflows: int) -> dict[str, 
         "mix [h]": mix,
         "oracle [h]": limit,
         **{f"{name} [h]": hours for name, hours in reached.items() if name != "oracle"},
-        **{f"{name}, of the gain": (middle - hours) / (middle - limit) for name, hours in reached.items()},
+        **{f"{name}, of the gain": (middle - hours) / (middle - limit or math.nan) for name, hours in reached.items()},
         **{f"{name}, as it is": "{1:.3g} h, {0:.4g} core-h".format(*points[1.0]) for name, points in fronts.items()},
     }
 

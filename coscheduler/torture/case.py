@@ -1000,6 +1000,8 @@ def smaller(case: Case) -> Iterator[Case]:
             bending = tuple((0, each) for workflow, each in case.bending if workflow == number)
             some: dict[str, Any] = {"failing": failing, "growing": growing, "lasting": lasting, "bending": bending}
             yield replace(case, workflows=one, strategies=strategies, **some)
+            less = replace(case, failing=failing, growing=growing, bending=bending)
+            yield replace(less, workflows=one, strategies=strategies)
     for parts in (2, 4, 8, len(case.faults)):
         size = max(1, len(case.faults) // max(1, parts))
         for first in range(0, len(case.faults), size):
