@@ -533,7 +533,9 @@ def site_capabilities(
     if sum(cores):
         known = [amount for amount in memory if amount is not None]
         whole = sum(known) if len(known) == len(memory) else None
-        largest = Resources(sum(cores), None, whole, sum(int(room.get("ngpus", 0)) for room in rooms))
+        most = int(of_queue.get("resources_max", {}).get("ncpus", sum(cores)))
+        gpus = sum(int(room.get("ngpus", 0)) for room in rooms)
+        largest = Resources(max(1, min(sum(cores), most)), None, whole, gpus)
     details = {"reached through": "PBS's commands", "version": str(settings.get("pbs_version", "?"))}
     if str(settings.get("job_history_enable", "")).lower() != "true":
         details["job history"] = "off: jobs that have ended count as lost; ask the site for job_history_enable"

@@ -583,6 +583,13 @@ def test_the_site_under_pbs() -> None:
     assert found.longest_s == 3600.0 and "job history" not in found.details
 
 
+@pytest.mark.parametrize(("most", "expected"), [({}, 8), ({"ncpus": 4}, 4), ({"ncpus": 99}, 8)])
+def test_the_largest_job_of_a_pbs_queue_is_within_its_own_limit(most: dict[str, Any], expected: int) -> None:
+    node = {"state": "free", "resources_available": {"ncpus": 4}}
+    found = pbs.site_capabilities("pbs1", "small", {}, {"resources_max": most}, [node, node], poll_s=1.0)
+    assert found.largest == Resources(expected)
+
+
 @pytest.mark.parametrize("system", ["flux", "pbs"])
 def test_units_are_asked_for_anywhere_and_shown_before(system: str) -> None:
     request = JobRequest("a", Resources(8, unit=2), 60.0, ("true",), withheld=("LICENSE",))

@@ -27,3 +27,8 @@ def long(seconds: float = 130.0, walltime: str = "1m", predicted: float = 0.0) -
     """One such task, of so many seconds; `predicted` says so beforehand."""
     stage = asa.stage(checkpoint=True, walltime=walltime, run_time=predicted or None)
     return stage(count)(seconds)
+
+
+def yielding(seconds: float = 20.0, queues: str = "low|core") -> asa.Node:
+    """One that may run where its nodes can be taken from it."""
+    return asa.stage(cores=8, checkpoint=True, walltime="5m", name="count", partition=queues)(count)(seconds)

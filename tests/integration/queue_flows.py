@@ -21,9 +21,7 @@ def _both(*found: Any) -> list[Any]:
     return list(found)
 
 
-def several(
-    queues: str = "core|long|low", seconds: float = 1.0, walltime: str = "5m", checkpoint: bool = False
-) -> asa.Node:
+def several(queues: str = "core|long|low", seconds: float = 1.0, walltime: str = "5m") -> asa.Node:
     """Four tasks side by side on two nodes, and one after them."""
     work = asa.stage(cores=8, task_cores=2, walltime=walltime, name="work", partition=queues)(where)
     last = asa.stage(walltime="2m", name="last", partition=queues)(_both)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from asa.core.event import AllocationStarted, JobEnded, Requeued, Submitting, TaskFailed
+from asa.core.event import AllocationStarted, JobEnded, Requeued, Submitting, TaskFailed, TaskPaused
 from asa.core.job import JobState
 from tests.cluster import host
 from tests.cluster.cluster import Cluster, running
@@ -18,6 +19,7 @@ from tests.integration.shell import PATIENCE_S, Shell
 pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(400)]
 
 FLOW = f"{Path(__file__).with_name('queue_flows.py')}:several"
+SAVES = Path(__file__).with_name("checkpoint_flows.py")
 CHEAP = ("--price", "core=1,long=1,low=0.1")
 
 
@@ -86,6 +88,20 @@ def test_work_that_is_preempted_is_done_again(cluster: Cluster, shell: Shell, re
     assert len(shell.events(AllocationStarted)) >= 3
     told = shell.asa("explain", shell.run).out
     assert "work: queue low: start in" in told and "preempted" in told and "price 0.1 a core-hour" in told
+
+
+def test_what_was_saved_before_a_preemption_is_not_done_again(cluster: Cluster, shell: Shell) -> None:
+    words = ("--backend", "slurm:poll_s=1,requeue=true", "--price", "low=0.1", "--ask-once", "--quiet")
+    with shell.started("run", f"{SAVES}:yielding", *words) as process:
+        saved = Path(shell.state, "runs")
+        assert wait_until(lambda: any(saved.glob("*/checkpoints/**/state")), PATIENCE_S)
+        time.sleep(2.0)
+        occupy(cluster, "core", 10)
+        outcome = shell.ended(process, 300)
+    assert outcome.code == 0, outcome.err
+    begun = ast.literal_eval(outcome.out.strip().splitlines()[-1])
+    assert len(begun) == 2 and begun[0] == 0 < begun[1], "it went on from what it had saved"
+    assert shell.events(Requeued) and shell.events(TaskPaused) and not shell.events(TaskFailed)
 
 
 def test_a_queue_whose_limit_is_broken_is_left_out_by_name(cluster: Cluster, shell: Shell) -> None:

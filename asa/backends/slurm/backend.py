@@ -238,7 +238,7 @@ class Slurm:
             parks=bool(node_names(chosen)),
             wide_first=wide_first(configuration),
             apart=lambda options: self._for(options).capabilities(),
-            preemptible=_may_be_preempted(chosen, partitions, preemption_tiers(configuration, partitions)),
+            preemptible=is_preemptible(chosen, partitions, preemption_tiers(configuration, partitions)),
             whole_nodes=site.whole_nodes or self._options.flags.get("exclusive") is True,
             details={"reached through": self._slurm.name(), "limits": said} | dict(site.details),
         )
@@ -733,7 +733,7 @@ def preemption_tiers(
     return found
 
 
-def _may_be_preempted(
+def is_preemptible(
     chosen: Iterable[Mapping[str, str]],
     partitions: Sequence[Mapping[str, str]],
     tiers: Mapping[str, tuple[int, bool]],

@@ -722,7 +722,7 @@ def test_a_partition_is_preemptible_where_a_higher_one_has_its_nodes(
 ) -> None:
     partitions = [HIGH, LOW, ELSEWHERE]
     tiers = backend.preemption_tiers(configuration, partitions)
-    found = [backend._may_be_preempted([item], partitions, tiers) for item in partitions]
+    found = [backend.is_preemptible([item], partitions, tiers) for item in partitions]
     assert found == [False, yields, False]
 
 
