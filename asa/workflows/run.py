@@ -76,8 +76,8 @@ _MAY_PASS = re.compile("limit|policy|temporar", re.IGNORECASE)
 _NOTIFY = "notify"
 """File in a run's directory with the notice that a resumed run asked for instead of its own."""
 
-QUOTE_AFTER_S = 1.0
-"""How long after its start the quote of a run is made [s]: its first jobs are on their way by then."""
+QUOTE_AFTER_S = 5.0
+"""How long after its start the quote of a run in real time is made [s]: its first jobs are on their way by then."""
 
 _READ_MOST = 200
 """Results that are read at once."""

@@ -490,11 +490,14 @@ def slow(x: int) -> int:
     return x
 
 
-def test_a_real_run_is_quoted_beside_its_work_and_a_short_one_is_not(tmp_path: Path) -> None:
+def test_a_real_run_is_quoted_beside_its_work_and_a_short_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not quotes_of(asa.run(asa.stage(abs)(3), state=tmp_path))
+    monkeypatch.setattr(running, "QUOTE_AFTER_S", 0.1)
     run = asa.run(slow.map(range(2)), backend="local:cores=2", state=tmp_path)
     (quoted,) = quotes_of(run)
     assert quoted.at < quoted.low <= quoted.done <= quoted.high and "wall time" in quoted.notes[0]
-    assert not quotes_of(asa.run(asa.stage(abs)(3), state=tmp_path))
 
 
 def test_the_last_quote_counts_when_a_log_is_folded(tmp_path: Path) -> None:
@@ -520,7 +523,10 @@ def fails_once(flag: str) -> int:
     return 7
 
 
-def test_a_run_that_is_resumed_keeps_its_quote_and_teaches_nothing_by_it(tmp_path: Path) -> None:
+def test_a_run_that_is_resumed_keeps_its_quote_and_teaches_nothing_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "QUOTE_AFTER_S", 0.1)
     run = asa.run(fails_once(str(tmp_path / "flag")), state=tmp_path / "state", check=False)
     run.wait()
     (quoted,) = quotes_of(run)
