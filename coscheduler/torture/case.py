@@ -712,10 +712,10 @@ def _go_through(case: Case, world: TortureWorld, site: SimulatedSite, found: Sch
         lasting = {each.stage: each for each in case.lasting if each.workflow == number and each.stage < len(steps)}
         workflow = build(steps, growing, lasting)
         site.runs.append(TorturedRun(f"run{number}", workflow, strategy, case.grace_s, keep_going))
-        for place, part in lasting.items():
+        for place, long in lasting.items():
             name = f"{'each' if steps[place].mapped else 'gather'}{place}"
-            total_s = part.walltimes * steps[place].walltime_s
-            site.lasting[f"run{number}", name] = Lasting(total_s, part.every_s, part.pauses, part.stalls)
+            total_s = long.walltimes * steps[place].walltime_s
+            site.lasting[f"run{number}", name] = Lasting(total_s, long.every_s, long.pauses, long.stalls)
         for part in failing:
             name = f"{'each' if steps[part.stage].mapped else 'gather'}{part.stage}"
             site.failing[f"run{number}", name] = part.times
