@@ -730,13 +730,18 @@ def _go_through(case: Case, world: TortureWorld, site: SimulatedSite, found: Sch
         bending = {each for workflow, each in case.bending if workflow == number} - {*lasting}
         workflow = build(steps, growing, lasting, bending)
         site.runs.append(TorturedRun(f"run{number}", workflow, strategy, case.grace_s, keep_going))
-        for place, part in lasting.items():
+        for place, long in lasting.items():
             name = f"{'each' if steps[place].mapped else 'gather'}{place}"
             total_s = part.walltimes * steps[place].walltime_s
             site.lasting[f"run{number}", name] = Lasting(total_s, part.every_s, part.pauses, part.stalls)
         for each in failing:
             name = f"{'each' if steps[each.stage].mapped else 'gather'}{each.stage}"
             site.failing[f"run{number}", name] = each.times
+            total_s = long.walltimes * steps[place].walltime_s
+            site.lasting[f"run{number}", name] = Lasting(total_s, long.every_s, long.pauses, long.stalls)
+        for part in failing:
+            name = f"{'each' if steps[part.stage].mapped else 'gather'}{part.stage}"
+            site.failing[f"run{number}", name] = part.times
     for run in site.runs:
         if {"power fails", "power fails acting"} & {fault.kind for fault in case.faults}:
             run.durable = b"", b""
