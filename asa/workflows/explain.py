@@ -116,8 +116,6 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
         case StageState.DONE:
             added = sum(len(event.specs) for event in stage.added.values())
             more = f", added {counted(added, 'stage')}" if added else ""
-            ends = f"{_took(stage)}{more}{_grown(stage)}"
-            return f"done, {counted(stage.done, 'task')}{_reused(stage)}{_paused(stage)}{ends}"
             said = f"{_reused(stage)}{_paused(stage)}{_took(stage)}{more}{_grown(stage)}"
             return f"done, {counted(stage.done, 'task')}{said}"
         case StageState.PARTIAL:

@@ -732,11 +732,6 @@ def _go_through(case: Case, world: TortureWorld, site: SimulatedSite, found: Sch
         site.runs.append(TorturedRun(f"run{number}", workflow, strategy, case.grace_s, keep_going))
         for place, long in lasting.items():
             name = f"{'each' if steps[place].mapped else 'gather'}{place}"
-            total_s = part.walltimes * steps[place].walltime_s
-            site.lasting[f"run{number}", name] = Lasting(total_s, part.every_s, part.pauses, part.stalls)
-        for each in failing:
-            name = f"{'each' if steps[each.stage].mapped else 'gather'}{each.stage}"
-            site.failing[f"run{number}", name] = each.times
             total_s = long.walltimes * steps[place].walltime_s
             site.lasting[f"run{number}", name] = Lasting(total_s, long.every_s, long.pauses, long.stalls)
         for part in failing:
@@ -1003,9 +998,7 @@ def smaller(case: Case) -> Iterator[Case]:
             lasting = tuple(replace(each, workflow=0) for each in case.lasting if each.workflow == number)
             one, strategies = (case.workflows[number],), (case.strategies[number],)
             bending = tuple((0, each) for workflow, each in case.bending if workflow == number)
-            some: dict[str, Any] = {"failing": failing, "growing": growing, "lasting": lasting, "bending": bending}
-            yield replace(case, workflows=one, strategies=strategies, **some)
-            less = replace(case, failing=failing, growing=growing, bending=bending)
+            less = replace(case, failing=failing, growing=growing, lasting=lasting, bending=bending)
             yield replace(less, workflows=one, strategies=strategies)
     for parts in (2, 4, 8, len(case.faults)):
         size = max(1, len(case.faults) // max(1, parts))

@@ -31,7 +31,6 @@ FOLLOWED = {
     "index.md": 1,
     "place.md": 1,
     "shape.md": 8,
-    "shape.md": 6,
 }
 """Pages, and how many steps of theirs are done."""
 BESIDE = {
