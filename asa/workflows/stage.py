@@ -450,7 +450,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
     retry_delay, growth, refs = options.get("retry_delay"), options.get("growth"), options.get("refs")
     expands, expect = options.get("expands"), options.get("expect")
     auto = tuple(what for what in (MEMORY, WALLTIME) if _is_learned(options.get(what), what in base.auto))
-    memory, walltime = (None if value == AUTO else value for value in (memory, walltime))
+    memory, walltime = None if memory == AUTO else memory, None if walltime == AUTO else walltime
     with _naming(name):
         if cpus is not None and task_cores is not None:
             raise InvalidInput("cpus= and task_cores= are two words for the same: give one of them")
