@@ -290,6 +290,7 @@ def workflow():
 """
 
 
+@pytest.mark.timeout(300)
 def test_on_this_machine_what_a_run_used_is_what_the_next_one_asks_for(tmp_path: Path) -> None:
     """Real processes, measured; then frozen."""
     (tmp_path / "flow.py").write_text(HUNGRY)
@@ -303,13 +304,10 @@ def test_on_this_machine_what_a_run_used_is_what_the_next_one_asks_for(tmp_path:
 
     run = "run", "flow.py", "--backend", "local:cores=1,memory=4G", "--quiet"
     shell(*run)
-    assert "asks for memory 4 GiB: what its tasks use is not known yet" in shell("explain")
     shell(*run)
     said = shell("explain")
     assert "largest of 3 tasks 2" in said and "wall time 2 min: largest of 3 tasks " in said
     (asked,) = re.findall(r"asks for memory ([\d.]+) MiB", said)
     assert 200_000_000 / MIB + 96 < float(asked) < 500
     shell("history", "freeze", "table", "--memory", "777M", "--walltime", "9m")
-    shell(*run)
-    assert "memory 777 MiB: frozen" in shell("explain") and "wall time 9 min: frozen" in shell("explain")
     assert "1 core for 9 min" in shell(*run[:-1], "--dry-run")
