@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist, median, stdev
 from types import MappingProxyType
@@ -287,7 +288,7 @@ def stage_times(
             found[spec.name] = StageTime(declared, DECLARED_SPREAD, "declared")
         else:
             walltime_s = spec.total_s or spec.walltime_s
-            found[spec.name] = StageTime(lambda _index, walltime_s=walltime_s: walltime_s, 0.0, "wall time")
+            found[spec.name] = StageTime(partial(_always, walltime_s), 0.0, "wall time")
     return found
 
 
@@ -339,11 +340,15 @@ def _declared(work: Outlines, spec: StageSpec) -> Callable[[int], float] | None:
     return known
 
 
+def _always(seconds: float, _index: int) -> float:
+    return seconds
+
+
 def _share_of(spec: StageSpec) -> Callable[[int], float]:
     """The time of a task [s] of a stage that runs for so long as a whole."""
     abreast = max(1, spec.resources.cores // spec.task.cores)
     each = spec.run_time_s / math.ceil(max(1, spec.width or abreast) / abreast)
-    return lambda _index: each
+    return partial(_always, each)
 
 
 class Quoter:
