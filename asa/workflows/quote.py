@@ -287,6 +287,8 @@ def stage_times(
             found[spec.name] = StageTime(declared, DECLARED_SPREAD, "declared")
         else:
             found[spec.name] = StageTime(partial(_whole, spec.total_s or spec.walltime_s), 0.0, "wall time")
+            walltime_s = spec.total_s or spec.walltime_s
+            found[spec.name] = StageTime(partial(_always, walltime_s), 0.0, "wall time")
     return found
 
 
@@ -342,11 +344,15 @@ def _declared(work: Outlines, spec: StageSpec) -> Callable[[int], float] | None:
     return known
 
 
+def _always(seconds: float, _index: int) -> float:
+    return seconds
+
+
 def _share_of(spec: StageSpec) -> Callable[[int], float]:
     """The time of a task [s] of a stage that runs for so long as a whole."""
     abreast = max(1, spec.resources.cores // spec.task.cores)
     each = spec.run_time_s / math.ceil(max(1, spec.width or abreast) / abreast)
-    return lambda _index: each
+    return partial(_always, each)
 
 
 class Quoter:
