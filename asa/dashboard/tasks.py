@@ -128,7 +128,7 @@ class TaskTable:
             "rows": [self._row(int(task)) for task in ordered],
             "total": len(fits),
             "states": {name: int(count) for name, count in zip(STATES, counts, strict=True) if count},
-            "nodes": sorted(name for name in self._log.nodes if name)[:PAGE_MOST],
+            "nodes": sorted(self._nodes())[:PAGE_MOST],
         }
 
     def _fitting(self, query: TaskQuery) -> Any:
@@ -141,6 +141,10 @@ class TaskTable:
         if query.node:
             fits = fits[self._on(fits, {query.node})]
         return fits[self._matches(fits, query.text.strip().lower())] if query.text.strip() else fits
+
+    def _nodes(self) -> set[str]:
+        """Where tasks have run, or run now."""
+        return {*self._log.nodes, *(node for _, _, node in self._running.values())} - {""}
 
     def _on(self, tasks: Any, nodes: set[str]) -> Any:
         """Which of these ran last, or run now, on one of these nodes."""
@@ -156,7 +160,7 @@ class TaskTable:
         named = np.array([name in each.spec.name.lower() for each in self._stages])
         if index is not None:
             return named[stage] & (tasks - self._first[stage] == index)
-        found = named[stage] | self._on(tasks, {node for node in self._log.nodes if text in node.lower()})
+        found = named[stage] | self._on(tasks, {node for node in self._nodes() if text in node.lower()})
         if text.isdecimal():
             found |= tasks - self._first[stage] == int(text)
         failed = [self._task(*key) for key in [*self._failures] if text in self._error(*key).lower()]
