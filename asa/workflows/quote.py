@@ -286,14 +286,9 @@ def stage_times(
         elif declared is not None:
             found[spec.name] = StageTime(declared, DECLARED_SPREAD, "declared")
         else:
-            found[spec.name] = StageTime(partial(_whole, spec.total_s or spec.walltime_s), 0.0, "wall time")
             walltime_s = spec.total_s or spec.walltime_s
             found[spec.name] = StageTime(partial(_always, walltime_s), 0.0, "wall time")
     return found
-
-
-def _whole(walltime_s: float, _index: int) -> float:
-    return walltime_s
 
 
 def from_history(means: Sequence[float], tasks: Sequence[float] = ()) -> StageTime:

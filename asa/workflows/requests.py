@@ -226,7 +226,6 @@ def advised(
     advice = estimator.ask(given)
     if advice is None or short >= advice.largest:
         if not short:
-            return (advice, 0.0) if advice else None
             return None if advice is None else (advice, 0.0)
         tasks = len(lacked) + (advice.tasks if advice else 0)
         return Advice(again(short, 0.0), tasks, advice.largest if advice else 0.0), short
