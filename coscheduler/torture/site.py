@@ -351,10 +351,10 @@ def run_on(site: SimulatedSite, machine: str, order: TaskOrder, run: str, name: 
         site.note(f"{key[1:]} begins again at {ran_s:g} s, and had saved at {site.saved[key]:g} s")
     site.lasted.add(key)
     while ran_s < lasting.total_s:
-        step_s = min(lasting.every_s, lasting.total_s - ran_s)
-        site.simulation.sleep(step_s)
+        until_s = min(ran_s + lasting.every_s, lasting.total_s)
+        site.simulation.sleep(until_s - ran_s)
         site.worked[machine] = site.simulation.now
-        ran_s += step_s
+        ran_s = until_s
         if lasting.stalls:
             continue
         with kept.save() as folder:
