@@ -97,7 +97,7 @@ def _ahead(view: WorkflowView, left: Sequence[StageView]) -> Iterator[StrategyDe
     )
     one = replace(view, stages=(whole,), find=None, extent=None)
     ahead, links = continued(one)
-    for item in of_stages(Hold().decide(ahead), links, one):
+    for item in of_stages(Hold().decide(ahead), links, ahead, one):
         yield replace(item, stages=names) if isinstance(item, Ask) else item
 
 

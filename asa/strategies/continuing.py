@@ -101,12 +101,20 @@ def _link(stage: StageView, name: str, before: str, own: tuple[AllocationView, .
 
 
 def of_stages(
-    decisions: Iterable[StrategyDecision], links: Mapping[str, str], view: WorkflowView
+    decisions: Iterable[StrategyDecision], links: Mapping[str, str], ahead: WorkflowView, view: WorkflowView
 ) -> list[StrategyDecision]:
-    """Decisions about links of chains as such about their stages."""
+    """Decisions about links of chains, which stand in `ahead`, as such about their stages, which stand in `view`.
+
+    A link has one request: it is the next link that a second one would be seen to be for, and so on without end.
+    """
+    waits = {
+        name for name in links if any(item.started is None and not item.leaving for item in ahead[name].allocations)
+    }
     found = list[StrategyDecision]()
     for item in decisions:
         if isinstance(item, Ask) and not links.keys().isdisjoint(item.stages):
+            if waits.issuperset(item.stages):
+                continue
             names = tuple(dict.fromkeys(links.get(name, name) for name in item.stages))
             array = f"{item.array}.{view[names[0]].attempts}" if item.array else ""  # those of one stage differ
             item = replace(item, stages=names, array=array)

@@ -724,7 +724,7 @@ class Plan(FoldedRun):
 
         view = self.view(now)
         ahead, links = continued(view)
-        return of_stages(self.strategy.decide(ahead), links, view)
+        return of_stages(self.strategy.decide(ahead), links, ahead, view)
 
     def _is_drained_at(self, time: float, key: str) -> bool:
         return (held := self.pool.held.get(key)) is not None and held.drains == time

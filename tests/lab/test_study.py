@@ -20,6 +20,7 @@ from asa.core.event import (
     JobEnded,
     Learned,
     Predicted,
+    Quoted,
     RunEnded,
     RunStarted,
     RunState,
@@ -224,8 +225,8 @@ def busy() -> Simulated:
 
 
 def course(events: list[Event]) -> list[tuple[str, float]]:
-    """All but what is told for those who look on: a run in memory has no store to tell of."""
-    return [(type(event).__name__, event.at) for event in events if not isinstance(event, Believed)]
+    """All but what is noted for those who look on: a run in memory has no store, and nobody to quote it for."""
+    return [(type(event).__name__, event.at) for event in events if not isinstance(event, Believed | Quoted)]
 
 
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "asa:dependency=predicted"])

@@ -11,6 +11,7 @@ from asa.core.decision import Amend, Ask, Cancel, Predict
 from asa.core.job import QueueRegime
 from asa.core.stage import StageState
 from asa.core.view import StageView
+from asa.strategies.asking import ask_for
 from asa.strategies.auto import Auto
 from asa.strategies.continuing import AHEAD_MOST, continued, of_stages
 from asa.strategies.perstage import PerStage
@@ -30,7 +31,7 @@ def long(*allocations: Any, total_s: float | None = None, **more: Any) -> StageV
 def decided(strategy: Any, *stages: StageView, **more: Any) -> list[Any]:
     before = view(*stages, **more)
     ahead, links = continued(before)
-    return of_stages(strategy.decide(ahead), links, before)
+    return of_stages(strategy.decide(ahead), links, ahead, before)
 
 
 def test_places_of_the_next_allocations_are_held_one_behind_the_other() -> None:
@@ -109,3 +110,17 @@ def test_an_early_one_is_withdrawn_like_any_other() -> None:
     running = long(there, early, attempts=2, state=StageState.RUNNING, started=900.0, unlaunched=False)
     found = decided(Proactive(dependency="none", grace_s=30.0), running)
     assert any(isinstance(item, Cancel) and item.allocation == "j1" for item in found)
+
+
+class Twice(PerStage):
+    """Asks for every stage, whatever was asked for."""
+
+    def decide(self, view: Any) -> list[Any]:
+        return [ask_for(each) for each in view.stages]
+
+
+def test_a_link_has_one_request() -> None:
+    """A second one would be taken for that of the next link, which then lacks a second one: jobs without end."""
+    queued = [allocation(f"j{number}", "md") for number in range(1, 4)]
+    found = decided(Twice(), long(allocation("j0", "md", started=900.0), *queued, attempts=4))
+    assert [each.stages for each in found] == [("md",)] * (AHEAD - 3), "all but the three that wait"

@@ -266,8 +266,8 @@ MUTATIONS = (
         "an allocation is released under tasks of other stages",
         PLAN,
         '        if any(not self.stages[name].state.final for name, _ in held.running):\n            return ""\n'
-        "        if all(",
-        "        if all(",
+        "        if self._is_beaten(held):",
+        "        if self._is_beaten(held):",
     ),
     Mutation(
         "the clock of a driver goes back",

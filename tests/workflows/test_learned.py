@@ -268,7 +268,7 @@ def test_the_queue_that_is_looked_at_is_the_one_that_the_job_would_be_in() -> No
             return {(): self.view, low: free}.get(options)
 
     looks: Any = TwoQueues()
-    contexts = Contexts(Pool(), looks)
+    contexts = Contexts(Pool(), looks.seen)
     assert contexts.of(Resources(2), 60.0, 0.0).planned_s == 300.0
     there = contexts.of(Resources(2, options=low), 60.0, 0.0)
     assert (there.planned_s, there.free_cores) == (0.0, 8)

@@ -523,7 +523,7 @@ class Narrow:
 
 
 def test_the_runner_asks_no_more_of_a_plan_than_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world, "Runner", lambda plan, *others: Runner(Narrow(plan), *others))
+    monkeypatch.setattr(world, "Runner", lambda plan, *others, **more: Runner(Narrow(plan), *others, **more))
     found = World(tmp_path, workflow(), "asa:dependency=predicted", wait=20.0, lends=Terms(cores=4))
     found.succeed()
     with pytest.raises(AssertionError, match="outcome"):
