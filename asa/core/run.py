@@ -1975,6 +1975,13 @@ class FoldedRun:
                 left += new
         return found
 
+    def _depth(self, name: str) -> int:
+        """By how many others, one after the other, a stage was added."""
+        depth = 0
+        while name := self.stages[name].origin:
+            depth += 1
+        return depth
+
     def _withdraw(self, stage: StageProgress, event: StagesAdded, now: float) -> None:
         """What a task has added is not part of the run any more: its result is lost, and it runs again."""
         gone, left = dict[str, None](), [spec.name for spec in event.specs]
@@ -2166,7 +2173,11 @@ class FoldedRun:
         """The tasks run again, and what has begun with their results waits for them."""
         self.outcome, self.message, self.ended = RunState.RUNNING, "", None
         lost = {name: self._let_on(self.stages[name]) for name, _ in event.tasks}
-        added = [(self.stages[name], self.stages[name].added.get(index)) for name, index in event.tasks]
+        added = [
+            (self.stages[name], was)
+            for name, index in sorted(event.tasks, key=lambda task: self._depth(task[0]), reverse=True)
+            if (was := self.stages[name].added.get(index)) is not None and not self.stages[name].orphaned
+        ]
         for name, index in event.tasks:
             self.stages[name].revoke(index)
             self.unadded.pop((name, index), None)
@@ -2176,9 +2187,8 @@ class FoldedRun:
                 stage.followed = False
                 for follower in followers:
                     follower.before += 1
-        for stage, was in added:
-            if was is not None and not stage.orphaned:
-                self._withdraw(stage, was, event.at)
+        for stage, was in added:  # those that others of them have added first, while that is known
+            self._withdraw(stage, was, event.at)
         for stage in self.stages.values():
             lacking = not lost.keys().isdisjoint(stage.spec.predecessors)
             if lacking and stage.state in (StageState.READY, StageState.RUNNING):

@@ -123,6 +123,32 @@ FOUND = {
             Fault("driver dies", 146.693, 359, 0.2242),
         ),
     ),
+    # The results of a task and of one that it had added were lost: what the second one had added stayed in the run.
+    "stages that were added by one that is gone": Case(
+        113555,
+        (
+            (
+                StageShape(False, 4, (), 4, 4, 3600.0),
+                StageShape(False, 4, (0,), 1, 1, 3600.0),
+                StageShape(False, 28, (0, 1), 1, 1, 3600.0),
+                StageShape(False, 4, (0, 1, 2), 2, 1, 3600.0),
+                StageShape(False, 6, (0, 1, 3), 4, 1, 600.0),
+            ),
+        ),
+        ("asa:dependency=upfront",),
+        4,
+        "accrue-always",
+        (0.0, 496.77612902874824, 20.032527711305406),
+        0.0,
+        60.0,
+        (
+            Fault("files late", 28.632, 98, 0.3013),
+            Fault("power fails", 35.942, 435, 0.7387),
+            Fault("result damaged", 187.571, 112, 0.2874),
+            Fault("result damaged", 253.17, 601, 0.8883),
+        ),
+        growing=((0, 0), (0, 3), (0, 4)),
+    ),
     # A stage had begun when a result that it was made of was lost; its new job was parked, and stayed so.
     "a parked job of a stage that had begun": Case(
         1334,

@@ -367,12 +367,30 @@ def test_a_lost_structure_is_asked_for_again_and_what_it_added_goes(tmp_path: Pa
     assert launches(world)["grow", 0] == 2 and not world.replay().illegal
 
 
-def next_event(kind: type[World], values: Any) -> int:
+def test_what_one_that_is_gone_had_added_goes_with_it(tmp_path: Path) -> None:
+    values = grow(("list", [("number", 1), ("grow", ("grow", ("add", ("number", 2), ("number", 3))))]))
+    world = World(tmp_path, total(double.map(values)))
+    with pytest.raises(Crash):
+        world.drive(next_event(World, values, 2))
+    assert {"grow.grow", "grow.grow-2"} <= world.replay().stages.keys()
+    for tasks in ((("grow", 0), ("grow.grow", 0)), (("grow.grow", 0), ("grow", 0))):
+        plan = world.replay()
+        plan.on(ResultsLost(world.clock.now(), tasks, "damaged"))
+        assert all(stage.orphaned for name, stage in plan.stages.items() if name.startswith("grow."))
+        assert plan.stages["double"].spec.predecessors == ("grow",) and plan.stages["double"].before == 1
+    world.log.append([ResultsLost(world.clock.now(), (("grow", 0), ("grow.grow", 0)), "damaged")])
+    assert world.drive() is RunState.SUCCEEDED
+    assert world.result() == 12
+
+
+def next_event(kind: type[World], values: Any, number: int = 1) -> int:
     """After how many events what a list adds is running."""
     with tempfile.TemporaryDirectory() as place:
         world = kind(Path(place), total(double.map(values)))
         world.succeed()
-        return [type(event) for event in world.events(object)].index(StagesAdded) + 3  # type: ignore[arg-type]
+        events = world.events(object)  # type: ignore[arg-type]
+        adding = [place for place, event in enumerate(events) if isinstance(event, StagesAdded) and event.specs]
+        return adding[number - 1] + 3
 
 
 @asa.stage(expands=True, accepts_failed=True, walltime=60)
