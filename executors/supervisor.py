@@ -355,6 +355,8 @@ class Supervisor:
         ended = list(self._owed.outcomes.values())
         for first in range(0, len(ended), _REPORTED_MOST):
             self._send(TaskReport(ended[first : first + _REPORTED_MOST], []))
+        if returned := [ticket for ticket in asked if ticket in wanted and ticket not in self._owed.orders]:
+            self._send(TaskReport([], returned))  # meanwhile: the driver took them to be here
         self._forget_file()
 
     def _expect(self, message: ExpectCommands | ForgetCommands) -> None:

@@ -26,6 +26,7 @@ from asa.core.errors import AsaError, AsaWarning, InvalidInput, StateError
 from asa.core.event import (
     DriverStarted,
     RunState,
+    TaskFailed,
     encode,
 )
 from asa.core.job import JobRequest, JobState, QueueRegime, Reason
@@ -925,15 +926,20 @@ def _unlearned(site: SimulatedSite) -> Iterator[str]:
 
 
 def _shortened(site: SimulatedSite) -> Iterator[str]:
-    """Stages with checkpoints of which the times in all allocations do not add up to what their tasks ran."""
+    """Stages with checkpoints of which the times in all allocations do not add up to what their tasks ran.
+
+    Not of tasks that failed by a fault of their own, as where their worker was killed: that attempt does not count.
+    """
     for run in site.runs:
         lasting = {stage: each for (name, stage), each in site.lasting.items()
                    if name == run.name and (name, stage) not in site.failing}  # fmt: skip
         if lasting:
             with EventLog(run.directory.events) as log:
                 stages = restore_plan(run.directory.name, log).stages
+                failed = {event.stage for event in log.each(TaskFailed) if not event.infrastructure}
             for stage, each in lasting.items():
-                if stages[stage].done and (ran_s := stages[stage].longest_s) < each.total_s - CLOSE_S:
+                ran_s = stages[stage].longest_s
+                if stage not in failed and stages[stage].done and ran_s < each.total_s - CLOSE_S:
                     yield f"{run.name}: tasks of {stage} ran for {each.total_s:g} s, and {ran_s:g} s are counted"
 
 

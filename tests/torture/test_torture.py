@@ -123,6 +123,30 @@ FOUND = {
             Fault("driver dies", 146.693, 359, 0.2242),
         ),
     ),
+    # Orders went back to a driver that had not yet said which of the last one's it wants: they were nowhere.
+    "orders that go back while a driver takes over": Case(
+        478,
+        (
+            (
+                StageShape(True, 3, (), 1, 1, 3600.0),
+                StageShape(True, 27, (0,), 1, 1, 3600.0),
+                StageShape(False, 1, (0, 1), 1, 1, 600.0),
+                StageShape(False, 1, (1,), 2, 1, 600.0),
+                StageShape(False, 4, (), 4, 1, 3600.0),
+                StageShape(False, 4, (0, 4), 1, 1, 3600.0),
+                StageShape(True, 4, (), 2, 2, 3600.0),
+                StageShape(True, 6, (6,), 4, 4, 120.0),
+            ),
+        ),
+        ("big-job",),
+        16,
+        "accrue-always",
+        (8.317841571425816, 0.0, 552.9930975184152),
+        0.3,
+        60.0,
+        (Fault("power fails acting", 144.638, 620, 0.166),),
+        lasting=(LastingStage(0, 7, 2.3344356838753226, 3.0),),
+    ),
     # The results of a task and of one that it had added were lost: what the second one had added stayed in the run.
     "stages that were added by one that is gone": Case(
         113555,
