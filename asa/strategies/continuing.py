@@ -100,12 +100,22 @@ def _link(stage: StageView, name: str, before: str, own: tuple[AllocationView, .
     )
 
 
+def _is_stuck(stage: StageView, view: WorkflowView) -> bool:
+    """Whether the first of its allocations that have not started waits for one that is over."""
+    live = [item for item in stage.allocations if not item.leaving]
+    if not live or any(item.started is not None for item in live):
+        return False
+    return not {item.key for item in view.allocations}.issuperset(live[0].after)
+
+
 def of_stages(
     decisions: Iterable[StrategyDecision], links: Mapping[str, str], ahead: WorkflowView, view: WorkflowView
 ) -> list[StrategyDecision]:
     """Decisions about links of chains, which stand in `ahead`, as such about their stages, which stand in `view`.
 
-    A link has one request: it is the next link that a second one would be seen to be for, and so on without end.
+    A link has one request: it is the next link that a second one would be seen to be for, and so on without end. Nor
+    is any asked for behind a first one that waits for an allocation which is over: unless that ended well, the batch
+    system cancels all of them, and then the chain is asked for anew.
     """
     waits = {
         name for name in links if any(item.started is None and not item.leaving for item in ahead[name].allocations)
@@ -113,7 +123,8 @@ def of_stages(
     found = list[StrategyDecision]()
     for item in decisions:
         if isinstance(item, Ask) and not links.keys().isdisjoint(item.stages):
-            if waits.issuperset(item.stages):
+            own = [view[links[name]] for name in item.stages if name in links]
+            if waits.issuperset(item.stages) or any(_is_stuck(stage, view) for stage in own):
                 continue
             names = tuple(dict.fromkeys(links.get(name, name) for name in item.stages))
             array = f"{item.array}.{view[names[0]].attempts}" if item.array else ""  # those of one stage differ

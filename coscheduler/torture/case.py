@@ -27,6 +27,7 @@ from asa.core.event import (
     DriverStarted,
     RunState,
     TaskFailed,
+    TaskPaused,
     encode,
 )
 from asa.core.job import JobRequest, JobState, QueueRegime, Reason
@@ -928,7 +929,8 @@ def _unlearned(site: SimulatedSite) -> Iterator[str]:
 def _shortened(site: SimulatedSite) -> Iterator[str]:
     """Stages with checkpoints of which the times in all allocations do not add up to what their tasks ran.
 
-    Not of tasks that failed by a fault of their own, as where their worker was killed: that attempt does not count.
+    Not of tasks that failed by a fault of their own, as where their worker was killed, or that were lost with a node
+    which ran on unseen: how long these ran is not known.
     """
     for run in site.runs:
         lasting = {stage: each for (name, stage), each in site.lasting.items()
@@ -937,6 +939,7 @@ def _shortened(site: SimulatedSite) -> Iterator[str]:
             with EventLog(run.directory.events) as log:
                 stages = restore_plan(run.directory.name, log).stages
                 failed = {event.stage for event in log.each(TaskFailed) if not event.infrastructure}
+                failed |= {event.stage for event in log.each(TaskPaused) if event.lost}
             for stage, each in lasting.items():
                 ran_s = stages[stage].longest_s
                 if stage not in failed and stages[stage].done and ran_s < each.total_s - CLOSE_S:
