@@ -516,7 +516,7 @@ class Hub:
                 log.debug("%d orders to node %s: %s", len(orders), node.name, _named(orders))
                 for order in orders:
                     self._tell_hosts(assignment, order, ExpectCommands(order.ticket))
-                self._send(self._nodes[node], RunOrders(orders))
+                self._send(self._nodes[node], RunOrders(orders, now=self._host.time()))
 
     def _tell_hosts(self, assignment: Assignment, order: TaskOrder, message: object) -> None:
         """Tell the other nodes of an order whose launcher starts ranks through their supervisors."""

@@ -310,9 +310,11 @@ class Supervisor:
         if isinstance(message, Welcome):
             self._begin(message)
         elif isinstance(message, RunOrders) and self._pool:
+            ahead = self._host.time() - message.now if message.now else 0.0  # this machine's clock, of the driver's
+            orders = [order._replace(ends=order.ends + ahead) if order.ends else order for order in message.orders]
             if self._keeps:
-                self._owed.given(message.orders)
-            self._pool.accept(message.orders)
+                self._owed.given(orders)
+            self._pool.accept(orders)
         elif isinstance(message, OutcomesLogged):
             self._owed.move(message.tickets, "logged")
             self._forget_file()

@@ -150,10 +150,11 @@ class Welcome(NamedTuple):
 
 
 class RunOrders(NamedTuple):
-    """Hub to supervisor, and supervisor to a worker's `slot`: run these, in order."""
+    """Hub to supervisor, and supervisor to a worker's `slot`: run these, in order; `now` by the driver's clock [s]."""
 
     orders: list[TaskOrder]
     slot: int = 0
+    now: float = 0.0
 
 
 class TaskReport(NamedTuple):
