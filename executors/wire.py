@@ -28,8 +28,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
-from asa.core.task import SOURCES
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
     from asa.core.task import Checkpoints, Secrets, Staging, Value
 
 log = logging.getLogger(__name__)
+
+_SOURCES = ("", "rusage", "proc", "cgroup")  # those of `asa.core.task.SOURCES` that a node can name
 
 LARGEST = 1 << 31
 """Longest message from a peer that has introduced itself [bytes]."""
@@ -289,7 +289,7 @@ def _is_one(message: Any, kind: type) -> bool:
 
 
 def _is_outcome(item: Any) -> bool:
-    if not _is_one(item, OrderOutcome) or item.source not in SOURCES:
+    if not _is_one(item, OrderOutcome) or item.source not in _SOURCES:
         return False
     taken = 0 <= item.peak < _MOST and 0.0 <= item.cpu_s < math.inf and 0 <= item.given < _MOST
     return taken and math.isfinite(item.started) and math.isfinite(item.ended)
