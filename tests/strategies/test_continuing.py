@@ -124,3 +124,11 @@ def test_a_link_has_one_request() -> None:
     queued = [allocation(f"j{number}", "md") for number in range(1, 4)]
     found = decided(Twice(), long(allocation("j0", "md", started=900.0), *queued, attempts=4))
     assert [each.stages for each in found] == [("md",)] * (AHEAD - 3), "all but the three that wait"
+
+
+def test_behind_one_that_waits_for_a_failed_one_none_is_asked_for() -> None:
+    """The batch system cancels it, and all behind it; were others asked for behind these, so it went on without end."""
+    queued = [allocation(f"j{number}", "md", after=(f"j{number - 1}",)) for number in range(1, 4)]
+    assert decided(Twice(), long(*queued, attempts=4)) == []
+    assert decided(Twice(), long(allocation("j0", "md", started=900.0), *queued, attempts=4)) != []
+    assert len(decided(Twice(), long(attempts=4))) == AHEAD, "once they are gone, it is asked for anew"
