@@ -200,8 +200,8 @@ def draw(seed: int, world: TortureWorld | None = None) -> Case:
 def _lasting(
     rng: random.Random, workflows: Sequence[Sequence[StageShape]], growing: Collection[tuple[int, int]]
 ) -> Iterator[LastingStage]:
-    """Stages with checkpoints: none in three schedules of four, four of a workflow at most."""
-    if rng.random() < 0.25:
+    """Stages with checkpoints: none in eleven schedules of twelve, as these take long, four of a workflow at most."""
+    if rng.random() < 0.08:
         for number, steps in enumerate(workflows):
             short = [each for each, step in enumerate(steps) if step.walltime_s <= 120.0 and step.count < WIDE[0]]
             among = [each for each in short if (number, each) not in growing]
