@@ -310,8 +310,10 @@ class Supervisor:
         if isinstance(message, Welcome):
             self._begin(message)
         elif isinstance(message, RunOrders) and self._pool:
-            ahead = self._host.time() - message.now if message.now else 0.0  # this machine's clock, of the driver's
-            orders = [order._replace(ends=order.ends + ahead) if order.ends else order for order in message.orders]
+            orders = message.orders
+            if message.now:  # their allocation ends by the driver's clock, and is to by this machine's
+                ahead = self._host.time() - message.now
+                orders = [order._replace(ends=order.ends + ahead) if order.ends else order for order in orders]
             if self._keeps:
                 self._owed.given(orders)
             self._pool.accept(orders)
