@@ -87,7 +87,7 @@ def test_work_that_is_preempted_is_done_again(cluster: Cluster, shell: Shell, re
     assert all(event.infrastructure for event in shell.events(TaskFailed))
     assert len(shell.events(AllocationStarted)) >= 3
     told = shell.asa("explain", shell.run).out
-    assert "work: queue low: start in" in told and "preempted" in told and "price 0.1 a core-hour" in told
+    assert "queue low: start in" in told and "preempted" in told and "price 0.1 a core-hour" in told
 
 
 def test_what_was_saved_before_a_preemption_is_not_done_again(cluster: Cluster, shell: Shell) -> None:
