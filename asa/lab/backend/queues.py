@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,11 +21,8 @@ from asa.core.job import (
     Options,
     Refused,
 )
-from asa.core.ports import Executor, Work
 from asa.core.view import QueueView
-from asa.lab.backend.jobs import state_of
-from asa.lab.backend.simulated import EngineClock, Simulated
-from asa.lab.simulator import operations
+from asa.lab.backend.simulated import EngineClock, OneRunAtATime, Simulated
 from asa.lab.simulator.state import StopReason
 
 
@@ -58,7 +53,7 @@ class QueuesClock(EngineClock):
 
 
 def _next_event(part: EngineClock) -> float:
-    """When something happens next on a machine, if nobody does anything [s]."""
+    """When the next event of a machine is due, if no job is submitted or changed before [s]."""
     state = part.engine.state
     world = state.world[0]
     at = float(state.heap[0]["at"]) if world["events"] else math.inf
@@ -67,7 +62,7 @@ def _next_event(part: EngineClock) -> float:
     return at
 
 
-class SimulatedQueues:
+class SimulatedQueues(OneRunAtATime):
     """A site of several partitions, each a `Simulated` queue; satisfies the Backend port. Deterministic.
 
     Jobs cannot wait for others, be elements of arrays, or be parked: these may be in different partitions.
@@ -95,11 +90,10 @@ class SimulatedQueues:
     ) -> None:
         if len({queue.scene.start for queue in queues.values()}) != 1:
             raise InvalidInput("queues of one site are at one time: give them the same warmup=")
+        super().__init__()
         self.queues, self._rates = dict(queues), dict(preempted or {})
         self._random = np.random.default_rng(seed)
         self._where: dict[str, str] = {}  # token -> queue
-        self._lock, self._news = threading.Lock(), _nothing
-        self.watch: Callable[[JobRequest, JobStatus], None] = _nothing
         for queue in self.queues.values():
             queue.watch = self._on_job
 
@@ -151,34 +145,12 @@ class SimulatedQueues:
         """The same of each of these."""
         return [self.queues[self._name(options)].look() for options in queues]
 
-    def close(self) -> None:
-        """Let the next run have the queues; jobs go on."""
-        self._news = self.watch = _nothing
-        if self._lock.locked():
-            self._lock.release()
-
     # -- virtual time ----------------------------------------------------------------------------------------------
 
     @cached_property
     def clock(self) -> QueuesClock:
         """Virtual time of all queues; begins when they have filled."""
-        return QueuesClock([queue.clock for queue in self.queues.values()], self._look)
-
-    def enter(self, patience_s: float = 60.0) -> QueuesClock:
-        """Its clock. Until `close` it belongs to one run."""
-        if not self._lock.acquire(timeout=patience_s):
-            raise InvalidInput("these queues are busy with another run: give each run its own")
-        return self.clock
-
-    def listen(self, call: Callable[[], None]) -> None:
-        """Call this whenever something has happened to a job of the run."""
-        self._news = call
-
-    def executor(self, work: Work) -> Executor:
-        """The executor of its running jobs."""
-        from asa.lab.backend.executor import VirtualExecutor
-
-        return VirtualExecutor(self, work)
+        return QueuesClock([queue.clock for queue in self.queues.values()], self._notice)
 
     def cores_on(self, token: str) -> tuple[int, ...]:
         """Cores that a running job has on each of its nodes."""
@@ -199,26 +171,16 @@ class SimulatedQueues:
     def _of(self, token: str) -> Simulated:
         return self.queues[self._where[token]]
 
-    def _look(self) -> None:
+    def _notice(self) -> None:
         """Something has happened to a job of some queue."""
         self._news()
         for queue in self.queues.values():
-            queue._look()
+            queue.notice()
 
     def _on_job(self, request: JobRequest, status: JobStatus) -> None:
         rate = self._rates.get(self._where[request.token], 0.0) / 3600.0
         if status.state is JobState.RUNNING and rate:
             at = self.clock.now() + float(self._random.exponential(1.0 / rate))
-            self.clock.call_at(at, lambda: self._preempt(status.handle, status.restarts))
+            queue = self._of(request.token)
+            self.clock.call_at(at, lambda: queue.requeue(status.handle, status.restarts))
         self.watch(request, status)
-
-    def _preempt(self, handle: JobHandle, restarts: int) -> None:
-        """Requeue a job, unless it has ended or was started anew since."""
-        queue = self._of(handle.token)
-        job = queue._books.find(handle)
-        if job is not None and (state_of(queue.engine, job), job.restarts) == (JobState.RUNNING, restarts):
-            operations.requeue(queue.engine, job.row)
-
-
-def _nothing(*_event: Any) -> None:
-    """No listener."""

@@ -131,7 +131,56 @@ class SimulatedProgram(Protocol):
     def exit_code(self) -> int: ...
 
 
-class Simulated:
+class OneRunAtATime:
+    """What a backend shares that brings its own clock and executor: it belongs to one run at a time."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        """Belong to no run."""
+        self._lock = threading.Lock()
+        self._news: Callable[[], None] = _nothing
+        self.watch: Callable[[JobRequest, JobStatus], None] = _nothing
+        """Called with every change of a job's state, right after it; the executor sets it."""
+
+    @cached_property
+    def clock(self) -> EngineClock:
+        """Virtual time."""
+        raise NotImplementedError
+
+    def enter(self, patience_s: float = 60.0) -> EngineClock:
+        """Its clock. Until `close` it belongs to one run; waits so long [s, real time] for the one before to let go."""
+        if not self._lock.acquire(timeout=patience_s):
+            raise BackendError(f"{self!r} is busy with another run: let that end first, or give each run its own")
+        return self.clock
+
+    def listen(self, call: Callable[[], None]) -> None:
+        """Call this whenever something has happened to a job of the run."""
+        self._news = call
+
+    def executor(self, work: Work) -> Executor:
+        """The executor of its running jobs."""
+        from asa.lab.backend.executor import VirtualExecutor
+
+        return VirtualExecutor(self, work)
+
+    def cores_on(self, token: str) -> tuple[int, ...]:
+        """Cores that a running job has on each of its nodes."""
+        raise NotImplementedError
+
+    def end(self, token: str, exit_code: int = 0) -> None:
+        """The program of this running job exits."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let the next run have it; jobs go on."""
+        self._news = self.watch = _nothing
+        if self._lock.locked():
+            self._lock.release()
+
+
+class Simulated(OneRunAtATime):
     """A simulated queue; satisfies the Backend port, and brings its own clock and executor. Deterministic.
 
     The machine is made, and its queue filled, when the clock is first looked at.
@@ -178,14 +227,11 @@ class Simulated:
         check_walltimes(self.scene.workload, self._rule, self._settings, self.scene.dispatcher)
 
     def _forget(self) -> None:
-        """Begin with empty books, and a dispatcher of one's own."""
+        """Begin with empty books, and a dispatcher of one's own; belong to no run."""
         self._rule = DISPATCHERS.create(self.scene.dispatcher)
         single_cores, longest_s = in_single_cores(self.scene.workload), self.options.longest_s or math.inf
         self._books = Books(self.scene.cluster, single_cores, longest_s)
-        self._lock = threading.Lock()
-        self._news: Callable[[], None] = _nothing
-        self.watch: Callable[[JobRequest, JobStatus], None] = _nothing
-        """Called with every change of a job's state, right after it; the executor sets it."""
+        super()._forget()
 
     # -- the port --------------------------------------------------------------------------------------------------
 
@@ -260,21 +306,15 @@ class Simulated:
         found: QueueView = view
         return found
 
-    def close(self) -> None:
-        """Let the next run have the queue; jobs go on."""
-        self._news = self.watch = _nothing
-        if self._lock.locked():
-            self._lock.release()
-
     # -- virtual time ----------------------------------------------------------------------------------------------
 
     @cached_property
     def clock(self) -> EngineClock:
         """Virtual time; begins when the queue has filled."""
         if self._engine is not None:
-            return EngineClock(self._engine, self._rule, self._look)
+            return EngineClock(self._engine, self._rule, self.notice)
         engine = Engine(self.scene.workload, self.scene.cluster, self._settings)
-        clock = EngineClock(engine, self._rule, self._look)
+        clock = EngineClock(engine, self._rule, self.notice)
         clock.wait(threading.Event(), self.scene.start)
         return clock
 
@@ -317,22 +357,6 @@ class Simulated:
         """An earlier run, whose run times tasks have where nothing else tells."""
         return self.options.times
 
-    def enter(self, patience_s: float = 60.0) -> EngineClock:
-        """Its clock. Until `close` it belongs to one run; waits so long [s, real time] for the one before to let go."""
-        if not self._lock.acquire(timeout=patience_s):
-            raise BackendError(f"{self!r} is busy with another run: let that end first, or give each run its own")
-        return self.clock
-
-    def listen(self, call: Callable[[], None]) -> None:
-        """Call this whenever something has happened to a job of the run."""
-        self._news = call
-
-    def executor(self, work: Work) -> Executor:
-        """The executor of its running jobs."""
-        from asa.lab.backend.executor import VirtualExecutor
-
-        return VirtualExecutor(self, work)
-
     def cores_on(self, token: str) -> tuple[int, ...]:
         """Cores that a running job has on each of its nodes."""
         return self._books.tokens[token].cores
@@ -346,9 +370,13 @@ class Simulated:
         job.exit_code = exit_code
         operations.end(self.engine, job.row, JobState.FAILED if exit_code else JobState.COMPLETED)
 
-    # -- mechanics -------------------------------------------------------------------------------------------------
+    def requeue(self, handle: JobHandle, restarts: int) -> None:
+        """Requeue a job that runs and was started anew so many times; one that has gone on since stays as it is."""
+        job = self._books.find(handle)
+        if job is not None and (state_of(self.engine, job), job.restarts) == (JobState.RUNNING, restarts):
+            operations.requeue(self.engine, job.row)
 
-    def _look(self) -> None:
+    def notice(self) -> None:
         """Something has happened to a job: start its program, and tell those who want to know."""
         changed = self._books.news(self.engine)
         if changed:
@@ -358,6 +386,8 @@ class Simulated:
                 exits = partial(self._exit, job, job.restarts, program.exit_code)
                 self.clock.call_at(self.clock.now() + program.run_time_s, exits)
             self.watch(job.request, status_of(self.engine, job))
+
+    # -- mechanics -------------------------------------------------------------------------------------------------
 
     def _exit(self, job: Job, restarts: int, exit_code: int) -> None:
         """A program exits, unless its job has ended or was started anew since."""
