@@ -238,10 +238,9 @@ class Submitting(Event):
 
     It depends on the allocations in `after`. `predicted_wait_s` is the wait it was planned with [s], `soon_wait_s` how
     soon it may be over; None when no prediction was asked. `context` is what was known of it and of the queue, or None
-    where the queue is not looked at. `why` says in plain words why it is for several stages, or is not,
-    and why in this queue, or "".
-    With `second` the same is to be asked for in that queue, too; that job is submitted `instead` of the one of this
-    name, if it starts first.
+    where the queue is not looked at. `why` says in plain words why it is for several stages, or is not, and why in this
+    queue, or "". With `second` the same is to be asked for in that queue, too; that job is submitted `instead` of the
+    one of this name, if it starts first.
     """
 
     allocation: str

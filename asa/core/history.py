@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from asa.core.errors import InvalidInput
@@ -163,8 +163,8 @@ def _check(row: Usage | StageUsage | Frozen) -> None:
         value = getattr(row, name, None)
         if value is not None and not 0 <= value < math.inf:
             raise InvalidInput(f"{name} of {type(row).__name__} is {value!r}: a number of at least 0 expected")
-    if getattr(row, "tasks", 1) < 1:
-        raise InvalidInput(f"a {type(row).__name__} of {row.tasks!r} tasks: at least 1 expected")  # type: ignore[union-attr]
+    if not isinstance(row, Frozen) and row.tasks < 1:
+        raise InvalidInput(f"a {type(row).__name__} of {row.tasks!r} tasks: at least 1 expected")
 
 
 def quantile(values: Sequence[float], share: float, weights: Sequence[float] | None = None) -> float:
@@ -227,7 +227,7 @@ def spread(rows: Sequence[Usage], most: int) -> list[Usage]:
 def _evenly(rows: list[Usage], most: int) -> list[Usage]:
     if len(rows) <= most:
         return rows
-    rows = sorted(rows, key=_BY_MEMORY)
+    rows = sorted(rows, key=_by_memory)
     longest, last = max(range(len(rows)), key=lambda place: rows[place].run_time_s), len(rows) - 1
     places = {last - round(last * (place / (most - 2)) ** 2) for place in range(most - 1)} | {longest}
     ordered = sorted(places)
@@ -236,4 +236,5 @@ def _evenly(rows: list[Usage], most: int) -> list[Usage]:
     return [replace(rows[place], tasks=count) for place, count in zip(ordered, counts, strict=True)]
 
 
-_BY_MEMORY: Callable[[Usage], tuple[float, float]] = lambda row: (row.memory or 0, row.run_time_s)  # noqa: E731
+def _by_memory(row: Usage) -> tuple[float, float]:
+    return row.memory or 0, row.run_time_s

@@ -164,15 +164,6 @@ class StageSpec:
     growth: float = 1.0
     expands: bool = False
     expect: int | None = None
-
-    @property
-    def rounds(self) -> int:
-        """How many stages like it are expected to follow on it."""
-        return max(0, self.expect or 0) if self.expands else 0
-
-    def is_followed_by(self, other: StageSpec) -> bool:
-        """Whether a stage that it adds is the next one of those that are expected."""
-        return self.expands and other.expands and self.expect is not None and other.expect == self.expect - 1
     checkpoint: bool = False
     notice_s: float = 0.0
     total_s: float | None = None
@@ -183,6 +174,22 @@ class StageSpec:
     learned: LearnedRequest | None = None
     most: int = 0
 
+    def __post_init__(self) -> None:
+        if not self.task.fits(self.resources):
+            raise InvalidInput(
+                f"stage {self.name!r}: one task needs {self.task}, more than the stage's {self.resources}: "
+                "lower the task's needs or raise the stage's"
+            )
+
+    @property
+    def rounds(self) -> int:
+        """How many stages like it are expected to follow on it."""
+        return max(0, self.expect or 0) if self.expands else 0
+
+    def is_followed_by(self, other: StageSpec) -> bool:
+        """Whether a stage that it adds is the next one of those that are expected."""
+        return self.expands and other.expands and self.expect is not None and other.expect == self.expect - 1
+
     def holding(self, tasks: int) -> StageSpec:
         """The same with an allocation for so many tasks at once, where the size of that was left open."""
         if not self.most:
@@ -191,10 +198,3 @@ class StageSpec:
         memory = None if task.memory is None else count * task.memory
         sized = replace(self.resources, cores=count * task.cores, memory=memory, gpus=count * task.gpus)
         return replace(self, resources=sized)
-
-    def __post_init__(self) -> None:
-        if not self.task.fits(self.resources):
-            raise InvalidInput(
-                f"stage {self.name!r}: one task needs {self.task}, more than the stage's {self.resources}: "
-                "lower the task's needs or raise the stage's"
-            )

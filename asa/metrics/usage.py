@@ -47,7 +47,7 @@ def usage(run: FoldedRun) -> Iterator[tuple[str, StageUsage, int, Callable[[int]
     """Of each stage that took more than an instant: its name, what it took as a whole, its attempts, and rows of these.
 
     Rows are made of the attempts from a place on: none of those that were lost with their node, and none at tasks that
-    went on from a checkpoint, which have run for longer. Of stages whose tasks nobody has measured there are none.
+    went on from a checkpoint, which have run for longer. A stage whose tasks were not measured has none.
     """
     log = run.attempts
     names, allocations = list(log.stages), list(log.allocations)

@@ -58,7 +58,7 @@ def _size(view: WorkflowView, left: Sequence[StageView]) -> tuple[Resources, flo
 
 def _widest(specs: Sequence[StageSpec], peak: Resources, most: Resources) -> Resources:
     """What the largest level of stages needs, none of which waits for another, but `peak` at least and the `most` that
-    there is; all of that where tasks add stages of which nobody knows how many."""
+    there is; all of that where tasks add stages whose number is not known before."""
     depths: dict[str, int] = {}
     levels: dict[int, list[Resources]] = {}
     for spec in specs:

@@ -114,9 +114,9 @@ class Grow:
 class Mold:
     """Choose how wide a stage is to be, which is ready in `ready_s` [s]: see `asa.core.width.choose`.
 
-    What jobs of these widths would wait is to be asked: nobody, where there is no queue (None); the estimator if it
-    looks ahead by itself (True); else a plan of the queue, where that can be seen: it tells sizes apart better than
-    what was learned of a few.
+    `estimated` says how waits of these widths are found: by the estimator, if that looks ahead by itself (True); else
+    by a plan of the queue, where it can be seen, which tells sizes apart better than what was learned of a few (False);
+    not at all where there is no queue (None).
     """
 
     stage: str
@@ -673,8 +673,7 @@ class Plan(FoldedRun):
             if (held := self.pool.held.get(key)) is None:
                 continue
             there = tuple(
-                other.twin if (other := self.pool.held.get(name)) and self._is_beaten(other) else name
-                for name in after
+                other.twin if (other := self.pool.held.get(name)) and self._is_beaten(other) else name for name in after
             )
             if there != after and held.handle and not held.amending and not held.refused:
                 yield Amend(key, after=there)

@@ -875,7 +875,7 @@ def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
 
 
 def _quoted(graph: Graph, settings: Settings, assembly: Assembly[Plan], state: Path) -> Event:
-    """When a run that has begun is expected to be done; what is known of the queue is asked of nobody."""
+    """When a run that has begun is expected to be done; the estimator is not asked again."""
     from asa.workflows.quote import quoted  # here: short runs are over before
 
     plan, runner, backend, times = assembly.plan, assembly.runner, assembly.backend, None

@@ -225,7 +225,7 @@ def busy() -> Simulated:
 
 
 def course(events: list[Event]) -> list[tuple[str, float]]:
-    """All but what is noted for those who look on: a run in memory has no store, and nobody to quote it for."""
+    """All but what is noted for those who look on: a run in memory has no store, and no quote."""
     return [(type(event).__name__, event.at) for event in events if not isinstance(event, Believed | Quoted)]
 
 

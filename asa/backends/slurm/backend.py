@@ -841,7 +841,7 @@ def queue_view(
     an empty machine are left out. Running jobs are those on the partitions' nodes, whichever partition they came
     through, and end when their wall time does. Memory and GPUs are left out. `jobs` are those of the
     `competing_partitions`, `groups` the nodes of the chosen ones. Jobs of partitions with higher `tiers` come first,
-    and those of lower ones that would be preempted keep nobody waiting.
+    and those of lower tiers that would be preempted are left out.
     """
     capacity, nodes = _capacity(groups, chosen), _node_set(chosen)
     if capacity is None:
