@@ -57,6 +57,7 @@ marked = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests))
 
 test: .venv/.test packages
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house
 	$(MAKE) --jobs=2 --output-sync=target types compiled

@@ -52,13 +52,15 @@ def results(tasks: int, size: int) -> None:
                 python(RUN.format(tasks=count, size=size, state=state)), stdout=subprocess.PIPE, text=True, check=True
             )
             before, most, seconds = map(float, done.stdout.split())
-        rows.append({
-            "results": f"{count:,} x {size / 1e6:g} MB",
-            "driver before [MB]": before / 1e6,
-            "driver at most [MB]": most / 1e6,
-            "driver, CPU [s]": seconds,
-            "wall [s]": time.perf_counter() - began,
-        })
+        rows.append(
+            {
+                "results": f"{count:,} x {size / 1e6:g} MB",
+                "driver before [MB]": before / 1e6,
+                "driver at most [MB]": most / 1e6,
+                "driver, CPU [s]": seconds,
+                "wall [s]": time.perf_counter() - began,
+            }
+        )
     show("large results", rows)
 
 

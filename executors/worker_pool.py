@@ -24,6 +24,7 @@ from executors.wire import LARGEST, Channel, Hello, OrderOutcome, RunOrders, Slo
 
 log = logging.getLogger(__name__)
 
+
 class WorkerProcess:
     """A worker process as its supervisor sees it; forked when this is made.
 

@@ -158,9 +158,7 @@ def _detailed(history: UsageHistory, stage: str, kept: Sequence[HistoryKey]) -> 
     parts, data = [], []
     for each in kept:
         rows, runs = history.of(*each), history.runs(*each)
-        sizes = [
-            {"input_from": least, "input_to": most, **_quantiles(some)} for least, most, some in _by_input(rows)
-        ]
+        sizes = [{"input_from": least, "input_to": most, **_quantiles(some)} for least, most, some in _by_input(rows)]
         frozen = history.frozen(stage, each.machine)
         sources = sorted({row.source for row in rows} - {""})
         data.append(

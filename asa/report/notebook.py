@@ -48,15 +48,17 @@ def progress_html(run: RunSummary) -> str:
             '<div style="width:9em;height:.7em;background:rgba(127,127,127,.3);border-radius:2px">'
             f'<div style="{look}"></div></div>'
         )
-        rows.append([
-            escape(line.name),
-            bar,
-            f"{line.done:,}/{'?' if line.tasks is None else format(line.tasks, ',')}",
-            f"{line.running:,} under way" if line.running else "",
-            escape(line.state),
-            "" if line.wait_s is None else f"waited {brief(line.wait_s)}",
-            escape(line.note),
-        ])
+        rows.append(
+            [
+                escape(line.name),
+                bar,
+                f"{line.done:,}/{'?' if line.tasks is None else format(line.tasks, ',')}",
+                f"{line.running:,} under way" if line.running else "",
+                escape(line.state),
+                "" if line.wait_s is None else f"waited {brief(line.wait_s)}",
+                escape(line.note),
+            ]
+        )
     return html_table((), rows, escape(standing(run, len(run.stages) - len(lines))))
 
 

@@ -1025,9 +1025,7 @@ class StageCommand:
                 "say shell=True to have a shell act on it, or put it in single quotes where the program is to get it"
             )
         if log is not None and not outputs:
-            raise InvalidInput(
-                f"log={log!r} needs outputs=: without them what the program prints is the stage's value"
-            )
+            raise InvalidInput(f"log={log!r} needs outputs=: without them what the program prints is the stage's value")
         fields = [name for text in (*self.words, *self._files) for name in _fields(text)]
         own = {*self.outputs, CHECKPOINT} if checkpoint else self.outputs
         self.inputs = tuple(dict.fromkeys(name for name in fields if name not in own))

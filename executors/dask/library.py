@@ -267,9 +267,7 @@ class _TaskPlugin(WorkerPlugin):
         if (end := self._output.size) > size:
             length = self._output.bound(size, end, slack=False) - size
             how = "failed" if outcome.value is None else "returned"
-            self._output.note(
-                ended(outcome.started, size, length, order.number, how, order.stage)
-            )
+            self._output.note(ended(outcome.started, size, length, order.number, how, order.stage))
         self.send(outcome)
         with self._beginning:
             self._running -= 1

@@ -167,9 +167,7 @@ def test_figure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["explain", "nothing"], 1, "no run 'nothing'"),
     ],
 )
-def test_mistakes_are_named(
-    words: list[str], code: int, expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_named(words: list[str], code: int, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == code
     assert expected in capsys.readouterr().err
 

@@ -296,9 +296,7 @@ REPLACED = "a child", "a thread", "a closed stream"
 
 @pytest.mark.parametrize("what", [*RESTORED, *REPLACED])
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_next_task_meets_nothing_of_what_a_task_has_changed(
-    alone: ExecutorDriver, what: str, fails: bool
-) -> None:
+def test_the_next_task_meets_nothing_of_what_a_task_has_changed(alone: ExecutorDriver, what: str, fails: bool) -> None:
     """It goes on in the same process where that is put in order, and in a new one where it cannot be."""
 
     def named(stage: str) -> str:

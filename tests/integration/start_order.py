@@ -135,9 +135,7 @@ WEIGHTS: dict[str, dict[str, str]] = {
 }
 _IN_ORDER = dict.fromkeys(SIZES, "0 1 2 3")
 _BY_SIZE = {"alike": "0 1 2 3", "none smaller than the one before": "3 1 2 0", "unlike": "2 0 1 3"}
-ORDERS: dict[str, dict[str, str]] = {
-    name: _IN_ORDER if number < 2 else _BY_SIZE for number, name in enumerate(WEIGHTS)
-}
+ORDERS: dict[str, dict[str, str]] = {name: _IN_ORDER if number < 2 else _BY_SIZE for number, name in enumerate(WEIGHTS)}
 """By what counts and by their sizes, the order in which they start."""
 
 

@@ -62,9 +62,7 @@ def driver_jobs(shell: Shell, run: RunDirectory) -> dict[str, str]:
     return {name: job for name, job in map(str.split, lines) if name.startswith(f"{run.name}.driver-")}
 
 
-def test_it_is_followed_by_another_job_before_its_wall_time_ends(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_followed_by_another_job_before_its_wall_time_ends(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a secret, which is in no script, no command line, no file and no log, and reaches each driver."""
     monkeypatch.setenv("LICENSE", SECRET)
     (shell.folder / "hidden.py").write_text(HIDDEN)

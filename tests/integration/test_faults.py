@@ -112,7 +112,6 @@ class TestDriver:
         assert shell.queue() == []
         assert_done(shell, shell.asa("resume", shell.run, "--quiet"))
 
-
     def test_held_it_starts_nothing_with_this_driver_or_the_next_until_it_is_released(self, shell: Shell) -> None:
         with shell.started(*TASKS, "--set", "seconds=2") as driver:
             shell.await_events(TaskDone, 1)

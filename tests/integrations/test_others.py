@@ -78,10 +78,12 @@ with parsl.load(Config(executors=[{make}], retries=1)):
 
 def test_an_unchanged_parsl_program(tmp_path: Path) -> None:
     said = []
-    for number, (module, name, make) in enumerate([
-        ("parsl.executors", "ThreadPoolExecutor", "ThreadPoolExecutor()"),
-        ("asa.integrations.parsl", "AsaExecutor", "AsaExecutor(backend='local:cores=2')"),
-    ]):
+    for number, (module, name, make) in enumerate(
+        [
+            ("parsl.executors", "ThreadPoolExecutor", "ThreadPoolExecutor()"),
+            ("asa.integrations.parsl", "AsaExecutor", "AsaExecutor(backend='local:cores=2')"),
+        ]
+    ):
         (folder := tmp_path / str(number)).mkdir()
         said.append(run(PARSL.format(module=module, name=name, make=make), folder))
     assert said[0] == said[1] == "90\n4\nKeyError('band')\nhello\n"
@@ -150,10 +152,12 @@ if __name__ == "__main__":
 
 def test_an_unchanged_executorlib_program(tmp_path: Path) -> None:
     said = []
-    for number, (module, name, make) in enumerate([
-        ("executorlib", "SingleNodeExecutor", "SingleNodeExecutor(max_cores=2)"),
-        ("asa.integrations.executorlib", "ResourceExecutor", "ResourceExecutor('local:cores=2')"),
-    ]):
+    for number, (module, name, make) in enumerate(
+        [
+            ("executorlib", "SingleNodeExecutor", "SingleNodeExecutor(max_cores=2)"),
+            ("asa.integrations.executorlib", "ResourceExecutor", "ResourceExecutor('local:cores=2')"),
+        ]
+    ):
         (folder := tmp_path / str(number)).mkdir()
         said.append(run(EXECUTORLIB.format(module=module, name=name, make=make), folder))
     assert said[1] == "6 2 3 4\n9\n2\n[('here', 2, 0), ('here', 2, 1)]\nKeyError('band')\n8\n"

@@ -168,9 +168,7 @@ def test_writers_are_taken_exactly_when_each_two_of_one_file_are_in_order(data: 
 
 @pytest.mark.parametrize("use", [str, "{}".format, lambda node: f"{node}.txt", "{:>9}".format, "%s.txt".__mod__])
 def test_a_node_is_no_text(use: Callable[[Any], str]) -> None:
-    with pytest.raises(
-        InvalidInput, match=r"stage 'make' is not known .* cannot be made a text: pass the node"
-    ):
+    with pytest.raises(InvalidInput, match=r"stage 'make' is not known .* cannot be made a text: pass the node"):
         use(make())
     assert repr(make()) == "<node make>" and f"{make()!r}" == "<node make>"
 

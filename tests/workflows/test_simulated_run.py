@@ -261,10 +261,7 @@ def test_where_no_cores_are_given_as_many_tasks_are_asked_for_as_are_expected(tm
     assert asked(name="other", expect=99) == [32]
     assert asked(name="wide", cpus=4, expect=3, memory="1G") == [12]
     assert asked(name="narrow", cores=2) == [2]
-    (known,) = {
-        event.request.resources.cores
-        for event in happened(go(measure.map(range(9)), tmp_path), Submitting)
-    }
+    (known,) = {event.request.resources.cores for event in happened(go(measure.map(range(9)), tmp_path), Submitting)}
     assert known == 1, "what is known from the start has one task's"
     run = go(total(measure.options(name="late").map(numbers(9))), tmp_path, strategy="per-stage")
     assert [event.request.resources.cores for event in happened(run, Submitting)] == [1, 9, 4]

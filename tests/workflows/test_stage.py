@@ -916,8 +916,9 @@ def test_a_type_checker_sees_wrong_keywords_in_a_user_s_file(tmp_path: Path) -> 
     lines = {line: said.get(str(number), "") for number, line in enumerate(CHECKED.splitlines(), 1)}
     assert lines["reveal_type(double.function(1))"] == 'Revealed type is "int"'
     wrong = {line.partition("(")[0]: words for line, words in lines.items() if words and "reveal" not in line}
-    assert 'Unexpected keyword argument "startegy" for "run"; did you mean "strategy"' in lines[
-        'asa.run(double(1), startegy="auto")'
-    ]
+    assert (
+        'Unexpected keyword argument "startegy" for "run"; did you mean "strategy"'
+        in lines['asa.run(double(1), startegy="auto")']
+    )
     assert wrong.keys() == {"asa.run", "asa.submit", "asa.stage", "asa.command", "asa.resume", "halve.options"}, ran
     assert said.keys() == {str(number) for number in (12, *range(14, 21))}, ran.stdout
