@@ -227,14 +227,10 @@ def spread(rows: Sequence[Usage], most: int) -> list[Usage]:
 def _evenly(rows: list[Usage], most: int) -> list[Usage]:
     if len(rows) <= most:
         return rows
-    rows = sorted(rows, key=_by_memory)
+    rows = sorted(rows, key=lambda row: (row.memory or 0, row.run_time_s))
     longest, last = max(range(len(rows)), key=lambda place: rows[place].run_time_s), len(rows) - 1
     places = {last - round(last * (place / (most - 2)) ** 2) for place in range(most - 1)} | {longest}
     ordered = sorted(places)
     starts = [0, *(place + 1 for place in ordered)]
     counts = [sum(row.tasks for row in rows[start : place + 1]) for start, place in zip(starts, ordered, strict=False)]
     return [replace(rows[place], tasks=count) for place, count in zip(ordered, counts, strict=True)]
-
-
-def _by_memory(row: Usage) -> tuple[float, float]:
-    return row.memory or 0, row.run_time_s
