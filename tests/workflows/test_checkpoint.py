@@ -264,7 +264,7 @@ def _processes(folder: Path) -> dict[str, list[int]]:
 @pytest.mark.timeout(200)
 @pytest.mark.skipif(shutil.which("gmx") is None, reason="GROMACS (gmx) is not installed: make packages")
 def test_gromacs_goes_on_from_its_own_checkpoints(tmp_path: Path) -> None:
-    steps = 40_000
+    steps = 100_000
     system = argon(tmp_path, steps)
     mdrun = asa.command(
         "gmx mdrun -s {system} -deffnm {checkpoint}/md -cpi {checkpoint}/md.cpt -cpt 0.02 -c {out} -nt 1 -nb cpu",
