@@ -30,7 +30,7 @@ from asa.lab.backend.simulated import Simulated
 from asa.lab.virtual import MemoryWaits, run_virtual
 from asa.strategies.options import DEFAULT_ESTIMATOR
 from asa.workflows.graph import make_graph
-from asa.workflows.quote import DrawnWaits, Quote, Quoter, corrected, from_history, quantile, stage_times
+from asa.workflows.quote import DrawnWaits, Quote, Quoter, corrected, from_history, quantile, seen_of, stage_times
 from asa.workflows.settings import Settings
 from asa.workflows.stage import Node, Stage, make_needs
 from asa.workflows.virtual_work import Times
@@ -122,7 +122,7 @@ def quoted(
     for name in times:
         if before := took.get((*kind, name)):
             times[name] = from_history(before)
-    known = DrawnWaits(waits, now, queue.look().plain(), taught=lambda _resources, _walltime_s: bool(took))
+    known = DrawnWaits(waits, now, seen_of(queue), taught=lambda _resources, _walltime_s: bool(took))
     return Quoter(graph, settings, site, specs, known, times, now=now, misses=misses).quote(strategy)
 
 

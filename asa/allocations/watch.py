@@ -79,6 +79,20 @@ class Budget(Protocol):
     def charge(self, kind: str, now: float, count: int) -> None: ...
 
 
+def shown(backend: Backend, queues: Sequence[Options]) -> list[QueueView | None]:
+    """What a backend shows of the queues of jobs with these options, of a single partition if it cannot show more.
+
+    Raises
+    ------
+    BackendError
+        When the batch system does not answer.
+    """
+    if any(queues) and isinstance(backend, ShowsQueues):
+        return backend.looks(queues)
+    own = None if all(queues) else backend.look()
+    return [None if options else own for options in queues]
+
+
 class JobWatch:
     """Jobs of one run, from submission to their end.
 
@@ -231,16 +245,9 @@ class JobWatch:
         """The queue of jobs with these options as it was when last looked at, which it will be from now on; None where
         it is not looked at, or nothing can be seen."""
         if self._next_look < math.inf and self._virtual:
-            return self._views([options])[0]  # costs nothing, and time may have jumped
+            return shown(self._backend, [options])[0]  # costs nothing, and time may have jumped
         with self._lock:
             return self._seen.setdefault(options, None)
-
-    def _views(self, queues: Sequence[Options]) -> list[QueueView | None]:
-        """What the backend shows of these queues, of a single partition if it cannot show more."""
-        if any(queues) and isinstance(self._backend, ShowsQueues):
-            return self._backend.looks(queues)
-        own = None if all(queues) else self._backend.look()
-        return [None if options else own for options in queues]
 
     def step(self) -> float:
         """Do what is due; when to come again [s since the epoch], infinite when there is nothing to wait for."""
@@ -318,7 +325,7 @@ class JobWatch:
         try:
             with self._lock:
                 queues = list(self._seen)
-            views = self._views(queues)
+            views = shown(self._backend, queues)
             with self._lock:
                 self._seen |= zip(queues, views, strict=True)
             for options in (options for options, view in zip(queues, views, strict=True) if options and view is None):

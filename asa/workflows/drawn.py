@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import assert_never
 
 from asa.core.decision import Amend, Cancel, Predict
 from asa.core.errors import StateError
@@ -46,6 +47,7 @@ from asa.core.event import (
 )
 from asa.core.job import JobHandle, JobRequest, JobState, QueueRegime, Reason, Resources
 from asa.core.ports import RunContext
+from asa.core.stage import StageSpec, Width
 from asa.workflows.plan import (
     Action,
     Add,
@@ -54,6 +56,7 @@ from asa.workflows.plan import (
     Grow,
     LaunchTasks,
     LookUp,
+    Mold,
     Plan,
     Release,
     Retry,
@@ -72,8 +75,8 @@ Wait = Callable[[Resources, float, float], float]
 Predicts = Callable[[Resources, float, float, Sequence[float | None]], Sequence[float]]
 """What the run's estimator says of such a job: waits [s], one for each quantile."""
 
-Takes = Callable[[str, int], float]
-"""How long a task runs in this future [s], by stage and index."""
+Takes = Callable[[StageSpec, int], float]
+"""How long a task runs in this future [s], by its stage, as that is asked for, and index."""
 
 
 class Endless(StateError):
@@ -161,6 +164,7 @@ class DrawnRun:
             self._decide()
             if self._plan.closed:
                 break
+            self._start_jobs()
             until = self._plan.wake_at(self.now)
             if self._calls:
                 until = min(until, self._calls[0][0])
@@ -169,7 +173,6 @@ class DrawnRun:
             self.now = max(self.now, until)
             while self._calls and self._calls[0][0] <= self.now:
                 heapq.heappop(self._calls)[2]()
-            self._start_jobs()
         else:
             raise Endless(f"a drawn future has no end after {STEPS_MOST:,} moments")
         charged = sum(job.cores * (job.ended - job.started) for job in self._jobs.values() if job.started < math.inf)
@@ -189,7 +192,6 @@ class DrawnRun:
                 return
             for action in sorted(actions, key=lambda action: not isinstance(action, Release)):
                 self._do(action)
-            self._start_jobs()
         raise AssertionError("the plan keeps deciding the same: " + repr(actions[:3]))
 
     def _do(self, action: Action) -> None:
@@ -223,6 +225,8 @@ class DrawnRun:
             case Grow():
                 needs = action.resources, action.task, action.walltime_s, action.timeout_s
                 self._say(StageGrown(now, action.stage, *needs, action.bounded))
+            case Mold():
+                self._say(action.chosen(now, self._waits_for))
             case Teach():
                 wait = action.wait
                 learned = wait.request.token, wait.stage, action.wait_s, wait.predicted_s, action.censored
@@ -231,6 +235,12 @@ class DrawnRun:
                 self._say(Wanted(now, action.task, action.count))
             case Finish():
                 self._say(RunEnded(now, action.state, action.message, action.stage))
+            case _:
+                assert_never(action)
+
+    def _waits_for(self, width: Width) -> float:
+        (wait_s,) = self._predicts(width.resources, width.walltime_s, self.now, [None])
+        return wait_s
 
     def _add(self, action: Add) -> None:
         """Of a stage that is expected to be followed by others like it, one by one, the next one."""
@@ -266,14 +276,16 @@ class DrawnRun:
         return regime.dependents_age or aged or not job.after
 
     def _start_jobs(self) -> None:
-        """Start those whose time has come; of the others, note when that will be."""
-        for job in list(self._open.values()):
-            if job.state is not JobState.PENDING or (due := self._due(job)) is None:
-                continue
-            if due <= self.now:
-                self._begin(job)
-            else:
-                self._at(due, lambda: None)
+        """Start those whose time has come, the ones that were there before this instant first: tasks may start in these
+        before the others do. Of those that wait on, note when that will be."""
+        due = {job.key: self._due(job) for job in list(self._open.values()) if job.state is JobState.PENDING}
+        ready = [self._jobs[key] for key, at in due.items() if at is not None and at <= self.now]
+        first = [job for job in ready if job.handle.submitted < self.now] or ready
+        for job in first:
+            self._begin(job)
+        for key, at in due.items():
+            if at is not None and self._jobs[key] not in first:
+                self._at(at, lambda: None)
 
     def _due(self, job: _DrawnJob) -> float | None:
         """When it starts [s since the epoch], as things are; None while something but the queue holds it."""
@@ -281,6 +293,7 @@ class DrawnRun:
         if any(other.state.final and other.state is not JobState.COMPLETED for other in others):
             self._say(JobEnded(self.now, job.key, JobState.CANCELLED, None, None, Reason.NEVER))
             self._close(job, JobState.CANCELLED)
+            self._at(self.now, lambda: None)
             return None
         if job.parked or any(not other.state.final for other in others):
             return None
@@ -378,13 +391,16 @@ class DrawnRun:
         """Start tasks in turn, as there is room."""
         while job.waiting:
             stage, index = job.waiting[0]
-            cores = self._plan.stages[stage].spec.task.cores
+            spec = self._plan.stages[stage].spec
+            cores = spec.task.cores
             if cores > job.free and job.running:
                 return
             job.waiting.popleft()
             job.free -= cores
             seconds = self._left.pop((stage, index), None)
-            end = self.now + (self._takes(self._like.get(stage, stage), index) if seconds is None else seconds)
+            if seconds is None:
+                seconds = self._takes(replace(spec, name=self._like.get(stage, stage)), index)
+            end = self.now + seconds
             job.running[stage, index] = end
             self._at(end, partial(self._done, job, stage, index, cores, self.now))
 

@@ -222,7 +222,7 @@ class Graph:
             try:
                 site, found = default.for_jobs(needs.options), alternatives(needs.options)
                 if len(found) > 1 and default.apart is not None:
-                    asked = _AskedJob(_resources(needs, site), needs.walltime_s)
+                    asked = AskedJob(_resources(needs, site), needs.walltime_s)
                     why = [misfit(asked, default.for_jobs(each), "queue", spreads=True) for each in found]
                     if all(why):
                         raise InvalidInput(f"it fits none of its queues: {'; '.join(filter(None, why))}")
@@ -328,7 +328,7 @@ class Graph:
         return "\n".join([*lines, "}"])
 
 
-class _AskedJob(NamedTuple):
+class AskedJob(NamedTuple):
     """A stage's job."""
 
     resources: Resources

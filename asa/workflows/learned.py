@@ -210,13 +210,25 @@ class Queues:
         soon = choice.wait_s is not None and choice.wait_s < TWICE_LEAST_S
         return choice.ranked[1] if self.terms.twice and len(choice.ranked) > 1 and not soon else None
 
-    def predict(self, job: Sized, stages: Sequence[str], now: float, quantiles: Sequence[float | None]) -> list[float]:
-        """Expected waits [s] of a job in the queue that it would go to now, one for each quantile."""
+    def predict(
+        self,
+        job: Sized,
+        stages: Sequence[str],
+        now: float,
+        quantiles: Sequence[float | None],
+        *,
+        by_plan: bool = False,
+    ) -> list[float]:
+        """Expected waits [s] of a job in the queue that it would go to now, one for each quantile.
+
+        `by_plan` says that a plan of the queue, where that can be seen, counts for more than what was learned.
+        """
         choice = self.choose(job, stages, now)
         options = job.resources.options if choice is None else choice.ranked[0]
         there = replace(job.resources, options=options)
         context = self._contexts.of(there, job.walltime_s, now)
-        if choice is not None and context.planned_s is not None and not self._waits.known(there, job.walltime_s):
+        untaught = choice is not None and not self._waits.known(there, job.walltime_s)
+        if (by_plan or untaught) and context.planned_s is not None:
             return [context.planned_s] * len(quantiles)
         return self._waits.predict(there, job.walltime_s, context, quantiles)
 

@@ -19,7 +19,7 @@ from asa.core.event import RunState, WidthChosen
 from asa.core.job import Capabilities, DependencyKind, Options, QueueRegime, Resources
 from asa.core.ports import DecidesByStage, Reach, Strategy
 from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Launchable, Pool, StageProgress, Wait
-from asa.core.stage import LearnedRequest, StageState, again
+from asa.core.stage import LearnedRequest, StageState, Width, again
 from asa.core.units import brief
 from asa.core.view import AllocationView, Extent, StageView, WorkflowView
 
@@ -125,11 +125,14 @@ class Mold:
     patience: float
     estimated: bool | None
 
-    def chosen(self, now: float) -> WidthChosen:
-        """What comes of it."""
+    def chosen(self, now: float, wait_s: Callable[[Width], float] | None = None) -> WidthChosen:
+        """What comes of it, where jobs of these widths wait so long [s]; not at all by default."""
         from asa.core.width import choose  # here: most stages have one width
 
-        option, why = choose(self.options, self.ready_s, self.patience)
+        options = self.options
+        if wait_s is not None and self.estimated is not None:
+            options = tuple(option._replace(wait_s=wait_s(option.width)) for option in options)
+        option, why = choose(options, self.ready_s, self.patience)
         return WidthChosen(now, self.stage, option.width, why)
 
 

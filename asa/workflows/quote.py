@@ -14,27 +14,30 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from statistics import NormalDist, median, stdev
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from asa.allocations.watch import shown
 from asa.core.clock import SystemClock
 from asa.core.errors import AsaError, BackendError, InvalidInput
 from asa.core.event import LEAST_MISS_S, Quoted, RunStarted, RunState
-from asa.core.job import Capabilities, QueueRegime, Resources
+from asa.core.job import Capabilities, Options, QueueRegime, Resources, alternatives
 from asa.core.ports import Backend, VirtualBackend
+from asa.core.queues import misfit
 from asa.core.registry import BACKENDS, parse_spec, with_options
 from asa.core.run import Pool
 from asa.core.stage import StageSpec, kind_of
 from asa.core.units import HOUR
 from asa.core.view import QueueView
+from asa.core.width import are_rounds
 from asa.log.history import HISTORY, ROWS_MOST, UsageHistory
 from asa.report.words import listed
 from asa.workflows.assemble import chosen_strategy, first_event, make_plan, stages_of
 from asa.workflows.drawn import DrawnRun, Ended, Endless
-from asa.workflows.graph import Graph
+from asa.workflows.graph import AskedJob, Graph
 from asa.workflows.learned import Contexts, LearnedWaits, WaitBook
 from asa.workflows.plan import Plan
 from asa.workflows.settings import Settings
@@ -148,6 +151,10 @@ class Quote:
         return {"strategy": self.strategy, "width": self.scale, **times, **spans, **more, "notes": list(self.notes)}
 
 
+Seen = Callable[[Options], QueueView | None]
+"""The queue of jobs with these options as it is visible, or None."""
+
+
 class DrawnWaits:
     """Waits of jobs as the estimator's distribution has them; each is asked for once, for a size and a while.
 
@@ -157,8 +164,11 @@ class DrawnWaits:
         What was learned.
     now
         When the quote is made [s since the epoch].
-    queue
-        The queue as it is visible, or None.
+    seen
+        The queue of jobs with these options as it is visible, or None.
+    there
+        The queues that a job of a size and a wall time [s] may go to and fits, as that job with their options: the one
+        with the shortest waits is taken.
     taught
         Whether anything was learned of jobs of a size and a wall time [s].
     queues
@@ -168,21 +178,24 @@ class DrawnWaits:
     ----------
     untaught
         Whether it was asked for a wait of which nothing was learned.
+    blind
+        Whether that was in a queue that cannot be seen.
     """
 
     def __init__(
         self,
         book: WaitBook,
         now: float,
-        queue: QueueView | None,
+        seen: Seen,
         *,
+        there: Callable[[Resources, float], Sequence[Resources]] = lambda resources, _walltime_s: [resources],
         taught: Callable[[Resources, float], bool] = lambda _resources, _walltime_s: True,
         queues: bool = True,
     ) -> None:
-        self._book, self._now, self._taught, self._queues = book, now, taught, queues
-        self._contexts = Contexts(Pool(), lambda _options: queue)
+        self._book, self._now, self._there, self._taught, self._queues = book, now, there, taught, queues
+        self._contexts = Contexts(Pool(), seen)
         self._known: dict[tuple[Any, ...], Sequence[float]] = {}
-        self.untaught, self.blind = False, queue is None
+        self.untaught = self.blind = False
 
     def predicted(
         self, resources: Resources, walltime_s: float, at: float, quantiles: Sequence[float | None]
@@ -193,7 +206,9 @@ class DrawnWaits:
         step = bisect_left(AHEAD_S, at - self._now)
         key = resources, walltime_s, step, tuple(quantiles)
         if key not in self._known:
-            self._known[key] = self._ask(resources, walltime_s, (0.0, *AHEAD_S)[step], quantiles)
+            ahead_s = (0.0, *AHEAD_S)[step]
+            some = [self._ask(each, walltime_s, ahead_s, quantiles) for each in self._there(resources, walltime_s)]
+            self._known[key] = min(some, key=sum)
         return self._known[key]
 
     def _ask(
@@ -202,6 +217,7 @@ class DrawnWaits:
         context = self._contexts.of(resources, walltime_s, self._now)
         if not self._taught(resources, walltime_s):
             self.untaught = True
+            self.blind |= context.planned_s is None
             low, high = PLANNED_SHARES
             levels = (0.5 if level is None else level for level in quantiles)
             return [(low + level * (high - low)) * (context.planned_s or 0.0) for level in levels]
@@ -220,9 +236,16 @@ class DrawnWaits:
         return levels[above - 1] + part * (levels[above] - levels[above - 1])
 
 
+def share_on(spec: StageSpec, cores: int | None) -> float:
+    """How long one task of so many cores runs, as a share of how long it does on the narrowest width of its stage."""
+    widths = () if are_rounds(spec.widths) else spec.widths
+    found = (width.run_time_s / widths[0].run_time_s for width in widths if width.task.cores == cores)
+    return next(found, 1.0)
+
+
 class Past(NamedTuple):
     """What is known of a stage from earlier runs: how long its tasks took on average in each, the newest last, and each
-    by itself [s]; how many there were."""
+    by itself [s]; how many there were. Of a stage of several widths, times are those on the narrowest."""
 
     means: Sequence[float]
     tasks: Sequence[float]
@@ -239,8 +262,12 @@ def past_of(state: Path, workflow: str, site: Capabilities, specs: Sequence[Stag
             name = kind_of(spec.name)
             runs = [run for run in history.runs(name, spec.code, site.site) if run.done and run.cores]
             runs = [run for run in runs if run.workflow == workflow] or runs
-            rows = [row.run_time_s for row in history.of(name, spec.code, site.site) if row.outcome == "ok"]
-            means = [run.core_hours * HOUR / (run.cores or 1) / run.done for run in runs]
+            rows = [
+                row.run_time_s / share_on(spec, row.cores)
+                for row in history.of(name, spec.code, site.site)
+                if row.outcome == "ok"
+            ]
+            means = [run.core_hours * HOUR / (run.cores or 1) / run.done / share_on(spec, run.cores) for run in runs]
             if means or rows:
                 mean_s = sum(rows) / len(rows) if rows else 0.0
                 found[spec.name] = Past(means or [mean_s], rows[-ROWS_MOST:], [run.tasks for run in runs])
@@ -478,17 +505,17 @@ class Quoter:
             spec.name: self._factor(self._times[spec.name], common * slow + own * chance.gauss(0.0, 1.0))
             for spec in specs
         }
-        longest = {spec.name: math.inf if spec.checkpoint else 0.999 * spec.walltime_s for spec in specs}
         groups = {  # of tasks that are taken as one, how many are side by side, and one after another
             whole.name: (part.task.cores // whole.task.cores, self._width(whole) / max(1, part.width or 1))
             for whole, part in zip(self._specs, specs, strict=True)
             if part.width is not None
         }
 
-        def takes(stage: str, index: int) -> float:
-            abreast, together = groups.get(stage, (1, 1.0))
-            times_s = factors[stage] * max(1.0, together / abreast)
-            return min(times_s * self._times[stage].seconds(int(index * together)), longest[stage])
+        def takes(spec: StageSpec, index: int) -> float:
+            abreast, together = groups.get(spec.name, (1, 1.0))
+            factor = factors[spec.name] * share_on(spec, spec.task.cores) * max(1.0, together / abreast)
+            longest_s = math.inf if spec.checkpoint else 0.999 * spec.walltime_s
+            return min(factor * self._times[spec.name].seconds(int(index * together)), longest_s)
 
         return DrawnRun(plan, start, wait, takes, self._waits.predicted, self._width_of)
 
@@ -530,7 +557,11 @@ class Quoter:
         }
         said = [f"{words} ({listed(names, 3)})" for words, names in found.items() if names]
         if self._waits.untaught:
-            how = "the queue cannot be seen: as if no job waited" if self._waits.blind else "by the queue as it is now"
+            how = (
+                "the queue cannot be seen, or is too long to plan: as if no job waited"
+                if self._waits.blind
+                else "by the queue as it is now"
+            )
             said.append(f"no waits of such jobs have been learned here, {how}")
         if failed:
             said.append(f"in {failed} of {draws} drawn futures the run does not end well: see its wall times")
@@ -547,7 +578,7 @@ def scaled(spec: StageSpec, scale: float, site: Capabilities) -> StageSpec:
     if site.largest is not None:
         wanted = max(1, min(wanted, site.largest.cores // spec.task.cores))
     rounds, fewer = (math.ceil((spec.width or abreast) / count) for count in (abreast, wanted))
-    if wanted == abreast or spec.resources.gpus:
+    if wanted == abreast or spec.resources.gpus or spec.widths:  # of several widths, the plan chooses
         return spec
     cores, nodes, memory = wanted * spec.task.cores, spec.resources.nodes, spec.resources.memory
     if nodes is not None:
@@ -569,12 +600,17 @@ def coarser(spec: StageSpec, width: int, most: int, task_s: float, site: Capabil
     after another; a good part of a wall time is longer than any."""
     if width <= most or spec.checkpoint or spec.task.gpus or spec.task.nodes is not None:
         return spec
-    room = min(spec.resources.cores // _ABREAST, site.cores_per_node or spec.resources.cores)
+    if spec.widths and not are_rounds(spec.widths):
+        return spec
+    least = spec.resources.cores
+    widest = max([least, *(each.resources.cores for each in spec.widths)])
+    room = min(least, widest // _ABREAST, site.cores_per_node or least)
     side = max(1, min(room // spec.task.cores, -(-width // most)))
     task = replace(spec.task, cores=side * spec.task.cores, memory=None)
     longest = max(1, math.floor(spec.walltime_s / (_ABREAST * max(task_s, 1e-3))))
     count = math.ceil(width / (side * min(longest, math.ceil(width / (side * most)))))
-    return replace(spec, task=task, width=count, alike=(), parts=(), timeout_s=None)
+    widths = tuple(replace(each, task=task) for each in spec.widths)
+    return replace(spec, task=task, width=count, widths=widths, alike=(), parts=(), timeout_s=None)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -632,7 +668,7 @@ def quoted(
     site: Capabilities,
     start: RunStarted,
     state: Path,
-    queue: QueueView | None,
+    seen: Seen,
     now: float,
     times: str | Path | None,
 ) -> Quoted:
@@ -644,8 +680,8 @@ def quoted(
         Its first event.
     state
         The state directory.
-    queue
-        The queue as it was last seen, or None.
+    seen
+        The queue of jobs with these options as it was last seen, or None.
     times
         In virtual time: an earlier run, whose run times tasks have.
     """
@@ -659,7 +695,7 @@ def quoted(
             settings,
             site,
             start.stages,
-            _waits_of(learned, site, now, queue),
+            _waits_of(learned, site, now, seen),
             stage_times(graph, start.stages, Times.of(graph, times, state), past, instants, virtual=start.is_virtual),
             now=now,
             widths=_widths(past),
@@ -689,7 +725,7 @@ def quoter_at(graph: Graph, settings: Settings, state: Path) -> Iterator[tuple[Q
         site = backend.capabilities()
         graph.check(site)
         now = backend.enter().now() if isinstance(backend, VirtualBackend) else SystemClock().now()
-        queue = None if site.regime is QueueRegime.IMMEDIATE else _seen(backend)
+        seen = seen_of(backend)
         estimator = make_plan(settings, site).strategy.estimator
         with closing(LearnedWaits(state / "learned.db", estimator, site)) as learned:
             specs = stages_of(graph, settings, site, learned, state)
@@ -701,7 +737,7 @@ def quoter_at(graph: Graph, settings: Settings, state: Path) -> Iterator[tuple[Q
                     settings,
                     site,
                     specs,
-                    _waits_of(learned, site, now, queue),
+                    _waits_of(learned, site, now, seen),
                     stage_times(graph, specs, times, past, learned.instants(settings.name), virtual=virtual),
                     now=now,
                     widths=_widths(past),
@@ -719,19 +755,33 @@ def _widths(past: Mapping[str, Past]) -> dict[str, int]:
     return {name: round(median(known.widths)) for name, known in past.items() if known.widths}
 
 
-def _seen(backend: Backend) -> QueueView | None:
-    """The queue, as far as it is visible."""
-    try:
-        view = backend.look()
-    except BackendError as error:
-        _log.info("the queue cannot be seen: %s", error)
-        return None
-    return None if view is None else view.plain()
+def seen_of(backend: Backend) -> Seen:
+    """What a backend shows of its queues, each of which is asked for once."""
+
+    @cache
+    def seen(options: Options) -> QueueView | None:
+        try:
+            (view,) = shown(backend, [options])
+        except BackendError as error:
+            _log.info("the queue cannot be seen: %s", error)
+            return None
+        return None if view is None else view.plain()
+
+    return seen
 
 
-def _waits_of(learned: LearnedWaits, site: Capabilities, now: float, queue: QueueView | None) -> DrawnWaits:
+def _waits_of(learned: LearnedWaits, site: Capabilities, now: float, seen: Seen) -> DrawnWaits:
+    def there(resources: Resources, walltime_s: float) -> list[Resources]:
+        several = [replace(resources, options=options) for options in alternatives(resources.options)]
+        fits = [
+            each
+            for each in several
+            if not misfit(AskedJob(each, walltime_s), site.for_jobs(each.options), "queue", spreads=True)
+        ]
+        return fits or several[:1]
+
     queues = site.regime is not QueueRegime.IMMEDIATE
-    return DrawnWaits(learned, now, queue, taught=learned.knows, queues=queues)
+    return DrawnWaits(learned, now, seen, there=there, taught=learned.knows, queues=queues)
 
 
 def quote_ways(graph: Graph, settings: Settings, state: Path, *, others: bool = True) -> list[Quote]:

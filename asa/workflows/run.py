@@ -876,11 +876,11 @@ def _go(directory: RunDirectory, graph: Graph, settings: Settings) -> Run:
 
 def _quoted(graph: Graph, settings: Settings, assembly: Assembly[Plan], state: Path) -> Event:
     """When a run that has begun is expected to be done; the estimator is not asked again."""
-    from asa.workflows.quote import quoted  # here: short runs are over before
+    from asa.workflows.quote import Seen, quoted, seen_of  # here: short runs are over before
 
     plan, runner, backend, times = assembly.plan, assembly.runner, assembly.backend, None
     assert plan.start is not None, "it has begun"
-    queue = runner.watch.seen()
+    seen: Seen = runner.watch.seen
     if isinstance(backend, VirtualBackend):
-        queue, times = backend.look(), backend.times
-    return quoted(graph, settings, plan.site, plan.start, state, queue, runner.clock.now(), times)
+        seen, times = seen_of(backend), backend.times
+    return quoted(graph, settings, plan.site, plan.start, state, seen, runner.clock.now(), times)

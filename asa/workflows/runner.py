@@ -66,6 +66,7 @@ from asa.core.job import Capabilities, Dependency, JobChanges, JobHandle, JobReq
 from asa.core.ports import Clock, Executor, RunContext, Sharing
 from asa.core.queues import QueueTerms
 from asa.core.run import FoldedRun, Held, Pool, StageProgress
+from asa.core.stage import Width
 from asa.core.task import PAUSED, Task
 from asa.workflows.learned import Contexts, Queues, WaitBook
 from asa.workflows.plan import (
@@ -553,13 +554,11 @@ class Runner:
         return StageGrown(now, action.stage, *needs, action.bounded)
 
     def _mold(self, action: Mold, now: float) -> Event:
-        options = [*action.options]
-        for place, (width, *_) in enumerate(options if action.estimated is not None else ()):
-            context = self._contexts.of(width.resources, width.walltime_s, now)
-            if action.estimated or (wait_s := context.planned_s) is None:
-                (wait_s,) = self.waits.predict(width.resources, width.walltime_s, context, [None])
-            options[place] = options[place]._replace(wait_s=wait_s)
-        return replace(action, options=tuple(options)).chosen(now)
+        def wait_s(width: Width) -> float:
+            (found,) = self._queues.predict(width, [action.stage], now, [None], by_plan=not action.estimated)
+            return found
+
+        return action.chosen(now, wait_s)
 
     def _predict(self, action: Predict, now: float) -> Event:
         spec = self.plan.stages[action.stage].spec

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import asa
 from asa.cli.main import main
 from asa.core.errors import InvalidInput
 from asa.core.event import Quoted, RunState
+from asa.core.history import Usage
 from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.run import FoldedRun
 from asa.core.view import QueuedJob, QueueView, RunningJob
@@ -26,6 +28,7 @@ from asa.dashboard.rows import run_row
 from asa.lab.backend.simulated import Simulated
 from asa.lab.virtual import run_virtual
 from asa.log.database import LearnedStore
+from asa.log.history import HISTORY, UsageHistory
 from asa.metrics.workflow import summarise
 from asa.report.progress import ProgressDisplay
 from asa.report.words import quote_words
@@ -41,6 +44,7 @@ from asa.workflows.quote import (
     coarser,
     corrected,
     from_history,
+    past_of,
     quote_ways,
     scaled,
     stage_times,
@@ -52,6 +56,10 @@ from asa.workflows.virtual_work import Times
 CORES = 28
 SITE = Capabilities("there", regime=QueueRegime.FIFO, largest=Resources(1000), cores_per_node=CORES, arrays=True)
 STRATEGIES = ["per-stage", "big-job", "auto", "hold", "asa:dependency=predicted", "cascade"]
+
+
+def unseen(_options: Any) -> None:
+    """A queue that does not show itself."""
 
 
 class Book:
@@ -68,6 +76,22 @@ class Book:
         raise AssertionError("a quote teaches nothing")
 
 
+class NoWaits(Book):
+    """An empty queue, which stays so whatever is learned of it."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+
+    def learn(self, *_given: Any) -> None:
+        pass
+
+    def known(self, *_of: Any) -> int:
+        return 0
+
+    def survival(self, *_of: Any) -> tuple[int, float]:
+        return 0, 0.0
+
+
 def of(
     name: str, width: int, cores: int, run_time_s: float, walltime_s: float = 36000.0, **more: Any
 ) -> Stage[..., Any]:
@@ -78,7 +102,7 @@ def quoter(
     workflow: Any, *, longest_s: float = 0.0, virtual: bool = True, site: Capabilities = SITE, **more: Any
 ) -> Quoter:
     graph = make_graph(workflow)
-    specs, waits = graph.specs(site), DrawnWaits(Book(longest_s), 0.0, None)
+    specs, waits = graph.specs(site), DrawnWaits(Book(longest_s), 0.0, unseen)
     times = stage_times(graph, specs, Times.of(graph), virtual=virtual)
     return Quoter(graph, Settings(graph.result, "run", "sim"), site, specs, waits, times, now=0.0, **more)
 
@@ -110,18 +134,48 @@ def test_a_future_without_waits_is_the_run_on_an_empty_machine(
     nodes, times = made
     queue = Simulated(nodes=40, cores=CORES, regime=regime, warmup=0)
     site, graph = queue.capabilities(), make_graph(nodes)
-    real = summarise(run_virtual(graph, queue, strategy))
+    real = summarise(run_virtual(graph, queue, strategy, waits=NoWaits()))
     chosen = Settings(graph.result, "run", "sim", strategy)
     plan = make_plan(chosen, site)
     start = first_event(
         chosen, site, graph.specs(site), run="run", strategy=strategy, executor="virtual", shared=plan.shared, at=0.0
     )
     found = DrawnRun(
-        plan, start, lambda *_: 0.0, lambda stage, _: times[stage], lambda *given: [0.0] * len(given[-1])
+        plan, start, lambda *_: 0.0, lambda stage, _: times[stage.name], lambda *given: [0.0] * len(given[-1])
     ).run()
     assert found.state is RunState.SUCCEEDED and not plan.illegal
     assert found.at == pytest.approx(real.makespan_s, abs=1e-6)
     assert found.core_hours == pytest.approx(real.core_hours_charged, abs=1e-9)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "per-stage", "big-job", "hold"])
+@pytest.mark.parametrize(("tasks", "takes"), [(1, "2h"), (30, "20m"), (3000, "12s")])
+def test_of_several_widths_one_is_chosen_as_the_run_does(strategy: str, tasks: int, takes: str, tmp_path: Path) -> None:
+    def work(_: Any) -> None:
+        """Nothing."""
+
+    wide = asa.stage(cores=(4, 32), walltime="3h", run_time=takes, name="wide", **({} if tasks == 1 else SINGLE))(work)
+    last = asa.stage(cores=4, walltime="1h", run_time="40m", name="last")(work)
+    graph = make_graph(last(wide(1) if tasks == 1 else wide.map(range(tasks))))
+    on = "sim:nodes=4,cores=32,regime=limits"
+    real = summarise(run_virtual(graph, Simulated(nodes=4, cores=32, regime="limits", warmup=0), strategy))
+    (quoted,) = quote_ways(graph, Settings(graph.result, "run", on, strategy), tmp_path, others=False)
+    close = 1e-6 if tasks < 1000 else 0.15  # many tasks are taken as fewer
+    assert quoted.done - quoted.at == pytest.approx(real.makespan_s, rel=close)
+    assert quoted.core_hours == pytest.approx(real.core_hours_charged, rel=close)
+
+
+def test_times_on_another_width_count_as_those_on_the_narrowest(tmp_path: Path) -> None:
+    site = Capabilities("there", regime=QueueRegime.FIFO, largest=Resources(64))
+    graph = make_graph(asa.stage(cores=(4, 32), walltime="2h", speedup={4: 800, 32: 100}, name="wide")(abs)(1))
+    (spec,) = graph.specs(site)
+    with UsageHistory(tmp_path / HISTORY) as history:
+        row = Usage(spec.name, spec.code, "there", 1, 32, 32, 50.0, 50.0, None, None, None, "ok", 1.0, "rusage")
+        history.add([row, replace(row, cores=4, run_time_s=420.0, ended=2.0)])
+    assert past_of(tmp_path, "flow", site, (spec,))["wide"].tasks == pytest.approx([400.0, 420.0])
+
+
+SINGLE: dict[str, Any] = {"task_cores": 1}
 
 
 def ended(workflow: Any, strategy: str, wait_s: float, regime: QueueRegime = QueueRegime.FIFO) -> float:
@@ -135,7 +189,7 @@ def ended(workflow: Any, strategy: str, wait_s: float, regime: QueueRegime = Que
             plan,
             start,
             lambda *_: wait_s,
-            lambda stage, _: times.declared[stage],  # type: ignore[return-value]
+            lambda stage, _: times.declared[stage.name],  # type: ignore[return-value]
             lambda *given: [wait_s] * len(given[-1]),
         )
         .run()
@@ -258,7 +312,7 @@ def test_where_nothing_was_learned_the_queue_tells_and_where_that_is_hidden_it_i
     queue = QueueView(0.0, Resources(1000), jobs, (RunningJob("r", Resources(1000), 600.0),))
 
     def drawn(seen: QueueView | None) -> DrawnWaits:
-        return DrawnWaits(Book(5.0), 0.0, seen, taught=lambda *_: False)
+        return DrawnWaits(Book(5.0), 0.0, lambda _: seen, taught=lambda *_: False)
 
     seen, hidden = drawn(queue), drawn(None)
     assert 0.1 * 18_600 < seen.drawn(Resources(8), 60.0, 0.0, 0.0) < 18_600
@@ -269,16 +323,16 @@ def test_where_nothing_was_learned_the_queue_tells_and_where_that_is_hidden_it_i
 
 def test_the_estimator_is_asked_once_for_each_size_and_while() -> None:
     book = Book(100.0)
-    waits = DrawnWaits(book, 0.0, None)
+    waits = DrawnWaits(book, 0.0, unseen)
     for at in range(0, 1700, 10):
         waits.drawn(Resources(4), 60.0, float(at), 0.3)
     waits.drawn(Resources(8), 60.0, 0.0, 0.3)
     waits.drawn(Resources(4), 60.0, 3600.0, 0.3)
-    assert book.asked == 3 and DrawnWaits(book, 0.0, None, queues=False).drawn(Resources(4), 60.0, 0.0, 1.0) == 0.0
+    assert book.asked == 3 and DrawnWaits(book, 0.0, unseen, queues=False).drawn(Resources(4), 60.0, 0.0, 1.0) == 0.0
 
 
 def test_waits_that_are_no_numbers_count_as_none() -> None:
-    waits = DrawnWaits(Book(math.nan), 0.0, None)
+    waits = DrawnWaits(Book(math.nan), 0.0, unseen)
     assert waits.drawn(Resources(4), 60.0, 0.0, 1.0) == 0.0
 
 
@@ -300,7 +354,7 @@ def test_a_quote_of_very_many_tasks_is_cheap_or_refused() -> None:
 
 def test_a_wall_time_that_is_too_short_is_said() -> None:
     graph = make_graph(chain(100.0))
-    specs, waits = graph.specs(SITE), DrawnWaits(Book(0.0), 0.0, None)
+    specs, waits = graph.specs(SITE), DrawnWaits(Book(0.0), 0.0, unseen)
     times = {"s0": StageTime(lambda _index: 1e9, 0.0, "history")}
     made = Quoter(graph, Settings(graph.result, "run", "sim"), SITE, specs, waits, times, now=0.0)
     assert made.quote("per-stage").done == pytest.approx(0.999 * 36000.0)  # longer, it would be killed

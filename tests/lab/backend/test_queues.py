@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import asa
 from asa.core.errors import InvalidInput
-from asa.core.event import Event, Requeued, RunEnded, RunState, Submitting, TaskDone
+from asa.core.event import Event, Requeued, RunEnded, RunState, Submitting, TaskDone, WidthChosen
 from asa.core.job import JobHandle, JobRequest, JobState, Options, Resources
 from asa.core.queues import QueueTerms
 from asa.lab.backend.queues import SimulatedQueues
 from asa.lab.backend.simulated import Simulated
 from asa.lab.virtual import run_virtual
 from asa.metrics.workflow import summarise
+from asa.workflows.graph import make_graph
+from asa.workflows.quote import quote_ways
+from asa.workflows.settings import Settings
 
 NAMES = ("core", "long", "low")
 
@@ -106,3 +110,26 @@ def test_a_job_that_was_cancelled_has_ended() -> None:
     site.cancel([handle])
     assert site.query([handle])[0].state is JobState.CANCELLED
     assert set(site.find(["a", "b"])) == {"a"}
+
+
+def test_widths_and_queues_are_chosen_together_and_quoted_so(tmp_path: Path) -> None:
+    def work(*_: Any) -> None:
+        """Nothing."""
+
+    wide = asa.stage(cores=(4, 16), task_cores=1, walltime="2h", run_time="10m", partition="core|long", name="w")(work)
+    last = asa.stage(cores=4, walltime="1h", run_time="40m", memory="auto", name="last")(work)
+    graph = make_graph(last(wide.map(range(16))))
+
+    def site() -> SimulatedQueues:
+        return SimulatedQueues(
+            {
+                name: Simulated(nodes=8, cores=16, load=load, seed=3, days=5)
+                for name, load in (("core", 0.9), ("long", 0.5))
+            }
+        )
+
+    events = run_virtual(graph, site(), "auto")
+    assert next(event.state for event in events if isinstance(event, RunEnded)) is RunState.SUCCEEDED
+    assert [event.stage for event in events if isinstance(event, WidthChosen)][:1] == ["w"]
+    (quote,) = quote_ways(graph, Settings(graph.result, "run", site(), "auto"), tmp_path, others=False)
+    assert quote.done - quote.at == pytest.approx(makespan_s(events), rel=0.2)
