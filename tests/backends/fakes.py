@@ -36,6 +36,16 @@ class FakeCommands:
         self.said: list[list[str]] = []
         self.hidden: dict[str, int] = {}  # by job: how many answers will lack it, although it is there
 
+    def __call__(self, argv: Sequence[str], stdin: str) -> str:
+        self.said.append(list(argv))
+        words = list(argv)
+        if words[0] == "env":  # which keeps variables from the command
+            words = words[1 + 2 * words.count("-u") :]
+        return self.answer(words, stdin)
+
+    def answer(self, argv: list[str], stdin: str) -> str:
+        raise NotImplementedError
+
     def fail(self, program: str, *lines: str, code: int = 1) -> CommandError:
         said = "".join(f"{program}: {line}\n" for line in lines)
         return CommandError([program], f"ended with exit code {code}", returncode=code, stderr=said)
@@ -81,10 +91,9 @@ def f58(number: int) -> str:
 
 
 class FakeFlux(FakeCommands):
-    def __call__(self, argv: Sequence[str], stdin: str) -> str:
+    def answer(self, argv: list[str], stdin: str) -> str:
         assert argv[0] == "flux" and not stdin
-        self.said.append(list(argv))
-        answer: str = getattr(self, argv[1])(list(argv[2:]))
+        answer: str = getattr(self, argv[1])(argv[2:])
         return answer
 
     # ------------------------------------------------------------ commands
@@ -196,9 +205,8 @@ _STATES = {JobState.PENDING: "Q", JobState.RUNNING: "R"}
 
 
 class FakePbs(FakeCommands):
-    def __call__(self, argv: Sequence[str], stdin: str) -> str:
-        self.said.append(list(argv))
-        answer: str = getattr(self, argv[0])(list(argv[1:]), stdin)
+    def answer(self, argv: list[str], stdin: str) -> str:
+        answer: str = getattr(self, argv[0])(argv[1:], stdin)
         return answer
 
     # ------------------------------------------------------------ commands
