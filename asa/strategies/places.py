@@ -25,7 +25,6 @@ SETTLE_S = 5.0
 SETTLED_S = 30.0
 """Jobs that have not begun to age so long after submission [s] have lost their places."""
 
-
 PARKED_MOST_S = WEEK
 """A parked job whose driver is gone leaves the queue after so long [s]."""
 
@@ -152,9 +151,9 @@ class Parked:
 
     def tend(self, view: WorkflowView, wanted: frozenset[str]) -> list[Amend]:
         found = []
-        for stage, item in _waiting(view, ready=True):
-            park = stage.spec.name not in wanted
-            may = stage.spec.predecessors or not park  # of a chain that has come so far, the first has none
+        for item in _waiting(view):
+            park = not _is_wanted(item, view, wanted)
+            may = not park or any(view[name].spec.predecessors for name in item.stages)  # a chain's first has none now
             change = park if may and item.parked is not park and not item.refused else None
             # one that came in the place of a lost one waits for others, which may be parked
             after = () if item.after and not park else None
@@ -209,23 +208,22 @@ def usable(
 
 
 def _free(view: WorkflowView, wanted: frozenset[str]) -> list[Amend]:
-    """Let jobs go that wait for others although their stage is wanted by now.
-
-    Also those whose stage is ready: the jobs before them take a moment to end, and Slurm counts the priority of a job
-    that is changed anew, instead of once every few minutes.
-    """
-    ready = _waiting(view, ready=True)
-    return [Amend(item.key, after=()) for stage, item in ready if item.after and stage.spec.name in wanted]
+    """Remove the dependencies of jobs that are wanted: the jobs before them take a moment to end, and Slurm computes
+    the priority of a job that is changed at once, instead of once every few minutes."""
+    return [Amend(item.key, after=()) for item in _waiting(view) if item.after and _is_wanted(item, view, wanted)]
 
 
-def _waiting(view: WorkflowView, *, ready: bool = False) -> Iterable[tuple[StageView, AllocationView]]:
-    """Jobs in the queue of stages that wait, and of those that are ready or had begun, and are not being changed."""
-    states = (StageState.WAITING, StageState.READY, StageState.RUNNING) if ready else (StageState.WAITING,)
-    for stage in view.stages:
-        if stage.state in states:
-            for item in stage.allocations:
-                if item.started is None and item.queued and not (item.leaving or item.amending):
-                    yield stage, item
+def _waiting(view: WorkflowView) -> Iterable[AllocationView]:
+    """Jobs in the queue for stages that are not over, each once, unless they are being changed."""
+    items = (item for stage in view.stages if not stage.state.final for item in stage.allocations)
+    found = {item.key: item for item in items if item.started is None and item.queued}
+    return [item for item in found.values() if not (item.leaving or item.amending)]
+
+
+def _is_wanted(item: AllocationView, view: WorkflowView, wanted: frozenset[str]) -> bool:
+    """Whether one of its stages, in this view or not, is wanted: several may share a job."""
+    begun = (StageState.READY, StageState.RUNNING)
+    return any(name in wanted or view[name].state in begun for name in item.stages)
 
 
 def _ages(item: AllocationView, view: WorkflowView, reason: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import asa
@@ -194,6 +194,12 @@ PROGRAMS = st.recursive(
     strategy=st.sampled_from(STRATEGIES),
     shared=st.booleans(),
     crashes=st.lists(st.integers(1, 30), max_size=2),
+)
+@example(
+    program=("map", ("map", ("numbers", ("loop", ("add", ("number", 2), ("number", 4)), 3, False)))),
+    strategy="hold:technique=parked",  # a job of two stages, one of which may begin, was parked and released for ever
+    shared=True,
+    crashes=[24],
 )
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_a_random_program_comes_to_what_it_does_in_plain_python(
