@@ -1016,7 +1016,8 @@ def smaller(case: Case) -> Iterator[Case]:
     for number, steps in enumerate(case.workflows):
         for length in sorted({1, len(steps) // 2, len(steps) - 1} - {0, len(steps)}):
             workflows = (*case.workflows[:number], steps[:length], *case.workflows[number + 1 :])
-            yield replace(case, workflows=workflows)
+            lasting = tuple(each for each in case.lasting if each.workflow != number or each.stage < length)
+            yield replace(case, workflows=workflows, lasting=lasting)
 
 
 def shrink(case: Case, fails: Callable[[Case], bool], tries: int = 300) -> Case:
