@@ -20,7 +20,7 @@ from asa.core.view import QueuedJob, QueueView, RunningJob
 from asa.lab.core.schedule import Schedule
 from asa.lab.core.table import JOB
 from asa.lab.core.workload import UNKNOWN, Workload
-from asa.lab.dispatchers.backfill import scan
+from asa.lab.dispatchers.backfill import BackfillRule, scan
 from asa.lab.traces.load import FORMATS, load_trace
 from asa.lab.traces.records import Trace, contents
 
@@ -227,17 +227,18 @@ def planned(queue: QueueHistory, moments: Moments, cores: Ints, walltime: Floats
     array([130.])
     """
     jobs = np.zeros(len(queue) + 1, dtype=JOB)
-    jobs["units"][:-1], jobs["estimate"][:-1] = queue.cores, queue.walltime
-    own = len(queue)
+    jobs["units"][:-1], jobs["estimate"][:-1], jobs["predicted"][:-1] = queue.cores, queue.walltime, queue.walltime
+    own, rule = len(queue), BackfillRule(math.inf)
     found = np.empty(len(moments.now))
     for place, (now, above) in enumerate(zip(moments.now.tolist(), moments.above.tolist(), strict=True)):
-        jobs["units"][own], jobs["estimate"][own] = cores[place], walltime[place]
+        jobs["units"][own] = cores[place]
+        jobs["estimate"][own] = jobs["predicted"][own] = walltime[place]
         ahead, active = queue.waiting(now, above), queue.running(now, above)
         waiting = np.append(ahead[: LOOKED_AT - 1], own)
         ends = np.maximum(queue.start[active] + queue.walltime[active], now)
         free = capacity - int(queue.cores[active].sum())
         starts, promised = np.empty(len(waiting), np.int64), np.empty(len(waiting))
-        count = scan(now, math.inf, len(waiting), free, capacity, jobs, waiting, active, ends, starts, promised, True)
+        count = scan(now, rule, free, capacity, jobs, waiting, active, ends, starts, promised, True)
         if (starts[:count] == len(waiting) - 1).any():
             found[place] = 0.0
         elif math.isnan(promised[-1]):

@@ -22,7 +22,8 @@ JOB = np.dtype(
         ("place", "f8"),  # place by order of submission; lower is earlier
         ("started", "f8"),  # [s]; NaN while it waits
         ("walltime", "f8"),  # requested [s]; NaN where nothing was
-        ("estimate", "f8"),  # how long it is expected to run [s]: the wall time, or what a predictor says
+        ("estimate", "f8"),  # how long it may run, for plans [s]: the wall time, or what the machine's predictor says
+        ("predicted", "f8"),  # how long it is expected to run [s]: the estimate, or what a dispatcher's predictor says
         ("planned", "f8"),  # start that it was promised [s]; NaN without a promise
         ("nice", "f8"),  # taken off its priority
         ("qos", "f8"),  # quality of service, a share in [0, 1]

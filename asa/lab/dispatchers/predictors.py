@@ -78,6 +78,54 @@ class LastTwoOfUser:
             self._last[job.user] = (*self._last.get(job.user, ()), run_time_s)[-2:]
 
 
+class AlikeJobs:
+    """Geometric mean of the run times of the user's last four jobs that look most alike, at most the wall time.
+
+    Alike are jobs of the same name, wall time and resources; if none has ended, of the same name and wall time; then of
+    the same wall time; then all of the user's. Without any, the wall time is predicted. The mean is geometric because
+    run times of one user differ by factors.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from asa.core.job import Resources
+    >>> job = QueuedJob("17", Resources(), walltime_s=3600.0, submitted=0.0, user="ann", name="fold")
+    >>> predictor = AlikeJobs()
+    >>> for run_time_s in (10.0, 1000.0):
+    ...     predictor.learn(job, run_time_s)
+    >>> round(predictor.predict(job)), round(predictor.predict(replace(job, name="other", walltime_s=60.0)))
+    (100, 60)
+    """
+
+    def __init__(self, default_s: float | None = None, last: int = 4) -> None:
+        if type(last) is not int or last < 1:
+            raise InvalidInput(f"last={last!r} jobs: a whole number of at least 1 expected")
+        self._default, self._most = checked_default(default_s), last
+        self._last: dict[Hashable, tuple[float, ...]] = {}
+
+    def predict(self, job: QueuedJob) -> float:
+        """Expected run time [s]."""
+        for likeness in self._likenesses(job):
+            if logarithms := self._last.get(likeness):
+                return capped(math.exp(sum(logarithms) / len(logarithms)), job)
+        return fallback(job, self._default)
+
+    def learn(self, job: QueuedJob, run_time_s: float) -> None:
+        """`job` ran for `run_time_s` [s]; less than a second counts as one."""
+        logarithm = math.log(max(run_time_s, 1.0))
+        for likeness in self._likenesses(job):
+            self._last[likeness] = (*self._last.get(likeness, ()), logarithm)[-self._most :]
+
+    def _likenesses(self, job: QueuedJob) -> Iterator[Hashable]:
+        """What others have in common with this job, most first; nothing where its user is not known."""
+        if job.user:
+            walltime_s = repr(job.walltime_s)  # as text, NaN equals itself
+            yield job.user, job.name, walltime_s, job.resources
+            yield job.user, job.name, walltime_s
+            yield job.user, walltime_s
+            yield job.user
+
+
 class Oracle:
     """The run time that the job will have.
 

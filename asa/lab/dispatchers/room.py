@@ -63,8 +63,8 @@ def columns(view: QueueView | TableView) -> tuple[Floats, Floats, Ints]:
             np.array([job.walltime_s for job in view.queue], dtype=np.float64),
             np.array([job.resources.cores for job in view.queue], dtype=np.int64),
         )
-    submit, estimate, cores = view.column("submit"), view.column("estimate"), view.column("cores")
-    return np.asarray(submit, np.float64), np.asarray(estimate, np.float64), np.asarray(cores, np.int64)
+    submit, predicted, cores = view.column("submit"), view.column("predicted"), view.column("cores")
+    return np.asarray(submit, np.float64), np.asarray(predicted, np.float64), np.asarray(cores, np.int64)
 
 
 class PooledResources:

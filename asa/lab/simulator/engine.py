@@ -158,8 +158,7 @@ class Engine:
 
         `promise` keeps the promised starts in the table of jobs; `most` ends it after so many decisions.
         """
-        numbers = float(until), float(rule.depth), rule.limit, rule.order, float(rule.threshold)
-        while (why := dispatch_loop(self._state, *numbers, self.weights, promise, most)) == StopReason.GROW:
+        while (why := dispatch_loop(self._state, float(until), rule, self.weights, promise, most)) == StopReason.GROW:
             self.grow()
         return StopReason(why)
 

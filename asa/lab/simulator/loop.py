@@ -15,7 +15,7 @@ import numpy as np
 from asa.core.arrays import Floats, Ints
 from asa.core.job import QueueRegime
 from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ranking
-from asa.lab.dispatchers.backfill import queue_key, scan, scan_nodes
+from asa.lab.dispatchers.backfill import BackfillRule, queue_key, scan, scan_nodes
 from asa.lab.placement.nodes import BLOCK, place
 from asa.lab.simulator.settings import FIFO, NICED
 from asa.lab.simulator.state import (
@@ -703,17 +703,14 @@ def _take_next(s: SimulationState) -> int:
 def dispatch_loop(
     s: SimulationState,
     until: float,
-    depth: float,
-    limit: int,
-    order: int,
-    threshold: float,
+    rule: BackfillRule,
     weights: Floats,
     promise: bool,
     most: int,
 ) -> int:
     """Run until `until` [s], until nothing more happens, or for `most` decisions; why it came back.
 
-    `order` is a code of an order of the queue, or -1, with its `threshold` [s]; `weights` the priority model's.
+    `weights` are the priority model's.
     """
     world = s.world[0]
     starts, promised = np.empty(64, np.int64), np.empty(64)
@@ -731,24 +728,24 @@ def dispatch_loop(
         if world.waiting == 0 or (world.free == 0 and world.slots >= 0 and not promise):
             continue
         world.decisions += 1
-        waiting = ranked(s, order, threshold, weights)
+        waiting = ranked(s, rule.order, rule.threshold, weights)
         if world.slots >= 0:
             started = scan(
-                world.now, depth, limit, world.free, world.slots, s.jobs, waiting,
+                world.now, rule, world.free, world.slots, s.jobs, waiting,
                 s.active[: world.running], s.ends[: world.running], starts, promised, promise,
             )  # fmt: skip
         else:
             release_at, release = releases(s)
             started, runs = scan_nodes(
-                world.now, depth, limit, world.placement, s.jobs, s.demands, waiting,
+                world.now, rule, world.placement, s.jobs, s.demands, waiting,
                 release_at, release, s.free, s.partitions, starts, promised,
             )  # fmt: skip
         if promise:
-            for k in range(min(limit, len(waiting))):
+            for k in range(min(rule.limit, len(waiting))):
                 s.jobs[waiting[k]].planned = promised[k]
         if started == 0:
             continue
-        all_seen = len(waiting) <= limit
+        all_seen = len(waiting) <= rule.limit
         if not begin(s, picked(waiting, starts[:started]), starts, runs):
             world.dirty = 1  # what could not start yet is decided again
             return GROW
@@ -768,7 +765,7 @@ def ranked(s: SimulationState, order: int, threshold: float, weights: Floats) ->
     keys = np.empty(len(waiting))
     for k in range(len(waiting)):
         job = s.jobs[waiting[k]]
-        keys[k] = queue_key(order, threshold, world.now, job.submit, job.estimate, job.cores)
+        keys[k] = queue_key(order, threshold, world.now, job.submit, job.predicted, job.cores)
     return picked(waiting, ranking(keys))
 
 

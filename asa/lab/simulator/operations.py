@@ -97,7 +97,8 @@ def submit(
     world["jobs"] += 1
     job, job_state = s.jobs[row], s.job_states[row]
     nan = math.nan
-    job["submit"], job["walltime"], job["estimate"] = at, walltime, walltime
+    job["submit"] = at
+    job["walltime"] = job["estimate"] = job["predicted"] = walltime
     job["eligible"] = job["accrue"] = job["started"] = job["planned"] = nan
     job["units"], job["kind"], job["per_node"], job["cores"] = units, kind, per_node, units * int(need[0])
     job["user"], job["group"], job["name"], job["partition"], job["number"] = user, UNKNOWN, UNKNOWN, partition, row + 1
@@ -194,7 +195,8 @@ def set_dependencies(engine: Engine, row: int, after: After) -> None:
 def set_walltime(engine: Engine, row: int, walltime: float) -> None:
     """Change a waiting job's wall time [s]."""
     s = engine.state
-    s.jobs["walltime"][row] = s.jobs["estimate"][row] = walltime
+    for name in ("walltime", "estimate", "predicted"):
+        s.jobs[name][row] = walltime
     if engine.settings.overrun == "clip":
         s.job_states["stop"][row] = walltime
     s.world[0]["dirty"] = 1

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput, Starved, UnknownName
-from asa.core.ports import Dispatcher
+from asa.core.ports import Dispatcher, JobPredictor
 from asa.core.registry import DISPATCHERS
 from asa.core.units import DAY
+from asa.core.view import QueuedJob
 from asa.lab.core.cluster import Cluster
+from asa.lab.core.registry import PREDICTORS
 from asa.lab.core.schedule import Schedule
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
@@ -28,28 +30,54 @@ from asa.lab.simulator.state import FINISHED, SUBMITTED, StopReason
 
 
 class RunTimeLearning:
-    """Tells an engine's predictor what happened, and the engine what it predicts.
+    """A predictor learns what happened on an engine, and what it predicts is written into the engine's table.
 
-    A job's estimate is made when it is submitted, from the jobs that had ended by then.
+    A job is predicted when it is submitted, from the jobs that had ended by then.
+
+    Parameters
+    ----------
+    columns
+        Of the table of jobs, which take what is predicted.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, learner: JobPredictor, columns: Sequence[str]) -> None:
+        self._engine, self._learner, self._columns = engine, learner, columns
+        self._longest_s = float(np.nanmax(engine.state.jobs["walltime"], initial=0.0)) or math.nan
         self._lines = 0
 
     def catch_up(self) -> None:
         """Learn from the jobs that ended since the last call, and predict those that were submitted."""
-        s, learner = self._engine.state, self._engine.settings.learner
-        assert learner is not None, "an engine without a predictor has nothing to learn"
+        s = self._engine.state
         view = self._engine.view()
         last = int(s.world[0]["lines"])
         for line in s.log[self._lines : last]:
             row = int(line["what"])
             if line["kind"] == FINISHED and (started := float(s.jobs[row]["started"])) == started:
-                learner.learn(view.job(row, wall=True), float(line["at"]) - started)
+                self._learner.learn(self._job(view, row), float(line["at"]) - started)
             elif line["kind"] == SUBMITTED:
-                s.jobs["estimate"][row] = learner.predict(view.job(row, wall=True))
+                predicted_s = self._learner.predict(self._job(view, row))
+                for column in self._columns:
+                    s.jobs[column][row] = predicted_s
         self._lines = last
+
+    def _job(self, view: TableView, row: int) -> QueuedJob:
+        """A job with its wall time: where none was asked for, the longest that was."""
+        job = view.job(row, wall=True)
+        return job if math.isfinite(job.walltime_s) else replace(job, walltime_s=self._longest_s)
+
+
+def _learning(engine: Engine, rule: Any) -> RunTimeLearning | None:
+    """What the machine's predictor says is planned with; what a dispatcher's own says, gaps are filled by."""
+    own = getattr(rule, "predictor", None)
+    if own is None:
+        learner = engine.settings.learner
+        return None if learner is None else RunTimeLearning(engine, learner, ("estimate", "predicted"))
+    if engine.settings.predictor != "user":
+        raise InvalidInput(
+            f"predictor {engine.settings.predictor!r} is for dispatchers without one of their own: give this one "
+            "predictor= instead, as in easy++:predictor=heuristic"
+        )
+    return RunTimeLearning(engine, PREDICTORS.create(own), ("predicted",))
 
 
 # -- The dispatch loop ------------------------------------------------------------------------------------------------
@@ -82,10 +110,10 @@ class DispatchLoop:
         self._window = float(getattr(rule, "window", 0.0))
         self._next = -math.inf  # number of the first window at whose end it may be asked: once at each
         self.due = math.inf
-        learns = engine.settings.learner is not None
-        compiled = engine.settings.native is not None and not learns and clock is None and watch is None
+        self._learning = _learning(engine, rule)
+        engine.state.world[0]["stops_often"] = self._learning is not None
+        compiled = engine.settings.native is not None and self._learning is None and clock is None and watch is None
         self.native: BackfillRule | None = getattr(rule, "native", None) if compiled else None
-        self._learning = RunTimeLearning(engine) if learns else None
 
     def run(self, until: float = math.inf, promise: bool = False, most: int = -1) -> StopReason:
         """As `Engine.dispatch`, whatever the dispatcher is; without the promises where it is not compiled."""
@@ -243,7 +271,7 @@ def simulate(
         raise Starved(f"{dispatcher}: {error}") from None
     seconds = time.perf_counter() - begun
     _tell(progress, engine)
-    return dataclasses.replace(engine.schedule(), seconds=seconds)
+    return replace(engine.schedule(), seconds=seconds)
 
 
 def _compile(served: DispatchLoop) -> None:

@@ -255,6 +255,7 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     stop = limit if settings.overrun == "clip" else np.full(n, np.inf)
     longest = limit[limit < np.inf].max(initial=0.0) or np.inf  # expected of those that ask for no limit
     jobs["estimate"] = np.minimum(workload.run, stop) if settings.predictor == "oracle" else np.minimum(limit, longest)
+    jobs["predicted"] = jobs["estimate"]
     for name in ("eligible", "accrue", "started", "planned"):
         jobs[name] = np.nan
     job_states["run"], job_states["stop"], job_states["speed"], job_states["ended"] = workload.run, stop, 1.0, np.nan
@@ -268,7 +269,6 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     world["half_life"] = getattr(settings.model, "half_life_s", np.inf)
     world["keeps_nodes"], world["requeues"] = settings.keep_nodes, settings.node_failure == "requeue"
     world["one_by_one"] = settings.instant == "one-by-one"
-    world["stops_often"] = settings.learner is not None
     world["now"] = workload.submit[0] if n else 0.0
     _count_slots(state, cluster, workload)
     return _tie(state, workload)

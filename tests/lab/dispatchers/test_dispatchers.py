@@ -44,7 +44,7 @@ from asa.lab.dispatchers.backfill import (
 from asa.lab.dispatchers.listplan import ListPlan
 from asa.lab.dispatchers.nwp import Nwp, runs
 from asa.lab.dispatchers.packing import BinPacking, Knapsack, Random, best_set
-from asa.lab.dispatchers.predictors import DataDriven, LastTwoOfUser, Oracle, UserEstimate
+from asa.lab.dispatchers.predictors import AlikeJobs, DataDriven, LastTwoOfUser, Oracle, UserEstimate
 from asa.lab.dispatchers.room import columns, room_of
 from asa.lab.placement.nodes import BestFit
 from asa.lab.placement.tjap.instance import Placed, Window
@@ -1111,10 +1111,12 @@ def made_up_log(seed: int = 3) -> list[Record]:
 def test_the_more_is_known_the_smaller_the_errors() -> None:
     log = made_up_log()
     oracle = Oracle([record.run for record in log])
-    user, last_two, data_driven, known = (
-        mean_error(errors(log, predictor)) for predictor in (UserEstimate(), LastTwoOfUser(), DataDriven(), oracle)
+    user, last_two, alike, data_driven, known = (
+        mean_error(errors(log, predictor))
+        for predictor in (UserEstimate(), LastTwoOfUser(), AlikeJobs(), DataDriven(), oracle)
     )
     assert known == 0.0 < data_driven < 0.5 * last_two < last_two < 0.25 * user
+    assert alike < last_two, "a name that is new each time is no help, but a wall time is not, either"
 
 
 @pytest.mark.slow
@@ -1145,35 +1147,35 @@ def test_errors_on_real_logs(name: str, user: tuple[float, float], last_two: tup
     assert accuracy(errors(log, DataDriven())) == pytest.approx(user[1], 2e-3), "a log without names teaches it nothing"
 
 
-@pytest.mark.parametrize("make", [UserEstimate, LastTwoOfUser, DataDriven])
+@pytest.mark.parametrize("make", [UserEstimate, LastTwoOfUser, AlikeJobs, DataDriven])
 def test_without_history_the_wall_time_is_predicted(make: type[JobPredictor]) -> None:
     assert make().predict(JOB) == HOUR
 
 
-@pytest.mark.parametrize("predictor", [UserEstimate(), LastTwoOfUser(), DataDriven()])
+@pytest.mark.parametrize("predictor", [UserEstimate(), LastTwoOfUser(), AlikeJobs(), DataDriven()])
 @pytest.mark.parametrize("unknown", [math.nan, math.inf])
 def test_a_job_without_wall_time_and_history_is_named(predictor: JobPredictor, unknown: float) -> None:
     with pytest.raises(InvalidInput, match=r"job 17 has no wall time.*oracle"):
         predictor.predict(replace(JOB, key=17, walltime_s=unknown))
 
 
-@pytest.mark.parametrize("make", [LastTwoOfUser, DataDriven])
-def test_a_default_stands_in_for_a_wall_time_only(make: type[LastTwoOfUser] | type[DataDriven]) -> None:
+@pytest.mark.parametrize("make", [LastTwoOfUser, AlikeJobs, DataDriven])
+def test_a_default_stands_in_for_a_wall_time_only(make: type[LastTwoOfUser | AlikeJobs | DataDriven]) -> None:
     assert make(default_s=600.0).predict(replace(JOB, walltime_s=math.nan)) == 600.0
     assert make(default_s=600.0).predict(JOB) == HOUR
     with pytest.raises(InvalidInput, match="default_s must be a finite time above 0 s, not 0"):
         make(default_s=0)
 
 
-@pytest.mark.parametrize("make", [LastTwoOfUser, DataDriven])
+@pytest.mark.parametrize("make", [LastTwoOfUser, AlikeJobs, DataDriven])
 def test_history_does_without_a_wall_time(make: type[JobPredictor]) -> None:
     predictor, job = make(), replace(JOB, walltime_s=math.nan)
     predictor.learn(job, 50.0)
     predictor.learn(job, 50.0)
-    assert predictor.predict(job) == 50.0
+    assert predictor.predict(job) == pytest.approx(50.0)
 
 
-@pytest.mark.parametrize("make", [LastTwoOfUser, DataDriven])
+@pytest.mark.parametrize("make", [LastTwoOfUser, AlikeJobs, DataDriven])
 @given(runs=st.lists(st.floats(0, 1e5), max_size=5), walltime=st.floats(1, 1e5))
 def test_no_prediction_is_above_the_wall_time(make: type[JobPredictor], runs: list[float], walltime: float) -> None:
     predictor = make()
@@ -1192,7 +1194,21 @@ def test_last_two_are_the_last_two_of_the_user(ends: list[tuple[str, float]]) ->
     assert predictor.predict(JOB) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("make", [LastTwoOfUser, DataDriven])
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([1, 2]), st.floats(1, HOUR)), max_size=12))
+def test_alike_are_the_last_four_of_the_most_alike(ends: list[tuple[str, int, float]]) -> None:
+    predictor = AlikeJobs()
+    for name, cores, run in ends:
+        predictor.learn(replace(JOB, name=name, resources=Resources(cores)), run)
+    same = [run for name, cores, run in ends if (name, cores) == ("a", 1)]
+    named, any_job = [run for name, _, run in ends if name == "a"], [run for *_, run in ends]
+    last = (same or named or any_job)[-4:]
+    expected = math.prod(last) ** (1 / len(last)) if last else HOUR
+    assert predictor.predict(replace(JOB, name="a", resources=Resources(1))) == pytest.approx(expected)
+    with pytest.raises(InvalidInput, match="last=0 jobs: a whole number of at least 1"):
+        AlikeJobs(last=0)
+
+
+@pytest.mark.parametrize("make", [LastTwoOfUser, AlikeJobs, DataDriven])
 def test_unknown_users_are_not_one_user(make: type[JobPredictor]) -> None:
     predictor, job = make(), replace(JOB, user="")
     predictor.learn(job, 5.0)

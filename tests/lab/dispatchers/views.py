@@ -68,6 +68,7 @@ def _table(
     for row, job in enumerate(jobs):
         for name in ("submit", "estimate", "units", "kind", "per_node", "partition"):
             table[row][name] = getattr(job, name)
+        table[row]["predicted"] = job.estimate
         table[row]["cores"] = job.units * demands[job.kind][0]
     allowed = np.array([[node in nodes for node in range(cluster.nodes)] for nodes in cluster.partitions.values()])
     return TableView(

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.decision import Reserve
+from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import JobState
+from asa.core.view import QueuedJob
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import OUTCOMES, Placements, Schedule
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.backfill import Backfill, Conservative, Easy, Fcfs
+from asa.lab.dispatchers.backfill import Backfill, Conservative, Easy, EasyPlusPlus, Fcfs
 from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
@@ -45,10 +49,13 @@ def test_schedules_keep_the_laws_and_everything_ends(depth: float, overrun: str,
     )
 
 
+@pytest.mark.parametrize("fill", [None, "sjf", "largest-area"])
 @pytest.mark.parametrize("depth", DEPTHS)
 @given(jobs=workloads(), limit=st.sampled_from([2, math.inf]))
-def test_compiled_loop_pull_loop_and_readable_rule_agree(depth: float, jobs: Workload, limit: float) -> None:
-    rule = Backfill(depth, limit)
+def test_compiled_loop_pull_loop_and_readable_rule_agree(
+    depth: float, fill: str | None, jobs: Workload, limit: float
+) -> None:
+    rule = Backfill(depth, limit, fill=fill)
     driven = simulate(jobs, machine, rule)
     pulled = pull(jobs, machine, rule)
     assert same(driven.start, pulled.start)
@@ -105,25 +112,106 @@ def test_conservative_delays_no_job_beyond_fcfs(jobs: Workload) -> None:
     assert (simulate(jobs, machine, Conservative()).start <= simulate(jobs, machine, Fcfs()).start).all()
 
 
-def broken_promises(jobs: Workload, cluster: Cluster) -> list[int]:
+def broken_promises(jobs: Workload, cluster: Cluster, fill: str | None) -> list[int]:
     """Jobs that started later than they were promised while they were the head of the queue."""
     engine, promised = Engine(jobs, cluster), {}
     while (view := engine.advance()) is not None:
-        decisions = Easy().decide(view)
+        decisions = Backfill(fill=fill).decide(view)
         promised.update({d.job: d.at for d in decisions if isinstance(d, Reserve) and d.job == view.waiting[0]})
         engine.apply(decisions)
     start = engine.schedule().start
     return [row for row, at in promised.items() if start[row] > at]
 
 
-@given(jobs=workloads())
-def test_the_head_never_starts_later_than_its_shadow_time(jobs: Workload) -> None:
-    assert broken_promises(jobs, machine) == []
+@given(jobs=workloads(), fill=st.sampled_from([None, "sjf"]))
+def test_the_head_never_starts_later_than_its_shadow_time(jobs: Workload, fill: str | None) -> None:
+    assert broken_promises(jobs, machine, fill) == []
 
 
-@given(case=mixed())
-def test_nor_does_it_on_unequal_nodes(case: tuple[Workload, Cluster]) -> None:
-    assert broken_promises(*case) == []
+@given(case=mixed(), fill=st.sampled_from([None, "sjf"]))
+def test_nor_does_it_on_unequal_nodes(case: tuple[Workload, Cluster], fill: str | None) -> None:
+    assert broken_promises(*case, fill) == []
+
+
+class Half:
+    """Predicts half of each wall time."""
+
+    def predict(self, job: QueuedJob) -> float:
+        return job.walltime_s / 2
+
+    def learn(self, job: QueuedJob, run_time_s: float) -> None:
+        """Nothing is learned."""
+
+
+def easy_plus_plus(jobs: Workload, strict_after: float) -> list[float]:
+    """When jobs start with EASY++ and `Half`, on a machine of `SLOTS` processors; written to be read."""
+    start = [math.nan] * len(jobs)
+    for now in moments(jobs, start):
+        running = [job for job, at in enumerate(start) if at <= now < at + min(jobs.run[job], jobs.walltime[job])]
+        free = SLOTS - sum(jobs.cores[job] for job in running)
+        queue = [job for job in range(len(jobs)) if jobs.submit[job] <= now and math.isnan(start[job])]
+        while queue and jobs.cores[queue[0]] <= free:
+            job = queue.pop(0)
+            start[job], free = now, free - jobs.cores[job]
+            running.append(job)
+        if queue:
+            head, *behind = queue
+            shadow, left = now, free
+            for job in sorted(running, key=lambda job: start[job] + jobs.walltime[job]):
+                ends = start[job] + jobs.walltime[job]
+                if left >= jobs.cores[head] and ends > shadow:
+                    break
+                shadow, left = ends, left + jobs.cores[job]
+            left -= jobs.cores[head]
+            lasts = jobs.walltime / (1 if now - jobs.submit[head] > strict_after else 2)
+            for job in sorted(behind, key=lambda job: jobs.walltime[job]):
+                over = now + lasts[job] <= shadow
+                if jobs.cores[job] <= free and (over or jobs.cores[job] <= left):
+                    start[job], free = now, free - jobs.cores[job]
+                    left -= 0 if over else jobs.cores[job]
+    return start
+
+
+def moments(jobs: Workload, start: list[float]) -> Iterator[float]:
+    """When jobs are submitted or end, in order of time; `start` is filled meanwhile."""
+    now = -math.inf
+    while True:
+        ends = np.array(start) + np.minimum(jobs.run, jobs.walltime)
+        if not len(later := [at for at in (*jobs.submit, *ends) if at > now]):
+            return
+        now = min(later)
+        yield now
+
+
+@given(jobs=workloads(), strict_after=st.sampled_from([1.0, 5.0, math.inf]))
+def test_easy_plus_plus_equals_a_readable_one(jobs: Workload, strict_after: float) -> None:
+    jobs = dataclasses.replace(jobs, run=np.maximum(jobs.run, 1.0))  # no job starts and ends at one moment
+    schedule = simulate(jobs, machine, EasyPlusPlus(predictor=Half(), strict_after=strict_after))
+    assert violations(schedule) == []
+    assert schedule.start.tolist() == easy_plus_plus(jobs, strict_after)
+
+
+@given(case=mixed(), strict_after=st.sampled_from([1.0, 5.0, math.inf]))
+def test_it_keeps_the_laws_on_unequal_nodes(case: tuple[Workload, Cluster], strict_after: float) -> None:
+    schedule = simulate(*case, EasyPlusPlus(predictor=Half(), strict_after=strict_after))
+    assert violations(schedule) == []
+    assert (schedule.ran | (schedule.outcome == list(JobState).index(JobState.FAILED))).all()
+
+
+def test_predictions_of_one_dispatcher_are_learned_anew_in_each_simulation() -> None:
+    """A job of the user whose jobs are short fills the gap, which its wall time does not fit."""
+    work = Workload.of(
+        submit=[0, 10, 20, 21, 22], run=[2, 2, 6, 5, 2], walltime=[50, 50, 6, 5, 50], cores=[1, 1, 1, 2, 1],
+        user=[1, 1, 2, 3, 1],
+    )  # fmt: skip
+    rule = EasyPlusPlus()
+    for _ in range(2):
+        assert simulate(work, Cluster.of(2), rule).start[4] == 22.0
+    assert simulate(work, Cluster.of(2), EasyPlusPlus(strict_after=0.5)).start[4] == 31.0
+    with pytest.raises(InvalidInput, match=re.escape("as in easy++:predictor=heuristic")):
+        simulate(work, Cluster.of(2), "easy++", predictor="oracle")
+    with pytest.raises(UnknownName, match="predictor"):
+        simulate(work, Cluster.of(2), "easy++:predictor=last-too")
 
 
 @given(jobs=workloads(), scale=st.sampled_from([0.5, 4.0, 1024.0]))
