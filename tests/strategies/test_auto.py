@@ -166,6 +166,16 @@ def test_elements_of_an_array_are_no_smaller_than_merged_ones_in_front_of_them()
     ]
 
 
+@pytest.mark.timeout(20)
+def test_one_with_a_job_of_its_own_may_wait_for_the_last_of_those_that_share_one() -> None:
+    """Where nothing holds places: when it will be ready is when the stage ends that stands for these."""
+    shared, own = allocation("s", "a", "b"), allocation("o", "c")
+    a, b, c = chain((4, 9.0), (4, 9.0), (4, 9.0))
+    stages = _with(a, shared), _with(b, shared), replace(_with(c, own), predicted_wait_s=100.0)
+    (ask,) = Auto().decide(view(*stages, regime=QueueRegime.FIFO, dependencies=False))
+    assert isinstance(ask, Ask) and ask.stages == ("c",)
+
+
 def test_stages_of_a_shared_allocation_are_seen_as_one_until_it_leaves() -> None:
     item = allocation("x", "a", "b", started=900.0, busy=True, walltime_s=120.0)
     a, b, c = chain((4, 9.0), (4, 8.0), (1, 7.0))
