@@ -236,6 +236,39 @@ def test_branches_and_what_they_end_in_share_an_allocation() -> None:
     assert [(item.spec.resources.cores, item.spec.run_time_s) for item in one] == [(8, 240.0)]
 
 
+@pytest.mark.parametrize("patience", [0.5, 32.0])
+@pytest.mark.parametrize("count", range(2, 14))
+def test_each_of_many_branches_is_in_one_group(count: int, patience: float) -> None:
+    names, known = [f"b{number}" for number in range(count)], {"walltime_s": 10.0, "run_time_s": 5.0}
+    for before, wait_s in [((), 100.0), (("a",), 100.0), (("a",), 5000.0)]:
+        first = [stage("a", cores=8, state=READY, predicted_wait_s=0.0)] if before else []
+        branches = [stage(name, *before, predicted_wait_s=wait_s, **known) for name in names]
+        ends = stage("c", *names, cores=8, predicted_wait_s=0.0, **known), stage("d", "c", predicted_wait_s=wait_s)
+        seen = view(*first, *branches, *ends, now=0.0, cores_per_node=16, fixed_s=(60.0, 60.0))
+        sharing = Grouping(seen, patience)
+        found = dict.fromkeys(sharing.of(item.spec.name) for item in seen.stages)
+        assert sorted(item.spec.name for group in found for item in group) == sorted(s.spec.name for s in seen.stages)
+
+
+def test_branches_by_themselves_wait_for_nodes_once_they_may_start() -> None:
+    """As each job behind another does: together these end 1000 s sooner, for 2400 core-seconds."""
+    known: dict[str, Any] = {"predicted_wait_s": 1000.0, "run_time_s": 600.0}
+    branches = [stage("b", "a", cores=2, **known), stage("c", "a", cores=2, **known)]
+    seen = view(stage("a", cores=8, state=READY, **known), *branches, stage("d", "b", "c", cores=8, **known), now=0.0)
+    assert outcome(seen, [["a"], ["b"], ["c"], ["d"]]) == (3800.0, 12000.0)
+    assert planned(seen, 3.0) == outcome(seen, [["a", "b", "c", "d"]]) == (2800.0, 14400.0)
+
+
+def test_branches_side_by_side_are_not_counted_one_after_the_other() -> None:
+    """That a stage behind them would end sooner with the next one is said only if it would."""
+    known: dict[str, Any] = {"predicted_wait_s": 0.0, "run_time_s": 3000.0, "walltime_s": 3600.0}
+    branches = [stage("b", "a", cores=2, **known), stage("c", "a", cores=2, **known)]
+    narrow = stage("d", "b", "c", **known | {"run_time_s": 60.0})
+    wide = stage("e", "d", cores=8, predicted_wait_s=5000.0)
+    seen = view(stage("a", cores=8, state=READY, **known | {"run_time_s": 10.0}), *branches, narrow, wide, now=0.0)
+    assert merged(*seen.stages) == [] and why(seen, "d") == ""
+
+
 def test_a_narrow_stage_between_wide_ones_keeps_their_nodes_where_jobs_wait() -> None:
     sizes = ((320, 715.0), (1, 159.0), (320, 477.0), (1, 238.0))
     busy = [replace(item, predicted_wait_s=7200.0 if cores > 1 else 0.0) for item, (cores, _) in zip(
