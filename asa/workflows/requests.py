@@ -100,7 +100,7 @@ class LearnedRequests:
             return [], None
         stage, machine, code = kind_of(spec.name), self._site.site, spec.code or meaning(node.stage)
         try:
-            rows = [row for row in history.of(stage, "", machine) if row.code in ("", code) or not code]
+            rows = [row for row in history.of(stage, machine=machine) if row.code in ("", code) or not code]
             return rows, history.frozen(stage, machine)
         except StateError as error:
             _log.warning("what %s used in earlier runs is not known: %s", spec.name, error)

@@ -99,6 +99,10 @@ class TestStore:
         assert store.of("align", "c1") == [first, elsewhere]
         assert store.of("align", machine="other") == [elsewhere]
         assert store.of("al") == [other]
+        store.add([imported := took(code="", source="sacct")])
+        assert store.of("align", "") == [imported], "of no code, not of every one"
+        assert len(store.of("align")) == 4 and store.forget("align", "") == 1
+        assert store.of("align") == [first, second, elsewhere]
         assert {kept.stage for kept in store.stages()} == {"al", "align"}
 
     def test_a_run_counts_once_and_goes_on(self, store: UsageHistory) -> None:
