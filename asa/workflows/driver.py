@@ -174,7 +174,7 @@ class DriverJobs:
     Raises
     ------
     InvalidInput
-        When there are no such options, or jobs of the run's backend cannot be drivers.
+        When there are no such options, jobs of the run's backend cannot be drivers, or a secret is missing.
     """
 
     def __init__(self, run: RunDirectory, spec: str) -> None:
@@ -184,6 +184,7 @@ class DriverJobs:
         self.run, self.spec = run, spec
         self._walltime = options.pop("walltime", None)
         self._settings = load_settings(run)
+        make_graph(self._settings.result).variables(os.environ)
         self._budget = SharedBudget.of(run.state)
         self._counted = 0
         self.backend = self._made(self._settings, options)

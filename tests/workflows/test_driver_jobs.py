@@ -140,6 +140,7 @@ def test_a_driver_that_cannot_be_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, said: str
 ) -> None:
     site = Site("pbs")
+    monkeypatch.setenv("LICENSE", SECRET)
     monkeypatch.setattr(DriverJobs, "_made", lambda *_: site.backend)
     run = RunDirectory.create(tmp_path, "run-1")
     save_settings(run, Settings(licensed(), "run", "pbs"))
@@ -147,7 +148,17 @@ def test_a_driver_that_cannot_be_is_refused(
         DriverJobs(run, spec)
 
 
-def test_on_one_machine_there_is_no_such_job(tmp_path: Path) -> None:
+def test_a_secret_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LICENSE", raising=False)
+    monkeypatch.setattr(DriverJobs, "_made", lambda *_: Site("pbs").backend)
+    run = RunDirectory.create(tmp_path, "run-1")
+    save_settings(run, Settings(licensed(), "run", "pbs"))
+    with pytest.raises(InvalidInput, match="LICENSE"):
+        DriverJobs(run, "job").begin(())
+
+
+def test_on_one_machine_there_is_no_such_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LICENSE", SECRET)
     run = RunDirectory.create(tmp_path, "run-1")
     save_settings(run, Settings(licensed(), "run", "local"))
     with pytest.raises(InvalidInput, match="needs a batch system, and local is none: say --detach"):
