@@ -74,6 +74,11 @@ class TestRows:
             with pytest.raises(InvalidInput):
                 took(**wrong)  # type: ignore[arg-type]
 
+    @pytest.mark.parametrize("ended", [-1.0, 1.7e14, float("nan")])
+    def test_when_they_ended_is_a_date(self, ended: float) -> None:
+        with pytest.raises(InvalidInput, match=r"ended of Usage is .*: a number of seconds since 1970 expected"):
+            took(ended=ended)
+
     def test_threads_are_processor_time_over_run_time(self) -> None:
         assert took().threads == 2.0
         assert took(cpu_s=None).threads is None
