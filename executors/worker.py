@@ -186,7 +186,8 @@ class Caller:
                 args, kwargs = fill((args, kwargs), order.inputs, refs)
             doing, frames = "", 1
             if meter and (kwargs or not _NO_NAMES.issuperset(map(type, args))):
-                _named((*args, *kwargs.values()), files)
+                with suppress(RecursionError):  # a list may be in itself
+                    _named((*args, *kwargs.values()), files)
             with running(order.ends, order.checkpoints, reaped):
                 if order.launch is not None:
                     from executors import launch
@@ -256,7 +257,8 @@ def _named(values: Iterable[Any], found: dict[str, tuple[int, int] | None]) -> d
         if kind is str or hasattr(kind, "__fspath__"):
             path = str(value)
             if path not in found:
-                found[path] = _state(path)
+                state = _state(path)
+                found[path if state is None else os.path.abspath(path)] = state  # the task may go elsewhere
         elif kind in (list, tuple):
             _named(value, found)
         elif kind is dict:
@@ -648,6 +650,10 @@ class _WorkerLoop:
             self._link.sendall(data)
 
 
+_LINE_MOST = 8192
+"""Letters without an end of line that are held back, as in a file of Python's own."""
+
+
 class ThreadPrinter(io.TextIOBase):
     """Standard output and standard error where tasks are threads of one process: what `print` writes is labelled.
 
@@ -672,9 +678,12 @@ class ThreadPrinter(io.TextIOBase):
             os.write(2, text.encode(errors="replace"))
             return len(text)
         own.text += text
-        if "\n" in text:
-            whole, end, own.text = own.text.rpartition("\n")
-            self._write(whole + end)
+        end = own.text.rfind("\n") + 1 if "\n" in text else 0
+        if not end and len(own.text) > _LINE_MOST:
+            end = len(own.text)
+        if end:
+            self._write(own.text[:end])
+            own.text = own.text[end:]
         return len(text)
 
     def flush(self) -> None:
@@ -693,9 +702,10 @@ class ThreadPrinter(io.TextIOBase):
         own.last = (own.last + text)[-TAIL:]
         if own.left <= 0:
             return
+        data = data[: own.left]
         own.left -= len(data)
         if own.left <= 0:
-            data += b"[the rest is cut: see --output-limit]\n"
+            data = data.rstrip(b"\n") + b"\n[the rest is cut: see --output-limit]\n"
         with self._lock:
             place = self._output.size
             os.write(2, data)

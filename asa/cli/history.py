@@ -19,6 +19,7 @@ from asa.core.units import brief, size
 from asa.log.history import HISTORY, HistoryKey, UsageHistory
 from asa.log.rundir import state_directory
 from asa.report.outputs import check_outputs
+from asa.report.words import counted
 from asa.workflows.learned import catch_up
 
 _WORDS = {"import": 2, "freeze": 1, "unfreeze": 1, "forget": 1}
@@ -28,7 +29,7 @@ _RUNS_SHOWN = 10
 
 
 class HistoryCommand:
-    """Show what stages took, import that, and settle what is asked for them."""
+    """Show what stages took, import that, and freeze what is asked for them."""
 
     help = "show what stages took in earlier runs: memory, time, threads"
 
@@ -39,10 +40,11 @@ class HistoryCommand:
         more = f"what follows on these words; formats are {', '.join(HISTORIES)}"
         parser.add_argument("rest", metavar="FILE", nargs="*", help=more)
         parser.add_argument("--csv", metavar="OUT", help="write all rows to this file, one for each task that was kept")
-        parser.add_argument("--machine", metavar="NAME", help="only of this machine, or as if it had been there (all)")
-        parser.add_argument("--code", metavar="CODE", help="only of code whose number begins so (all)")
-        parser.add_argument("--memory", type=memory, metavar="SIZE", help="freeze: memory of a task (what was asked)")
-        parser.add_argument("--walltime", type=duration, metavar="TIME", help="freeze: its time (what was asked last)")
+        machine = "only of this machine (all); import: where the tasks ran (imported)"
+        parser.add_argument("--machine", metavar="NAME", help=machine)
+        parser.add_argument("--code", metavar="CODE", help="only of code whose number begins with this (all)")
+        parser.add_argument("--memory", type=memory, metavar="SIZE", help="freeze: memory of a task (as asked last)")
+        parser.add_argument("--walltime", type=duration, metavar="TIME", help="freeze: its wall time (as asked last)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         what, rest = options.what, options.rest
@@ -81,7 +83,7 @@ def _imported(history: UsageHistory, name: str, path: Path, machine: str) -> Com
         raise InvalidInput(f"{path}: none of its tasks says what it took, so there is nothing to import")
     history.add(rows)
     stages = sorted({row.stage for row in rows})
-    said = f"{len(rows)} tasks of {len(stages)} stages, as of machine {machine}"
+    said = f"{counted(len(rows), 'task')} of {counted(len(stages), 'stage')}, as of machine {machine}"
     known = sum(row.memory is not None for row in rows)
     return CommandResult(
         {"tasks": len(rows), "stages": stages, "machine": machine, "with_memory": known},
@@ -90,7 +92,7 @@ def _imported(history: UsageHistory, name: str, path: Path, machine: str) -> Com
 
 
 def _settled(history: UsageHistory, what: str, stage: str, options: argparse.Namespace) -> CommandResult:
-    """Freeze a stage, let it go, or forget it, on each machine where something is kept of it."""
+    """Freeze, unfreeze or forget a stage on each machine where something is kept of it."""
     kept = [each for each in history.stages() if each.stage == stage and _is_meant(each, options)]
     if not kept:
         raise UnknownName("stage of the history", stage, sorted({each.stage for each in history.stages()}))
@@ -179,8 +181,8 @@ def _detailed(history: UsageHistory, stage: str, kept: Sequence[HistoryKey]) -> 
         head = f"{stage} on {each.machine}, code {each.code[:8] or 'unknown'}, measured by {', '.join(sources) or '?'}"
         parts += [head, table(shown, "no task of it was kept")]
         if frozen is not None:
-            asked = [_bytes(frozen.memory)] * (frozen.memory is not None) + [_time(frozen.walltime_s)]
-            parts.append(f"frozen: {', '.join(filter(None, asked))} is asked for")
+            asked = filter(None, (_bytes(frozen.memory), _time(frozen.walltime_s)))
+            parts.append(f"frozen: {' and '.join(asked)} asked for")
         if runs:
             parts += ["", "as a whole, the last runs:", table([_whole(run) for run in runs[-_RUNS_SHOWN:]], "")]
         parts.append("")

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from asa.core.errors import InvalidInput
 from asa.core.task import SOURCES
@@ -154,15 +155,17 @@ class Frozen:
 
 _NUMBERS = (
     "input", "cores", "width", "run_time_s", "cpu_s", "memory", "asked_memory", "asked_s", "wait_s", "core_hours",
-    "perceived_wait_s", "walltime_s", "failures", "done",
+    "perceived_wait_s", "walltime_s", "failures", "done", "ended",
 )  # fmt: skip
 
 
 def _check(row: Usage | StageUsage | Frozen) -> None:
     for name in _NUMBERS:
         value = getattr(row, name, None)
-        if value is not None and not 0 <= value < math.inf:
-            raise InvalidInput(f"{name} of {type(row).__name__} is {value!r}: a number of at least 0 expected")
+        most = 2.5e11 if name == "ended" else math.inf  # in the year 9892: later times are no dates
+        if value is not None and not 0 <= value < most:
+            bounds = "of at least 0" if most == math.inf else "of seconds since 1970"
+            raise InvalidInput(f"{name} of {type(row).__name__} is {value!r}: a number {bounds} expected")
     if not isinstance(row, Frozen) and row.tasks < 1:
         raise InvalidInput(f"a {type(row).__name__} of {row.tasks!r} tasks: at least 1 expected")
 
@@ -188,11 +191,8 @@ def quantile(values: Sequence[float], share: float, weights: Sequence[float] | N
     if not values:
         raise InvalidInput("a quantile of no values: at least one expected")
     ordered = sorted(zip(values, weights or [1.0] * len(values), strict=True))
-    sums, total = [], 0.0
-    for _, weight in ordered:
-        total += weight
-        sums.append(total)
-    return ordered[min(bisect_left(sums, share * total * (1 - 1e-12)), len(ordered) - 1)][0]
+    sums = [*accumulate(weight for _, weight in ordered)]
+    return ordered[min(bisect_left(sums, share * sums[-1] * (1 - 1e-12)), len(ordered) - 1)][0]
 
 
 def about(rows: Sequence[Usage], size: int, factor: float = 2.0) -> list[Usage]:

@@ -53,7 +53,8 @@ class TaskQuery:
     state, stage, node
         Names; the node is that of the last attempt.
     order
-        One of `ORDERS`: by stage and index, or by run time, end, attempts, or memory, the largest first.
+        One of `ORDERS`: by stage and index, or by run time, end, attempts, or memory, the largest first. What runs has
+        run until now.
     first, count
         Of those that fit, from this one on, so many.
     """
@@ -157,7 +158,7 @@ class TaskTable:
     def _matches(self, tasks: Any, text: str) -> Any:
         name, index = parsed_task(text)
         stage = np.searchsorted(self._first, tasks, side="right") - 1
-        named = np.array([name in each.spec.name.lower() for each in self._stages])
+        named = np.array([name in each.spec.name.lower() for each in self._stages], bool)
         if index is not None:
             return named[stage] & (tasks - self._first[stage] == index)
         found = named[stage] | self._on(tasks, {node for node in self._nodes() if text in node.lower()})
@@ -167,18 +168,21 @@ class TaskTable:
         return found | np.isin(tasks, failed)
 
     def _ordered(self, tasks: Any, order: str) -> Any:
-        last = self._last[tasks]
+        known = self._last >= 0
+        last, key = self._last[known], np.full(len(known), -1.0)
         match order:
             case "tries":
-                key = self._tries[tasks]
-            case "memory" if len(self._records):
-                key = np.where(last >= 0, self._taken["peak"][last], -1)
-            case "longest" | "newest" if len(self._records):
+                key = self._tries
+            case "memory":
+                key[known] = self._taken["peak"][last]
+            case "longest" | "newest":
                 at = self._records["at"][last]
-                key = np.where(last >= 0, at[:, 1] - (at[:, 0] if order == "longest" else 0.0), -1.0)
+                key[known] = at[:, 1] - (at[:, 0] if order == "longest" else 0.0)
+                for name, (_, launched, _) in self._running.items():
+                    key[self._task(*name)] = self._now - (launched if order == "longest" else 0.0)
             case _:
                 return tasks
-        return tasks[np.argsort(-key, kind="stable")]
+        return tasks[np.argsort(-key[tasks], kind="stable")]
 
     def _task(self, stage: str, index: int) -> int:
         return int(self._first[self._number[stage]]) + index
@@ -323,8 +327,10 @@ class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if name in _PLAIN.get(module, ()):
             return super().find_class(module, name)
-        if module.startswith("asa.") and isinstance(found := super().find_class(module, name), type):
-            return found
+        if module.startswith("asa."):
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__.startswith("asa."):  # not what that module has imported
+                return found
         if name.startswith("_make_skeleton"):  # of cloudpickle: a class of the user's own file
             return _named
         return _foreign(f"{module}.{name}")

@@ -76,13 +76,16 @@ class UsageHistory:
             self._make_room(kept)
             self._store.update(_key(_TOOK, kept), partial(_with_runs, kept=kept, found=some))
 
-    def of(self, stage: str, code: str = "", machine: str = "") -> list[Usage]:
-        """What attempts of a stage took, the oldest first; of every code, or on every machine, where none is given."""
+    def of(self, stage: str, code: str | None = None, machine: str | None = None) -> list[Usage]:
+        """What attempts of a stage took, the oldest first; of every code, or on every machine, where none is given.
+
+        What was imported has the code "".
+        """
         records = self._records(stage, code, machine)
         rows = [row for kept, record in records for row in _read(Usage, kept, record["rows"])]
         return sorted(rows, key=lambda row: row.ended)
 
-    def runs(self, stage: str, code: str = "", machine: str = "") -> list[StageUsage]:
+    def runs(self, stage: str, code: str | None = None, machine: str | None = None) -> list[StageUsage]:
         """What a stage as a whole took in earlier runs, the oldest first."""
         records = self._records(stage, code, machine)
         runs = ((kept, (row for row, _ in record["runs"].values())) for kept, record in records)
@@ -104,7 +107,7 @@ class UsageHistory:
             return None if record is None else Frozen(**record)
         return None
 
-    def forget(self, stage: str, code: str = "", machine: str = "") -> int:
+    def forget(self, stage: str, code: str | None = None, machine: str | None = None) -> int:
         """Remove what is kept of a stage; of how many codes and machines that was."""
         keys = self._keys(stage, code, machine)
         for key in keys:
@@ -132,11 +135,11 @@ class UsageHistory:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _keys(self, stage: str, code: str, machine: str) -> dict[str, HistoryKey]:
+    def _keys(self, stage: str, code: str | None, machine: str | None) -> dict[str, HistoryKey]:
         found = ((key, _kept(key)) for key in self._store.keys(f"{_TOOK}[{json.dumps(stage)}, "))
-        return {key: kept for key, kept in found if kept and code in ("", kept.code) and machine in ("", kept.machine)}
+        return {key: one for key, one in found if one and code in (None, one.code) and machine in (None, one.machine)}
 
-    def _records(self, stage: str, code: str, machine: str) -> Iterator[tuple[HistoryKey, Record]]:
+    def _records(self, stage: str, code: str | None, machine: str | None) -> Iterator[tuple[HistoryKey, Record]]:
         for key, kept in self._keys(stage, code, machine).items():
             if (record := self._store.get(key)) is not None and _is_sound(record):
                 yield kept, record
@@ -146,7 +149,7 @@ class UsageHistory:
         keys = self._store.keys(_TOOK)
         if _key(_TOOK, new) in keys:
             return
-        alike = self._keys(new.stage, "", new.machine)
+        alike = self._keys(new.stage, None, new.machine)
         gone: list[str] = []
         if len(alike) >= CODES_MOST:
             gone = self._oldest(alike, len(alike) - CODES_MOST + 1)

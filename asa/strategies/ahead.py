@@ -45,8 +45,8 @@ def _look_ahead(stage: StageView, view: WorkflowView, found: dict[str, Outlook],
         before = stage.spec.predecessors if idle else ()
         ready, distance, last = -math.inf, 0.0, ""
         for name in reversed(before):
-            if (item := found.get(name)) is None:
-                other = view[name]
+            # Stages that share an allocation may be one here, with another name than that by which others wait for it.
+            if (item := found.get(name)) is None and (item := found.get((other := view[name]).spec.name)) is None:
                 if other.state not in (StageState.WAITING, StageState.READY):
                     item = found[name] = Outlook(view.now, _end(other, view.now, view.now), 0.0)
                 elif far:

@@ -110,12 +110,14 @@ def largest(needs: Sequence[Resources], cores_per_node: int | None) -> Resources
     >>> largest([Resources(12, unit=1), Resources(4, nodes=2, gpus=4)], 4)
     Resources(cores=12, nodes=3, memory=None, gpus=6, unit=None)
     """
-    memory = max((item.memory for item in needs if item.memory is not None), default=None)
     (options,) = {item.options for item in needs}
     if any(item.nodes is not None for item in needs):
         nodes = max(item.packed(cores_per_node).nodes or 1 for item in needs)
-        gpus = nodes * max(-(-item.gpus // (item.nodes or nodes)) for item in needs)
-        return Resources(nodes * max(_on_one(item, nodes) for item in needs), nodes, memory, gpus, None, options)
+        parts = [_on_one(item, nodes) for item in needs]
+        cores, gpus = max(part.cores for part in parts), max(part.gpus for part in parts)
+        memory = max((nodes * part.memory for part in parts if part.memory is not None), default=None)
+        return Resources(nodes * cores, nodes, memory, nodes * gpus, None, options)
+    memory = max((item.memory for item in needs if item.memory is not None), default=None)
     gpus = max(item.gpus for item in needs)
     unit = max((item.unit for item in needs if item.unit is not None), default=None)
     if unit is None:
@@ -124,9 +126,11 @@ def largest(needs: Sequence[Resources], cores_per_node: int | None) -> Resources
     return Resources(units * unit, None, memory, gpus, unit, options)
 
 
-def _on_one(need: Resources, nodes: int) -> int:
-    """Cores that each of so many nodes needs to hold what any stage has there."""
-    if need.nodes is not None:
-        return max(need.cores // need.nodes, -(-need.cores // nodes))
+def _on_one(need: Resources, nodes: int) -> Resources:
+    """What each of so many nodes needs to hold what any stage has there."""
     unit = need.unit or 1
-    return -(-(need.cores // unit) // nodes) * unit
+    cores = -(-(need.cores // unit) // nodes) * unit
+    if need.nodes is not None:
+        cores = max(need.cores // need.nodes, -(-need.cores // nodes))
+    memory = None if need.memory is None else -(-need.memory * cores // need.cores)
+    return Resources(cores, None, memory, -(-need.gpus * cores // need.cores))

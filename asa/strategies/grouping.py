@@ -7,7 +7,7 @@ a chain, every way to cut it into allocations is weighed at once: what each is c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -230,10 +230,9 @@ class Grouping:
                     return ((head,),)
                 found.insert(0, earlier)
                 left -= 1
-            same = found[0].spec.predecessors == head.spec.predecessors
-            if left < 0 or not same or not all(is_fresh(each) and _alike(each, head) for each in found):
+            if found[0].spec.predecessors != head.spec.predecessors or self._next(found[-1]) is not behind:
                 return ((head,),)
-            if self._next(found[-1]) is not behind:
+            if left < 0 or not all(is_fresh(each) and _alike(each, head) for each in found):
                 return ((head,),)
             branches.append(tuple(found))
         return tuple(branches)
@@ -261,7 +260,7 @@ class Grouping:
 
     def _plan(self, head: StageView) -> None:
         """Settle who shares an allocation from a stage on: up to the middle of what is seen, or to its end."""
-        links = self._chain(head) or [((head,),)]
+        links = self._chain(head)
         stages = [*chain.from_iterable(chain.from_iterable(links))]
         if len(stages) == 1:
             self._note((head,))
@@ -276,8 +275,9 @@ class Grouping:
                 self._note((stage,))
             return
         done, ends = 0, len(stages) < MOST  # else there is more of it than is seen
+        begins = {link[0][0].spec.name for link in links}  # no link is settled in part
         for group in best.groups:
-            if done >= MOST // 2 and not ends:
+            if done >= MOST // 2 and not ends and group[0].spec.name in begins:
                 break
             done += len(group)
             self._note(group)
@@ -288,14 +288,11 @@ class Grouping:
         """How long each would wait [s], by size; as long as counts where that was not predicted, and what to ask."""
         if not self._waits:
             return {stage.spec.name: 0.0 for stage in stages}, ()
-        sizes = {stage.spec.resources: stage.predicted_wait_s for stage in stages}
-        for stage in stages:
-            if stage.predicted_wait_s is not None:
-                sizes[stage.spec.resources] = stage.predicted_wait_s
+        sizes = {each.spec.resources: each.predicted_wait_s for each in stages if each.predicted_wait_s is not None}
         waits, unknown = dict[str, float](), dict[Resources, Predict]()
         for stage in stages:
             wait_s = stage.predicted_wait_s
-            wait_s = sizes[stage.spec.resources] if wait_s is None else wait_s
+            wait_s = sizes.get(stage.spec.resources) if wait_s is None else wait_s
             if wait_s is None:
                 unknown.setdefault(stage.spec.resources, Predict(stage.spec.name, self._late))
             waits[stage.spec.name] = 2 * FREE_S if wait_s is None else wait_s
@@ -325,7 +322,7 @@ class _Weighed:
         core_s = sum(view.charged(stage.spec.resources) * stage.spec.run_time_s for stage in stages)
         run_s = sum(max(sum(stage.spec.run_time_s for stage in branch) for branch in link) for link in links)
         self.worth = patience if patience is not None else WORTH * core_s / run_s if run_s else 0.0
-        self._starts: dict[str, _Label] = {}  # first stage of a group -> what came before it, by the best way
+        self._starts: dict[str, float] = {}  # first stage of a group -> when it may begin by the best way [s from now]
 
     def _ready_s(self, first: StageView) -> float:
         """When the first may begin [s from now]; so late that all places are old where that is not known."""
@@ -339,12 +336,19 @@ class _Weighed:
         """The best way to cut all of it."""
         found = self._ways(self._links, _Label(0, 0.0, self._ready, ()))
         best = min(found, key=lambda label: label.key(self.worth))
-        at = _Label(0, 0.0, self._ready, ())
+        ends: dict[str, float] = {}
         for group in best.groups:
-            self._starts[group[0].spec.name] = at
+            start = self._before(group[0], ends, self._ready)
+            self._starts[group[0].spec.name] = start.end
             if (job := self._job(group)) is not None:
-                at = self._with(at, job)
+                ends |= dict.fromkeys((stage.spec.name for stage in group), self._with(start, job).end)
         return best
+
+    @staticmethod
+    def _before(stage: StageView, ends: Mapping[str, float], ready: float) -> _Label:
+        """What came before a stage, by the ends of others [s from now]; `ready`, where it waits for none of these."""
+        before = [ends[name] for name in stage.spec.predecessors if name in ends]
+        return _Label(0, 0.0, max(before, default=ready), ((stage,),) if before else ())
 
     def _ways(self, links: Sequence[Link], start: _Label) -> list[_Label]:
         """Ways to cut some links, as good ones as there are."""
@@ -362,16 +366,15 @@ class _Weighed:
         """With a link cut off on both sides: each of its branches by itself, as is best for that."""
         if len(link) == 1:
             return None if (job := self._job(link[0])) is None else self._with(label, job)
-        start = label._replace(groups=())
         ways = [
-            min(self._ways([((stage,),) for stage in branch], start), key=lambda way: way.key(self.worth))
+            min(self._ways([((stage,),) for stage in branch], label), key=lambda way: way.key(self.worth))
             for branch in link
         ]
         return _Label(
             label.starving + sum(way.starving - label.starving for way in ways),
             label.cost + sum(way.cost - label.cost for way in ways),
             max(way.end for way in ways),
-            (*label.groups, *chain.from_iterable(way.groups for way in ways)),
+            (*label.groups, *chain.from_iterable(way.groups[len(label.groups) :] for way in ways)),
         )
 
     def _some(self, found: list[_Label]) -> list[_Label]:
@@ -389,10 +392,8 @@ class _Weighed:
     def _with(self, label: _Label, job: _Costed) -> _Label:
         """With one more allocation."""
         held_back = label.groups or self._ready
-        start = max(job.wait_s, label.end + (min(job.wait_s / 2, FREE_S) if held_back else 0.0))
-        return _Label(
-            label.starving + job.starving, label.cost + job.cost, start + job.held_s, (*label.groups, job.group)
-        )
+        end = max(job.wait_s, label.end + (min(job.wait_s / 2, FREE_S) if held_back else 0.0)) + job.held_s
+        return _Label(label.starving + job.starving, label.cost + job.cost, end, (*label.groups, job.group))
 
     def _job(self, group: Group) -> _Costed | None:
         """The job for a group, if there can be such a one: as long, and as wide as no stage of these is by itself,
@@ -409,7 +410,8 @@ class _Weighed:
         cores = shape.resources.cores
         if len(group) > 1:
             widest = max(stage.spec.resources.cores for stage in group)
-            most = max(self._widest, self._view.cores_per_node or 0) if _has_branches(group) else widest
+            beside = any(len(row) > 1 for row in _rows([stage.spec for stage in group]))
+            most = max(self._widest, self._view.cores_per_node or 0) if beside else widest
             if cores > most or shape.walltime_s > self._view.longest_s:
                 return None
         wait_s = max(self._waits[stage.spec.name] for stage in group)
@@ -427,24 +429,22 @@ class _Weighed:
 
     def _gain(self, group: Group, ready: float) -> Gain:
         """What a group brings beside an allocation for each of its stages."""
-        start, cost, ends = _Label(0, 0.0, ready, ()), 0.0, dict[str, float]()
+        cost, ends = 0.0, dict[str, float]()
         for stage in group:
-            before = [ends[name] for name in stage.spec.predecessors if name in ends]
             if (job := self._job((stage,))) is not None:
-                after = start._replace(end=max(before), groups=(group,)) if before else start
-                ends[stage.spec.name] = self._with(after, job).end
+                ends[stage.spec.name] = self._with(self._before(stage, ends, ready), job).end
                 cost += job.cost
         whole = self._job(group)
         assert whole is not None, "it was found to be possible"
         mixed = self._view.wide_first and len({stage.spec.resources.cores for stage in group}) > 1
-        saved_s = math.inf if mixed else max(ends.values()) - self._with(start, whole).end
+        saved_s = math.inf if mixed else max(ends.values()) - self._with(_Label(0, 0.0, ready, ()), whole).end
         return Gain(saved_s, whole.cost, cost, whole.cores, len(group), self.worth)
 
     def why(self, group: Group) -> str:
         """Why a group is one, or why its only stage has not been merged with what follows; "" if nothing is gained."""
         start = self._starts[group[0].spec.name]
         if len(group) > 1:
-            return self._gain(group, start.end).explained()
+            return self._gain(group, start).explained()
         names = [link[0][0].spec.name for link in self._links]
         if group[0].spec.name not in names:
             return ""
@@ -453,7 +453,7 @@ class _Weighed:
         for last in range(first + 2, len(self._links) + 1):
             other = tuple(chain.from_iterable(chain.from_iterable(self._links[first:last])))
             if self._job(other) is not None:
-                gain = self._gain(other, start.end)
+                gain = self._gain(other, start)
                 if _SAME_S < gain.saved_s < math.inf:
                     found.append((self.worth * gain.saved_s - gain.together + gain.apart, gain, other))
         if not found:
@@ -502,10 +502,6 @@ def _beside(row: Sequence[StageSpec]) -> Resources | None:
     if memory and len(memory) < len(sizes):
         return None
     return Resources(sum(size.cores for size in sizes), None, sum(memory) or None, 0, first.unit, first.options)
-
-
-def _has_branches(group: Group) -> bool:
-    return any(len(row) > 1 for row in _rows([stage.spec for stage in group]))
 
 
 def _fixed_s(size: Resources, view: WorkflowView) -> float:

@@ -3,8 +3,8 @@
 Jobs of drivers are numbered, from the present driver's *generation* on (`asa.log.rundir`), and named after that: one is
 found by its name, and has nothing to do once a driver of its number has begun. There is always another in the queue,
 behind the present one, submitted with it, or by it before it does anything else: it starts when that has ended,
-however it did. Half a wall time before its own end the present one lets it go, once there is one more behind that; when
-it starts it asks for the run, which is handed over, and takes it up as `resume` does.
+however it did. Half a wall time before its own end this one releases it, once there is one more behind that. When
+it starts, it asks for the run, which is handed over, and takes it up as `resume` does.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from asa.allocations.budget import QUERY, SUBMIT, SharedBudget
@@ -173,7 +174,7 @@ class DriverJobs:
     Raises
     ------
     InvalidInput
-        When there are no such options, or jobs of the run's backend cannot be drivers.
+        When there are no such options, jobs of the run's backend cannot be drivers, or a secret is missing.
     """
 
     def __init__(self, run: RunDirectory, spec: str) -> None:
@@ -183,6 +184,7 @@ class DriverJobs:
         self.run, self.spec = run, spec
         self._walltime = options.pop("walltime", None)
         self._settings = load_settings(run)
+        make_graph(self._settings.result).variables(os.environ)
         self._budget = SharedBudget.of(run.state)
         self._counted = 0
         self.backend = self._made(self._settings, options)
@@ -303,14 +305,14 @@ class DriverJobs:
         return found
 
     def let_go(self, job: JobHandle) -> None:
-        """Have a job start that waits for another one to end; where it cannot be changed, the one behind it starts."""
+        """Release a job that waits for another one to end; where it cannot be changed, the one behind it starts."""
         self._await_turn()
         try:
             self.backend.update(job, JobChanges(dependencies=()))
         except BackendError as error:
             if error.transient:
                 raise
-            _log.info("job %s cannot be let go, and is cancelled: the one behind it starts: %s", job.job_id, error)
+            _log.info("job %s cannot be released, and is cancelled: the one behind it starts: %s", job.job_id, error)
             self.backend.cancel([job])
         finally:
             self._count()
@@ -366,7 +368,7 @@ def take_turn(jobs: DriverJobs, turn: Turn, options: Sequence[str]) -> Run | Non
             return None
         if not followed:
             followed = True
-            with suppress(AsaError):  # it is tried again once the run is driven
+            with suppress(AsaError):  # it is retried once the run is driven
                 jobs.follow(turn, options)
         if not run.is_driven():
             try:
@@ -401,11 +403,8 @@ def succeeded_by_job(run: Run, jobs: DriverJobs, turn: Turn, options: Sequence[s
 def _see_to_next(
     run: Run, jobs: DriverJobs, turn: Turn, options: Sequence[str], until: float, over: threading.Event
 ) -> None:
-    """Have the next driver's job wait behind this one, and let it go `until` [s, monotonic], with another behind it;
-    calls that fail are tried again."""
-
-    def followed() -> JobHandle:
-        return jobs.follow(turn, options)
+    """Have the next driver's job wait behind this one, and release it at `until` [s, monotonic], another behind it;
+    calls that fail are retried."""
 
     def let_go() -> JobHandle:
         following = jobs.follow(turn, options)
@@ -415,7 +414,7 @@ def _see_to_next(
 
     with logged_in(run.directory.log):
         for at, act, what in (
-            (0.0, followed, "is the next driver's, after this one"),
+            (0.0, partial(jobs.follow, turn, options), "is the next driver's, after this one"),
             (until, let_go, "of the next driver may start from now on"),
         ):
             while not over.wait(max(0.0, at - time.monotonic())):
@@ -423,5 +422,5 @@ def _see_to_next(
                     _log.info("job %s %s", act().job_id, what)
                     break
                 except AsaError as error:
-                    _log.warning("the next driver's job could not be submitted, or let go: %s", error)
+                    _log.warning("the next driver's job could not be submitted or released: %s", error)
                     at = time.monotonic() + _AGAIN_S

@@ -22,7 +22,7 @@ class Reasons(NamedTuple):
     Parameters
     ----------
     strategy
-        What the strategy does, or "" if it does not tell.
+        What the strategy does, or "" if it does not say.
     stages
         By name: what it does or what it waits for, and since when.
     trouble
@@ -106,7 +106,7 @@ def reasons(plan: Plan, now: float, *, driven: bool = True) -> Reasons:
 def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bool) -> str:
     width = "?" if stage.width is None else stage.width
     held = plan.pool.meant_for(name)
-    jobs = "; ".join(_job(item, now) for item in held) or _unasked(plan, now, underway)
+    jobs = "; ".join(_job(plan, item, now) for item in held) or _unasked(plan, now, underway)
     if not underway and not stage.state.final:
         begun = f"stopped, {stage.done} of {width} tasks done" if stage.state is StageState.RUNNING else "not run"
         if held and plan.outcome is RunState.RUNNING:
@@ -135,16 +135,15 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
             )
             failed = f", {len(stage.failed):,} failed" if stage.failed else ""
             failed += f", {stage.skipped:,} skipped" if stage.skipped else ""
-            again = min(stage.later.values(), default=now)
-            later = f", {len(stage.later)} to be tried again, from {brief(max(0.0, again - now))} from now on"
-            failed += later if stage.later else ""
+            if stage.later:
+                failed += f", {len(stage.later)} to be retried, the first in {_span(min(stage.later.values()) - now)}"
             said = f"{_reused(stage)}{failed}{others}{_paused(stage)}{_grown(stage)}"
             return f"running, {stage.done} of {width} tasks done{said}; {jobs}"
         case StageState.READY:
             others = _others(plan, name, held, now)
             return f"ready, waits for {others or 'an allocation'}{_reused(stage)}{_grown(stage)}; {jobs}"
         case StageState.WAITING:
-            before = [other for other in stage.spec.predecessors if plan.stages[other].state is not StageState.DONE]
+            before = [other for other in stage.spec.predecessors if not plan.stages[other].state.final]
             wait = stage.predicted_wait_s
             predicted = "" if wait is None else f"; its job is expected to wait {brief(wait)}, so it is not sent yet"
             return f"waits for {', '.join(before)}{_grown(stage)}; {jobs}{predicted if not held else ''}"
@@ -189,7 +188,7 @@ def _others(plan: Plan, name: str, meant: Iterable[Held], now: float) -> str:
     ]
     words = []
     for end, launched, task in sorted(found)[:OTHERS_MOST]:
-        so_far = f"for {brief(now - launched)} so far"
+        so_far = f"for {_span(now - launched)} so far"
         words.append(f"{task} {so_far if not now < end < math.inf else f'for about {brief(end - now)} more'}")
     more = f" and {counted(len(found) - OTHERS_MOST, 'more task')}" if len(found) > OTHERS_MOST else ""
     return f"its allocation, whose cores run {', '.join(words)}{more}" if words else ""
@@ -203,28 +202,28 @@ def _reused(stage: StageProgress) -> str:
 
 
 def _charged(held: Held) -> str:
-    """What a job was given where that is not what it asked for, else ""."""
+    """What a job got where that is not what it asked for, else ""."""
     asked = held.request.resources.cores
     if held.handle is None or held.cores == asked:
         return ""
-    return f"job {held.handle.job_id} asked for {counted(asked, 'core')} and was given {held.cores}: charged for these"
+    return f"job {held.handle.job_id} asked for {counted(asked, 'core')} and got {held.cores}, which are charged"
 
 
 def _unasked(plan: Plan, now: float, underway: bool) -> str:
     if underway and plan.on_hold is not None:
         return "no job was asked for yet: the run is held"
     if underway and plan.full is not None and now < plan.full.again:
-        again, why = brief(max(0.0, plan.full.again - now)), plan.full.reason.partition("\n")[0]
+        again, why = _span(plan.full.again - now), plan.full.reason.partition("\n")[0]
         return f"the batch system takes no more jobs for now, asked again in {again}: {explained(why)}"
     if underway and plan.start is not None and not plan.room(now):
         return f"no job was asked for yet: you may have {counted(plan.start.most_jobs or 0, 'job')} in the queue"
     return "no job was asked for yet"
 
 
-def _job(held: Held, now: float) -> str:
+def _job(plan: Plan, held: Held, now: float) -> str:
     if held.handle is None:
         return "its job is being submitted"
-    name, size = f"job {held.handle.job_id}", held.request.resources
+    name, needs = f"job {held.handle.job_id}", held.request.resources
     because = f": {held.dismissed}" if held.dismissed else ""
     if held.cancelled is not None:
         return f"{name} is being cancelled{because}"
@@ -233,11 +232,15 @@ def _job(held: Held, now: float) -> str:
     if held.started is None:
         after = f", after {', '.join(held.after)}" if held.after else ""
         why = f" ({explained(held.reason)})" if held.reason else ""
-        asked = f", asks for {size} (charged {size.cores})"
-        return f"{name} has been in the queue for {brief(now - held.handle.submitted)}{after}{why}{asked}"
+        asked = f", asks for {needs} (charged {plan.site.charged(needs)})"
+        return f"{name} has been in the queue for {_span(now - held.handle.submitted)}{after}{why}{asked}"
     if not held.nodes:
-        return f"{name} started {brief(now - held.started)} ago, its nodes have not joined yet"
+        return f"{name} started {_span(now - held.started)} ago, its nodes have not joined yet"
     assert held.ends is not None
-    left = brief(max(0.0, held.ends - now))
-    busy = f"{held.cores_busy} cores busy"
-    return f"{name} runs on {', '.join(held.nodes)} with {busy}, {left} of wall time left"
+    left = f"{_span(held.ends - now)} of wall time left"
+    return f"{name} runs on {', '.join(held.nodes)} with {held.cores_busy} cores busy, {left}"
+
+
+def _span(seconds: float) -> str:
+    """A time that has passed, or is left; 0 where clocks that differ would make it negative."""
+    return brief(max(0.0, seconds))

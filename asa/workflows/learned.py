@@ -468,7 +468,7 @@ class LearnedWaits:
         with _lesson(f"what {spec.name} took on other widths is not used"):
             if path.exists():
                 with UsageHistory(path, busy_s=BUSY_S) as history:
-                    found = history.of(kind_of(spec.name), spec.code, self._site.site)
+                    found = history.of(kind_of(spec.name), spec.code or None, self._site.site)
                 rows = [row for row in found if row.outcome == "ok" and row.cores]
                 if rows and rows[-1].input is not None:
                     rows = about(rows, rows[-1].input)

@@ -260,11 +260,11 @@ def past_of(state: Path, workflow: str, site: Capabilities, specs: Sequence[Stag
     with closing(UsageHistory(state / HISTORY)) as history:
         for spec in specs:
             name = kind_of(spec.name)
-            runs = [run for run in history.runs(name, spec.code, site.site) if run.done and run.cores]
+            runs = [run for run in history.runs(name, spec.code or None, site.site) if run.done and run.cores]
             runs = [run for run in runs if run.workflow == workflow] or runs
             rows = [
                 row.run_time_s / share_on(spec, row.cores)
-                for row in history.of(name, spec.code, site.site)
+                for row in history.of(name, spec.code or None, site.site)
                 if row.outcome == "ok"
             ]
             means = [run.core_hours * HOUR / (run.cores or 1) / run.done / share_on(spec, run.cores) for run in runs]

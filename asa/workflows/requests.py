@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import stat
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +39,7 @@ OWN_TIME_S, MINUTE_S = 60.0, 60.0
 """How long an allocation has nodes before and after its tasks, at most [s]; in what steps wall times are asked for."""
 
 _INPUTS_MOST = 10_000
-"""Of so many arguments of a stage it is looked whether they are files."""
+"""Of so many arguments of a stage, or of a task, ASA looks whether they are files."""
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +105,7 @@ class LearnedRequests:
             return [], None
         stage, machine, code = kind_of(spec.name), self._site.site, spec.code or meaning(node.stage)
         try:
-            rows = [row for row in history.of(stage, "", machine) if row.code in ("", code) or not code]
+            rows = [row for row in history.of(stage, machine=machine) if row.code in ("", code) or not code]
             return rows, history.frozen(stage, machine)
         except StateError as error:
             _log.warning("what %s used in earlier runs is not known: %s", spec.name, error)
@@ -224,39 +229,42 @@ def advised(
         estimator.learn(used or 0.0, seconds, about, tasks)
     short = max(lacked, default=0.0)
     advice = estimator.ask(given)
-    if advice is None or short >= advice.largest:
-        if not short:
-            return None if advice is None else (advice, 0.0)
-        tasks = len(lacked) + (advice.tasks if advice else 0)
-        return Advice(again(short, 0.0), tasks, advice.largest if advice else 0.0), short
-    return advice, 0.0
+    if short and (advice is None or short >= advice.largest):
+        return Advice(again(short, 0.0), len(lacked), advice.largest if advice else 0.0), short
+    return None if advice is None else (advice, 0.0)
 
 
 def largest_input(node: Node, workdir: str) -> int | None:
     """The most bytes in files that arguments of one of its tasks name, as far as they are there; None without any."""
     if node.predecessors:
         return None
-    common = _files(node.kwargs.values(), workdir)
     columns = [column for column in node.args if isinstance(column, list | tuple)] if node.mapped else []
-    if not columns:
-        return common + _files(node.args, workdir) or None
     if sum(map(len, columns)) > _INPUTS_MOST:
         return None
-    return max((common + _files(task, workdir) for task in zip(*columns, strict=False)), default=0) or None
+    common, bytes_in = _named(node.kwargs.values(), workdir), cache(_bytes_in)
+    tasks = zip(*columns, strict=False) if columns else [node.args]
+    own = max((sum(map(bytes_in, _named(task, workdir) - common)) for task in tasks), default=0)
+    return sum(map(bytes_in, common)) + own or None
 
 
-def _files(values: Iterable[Any], workdir: str) -> int:
-    total = 0
-    for value in values:
-        if isinstance(value, list | tuple):
-            total += _files(value, workdir)
+def _named(values: Iterable[Any], workdir: str) -> set[str]:
+    """Files that these values, and what is in lists and dicts of them, might name."""
+    names, left = set[str](), [*islice(values, _INPUTS_MOST)]
+    for value in left:  # it grows meanwhile; a list may be in itself
+        if isinstance(value, list | tuple | dict):
+            parts = value.values() if isinstance(value, dict) else value
+            left += islice(parts, max(0, _INPUTS_MOST - len(left)))
         elif isinstance(value, str | Path) and len(str(value)) < 4096:
-            try:
-                path = Path(workdir, value)
-                total += path.stat().st_size if path.is_file() else 0
-            except (OSError, ValueError):
-                continue
-    return total
+            names.add(os.path.join(workdir, value))
+    return names
+
+
+def _bytes_in(name: str) -> int:
+    """The size of a file [bytes]; 0 where there is none."""
+    with suppress(OSError, ValueError):
+        found = os.stat(name)
+        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return 0
 
 
 def _used(row: Usage, used: float | None) -> bool:

@@ -270,6 +270,8 @@ def test_runs_and_queues_are_chosen_from_a_list(
     page.click("#runs a:text-is('night-1')")
     page.wait_for_selector("#queue tbody tr")
     assert page.locator("#queue tbody tr").count() == 6
+    page.keyboard.press("/")
+    assert "#/queues/" in page.url, "it has no tasks to be found"
     assert "Happiness of the host" in page.inner_text("#decisions")
     assert re.search(r"[✓✕] \d\.\d\d", page.inner_text("#decisions"))
     shoot(page, "queue")

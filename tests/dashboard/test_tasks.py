@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.event import CancelAsked, DriverStarted, Event, HoldAsked, RunEnded, RunState, TaskDone, TaskFailed
+from asa.core.run import FoldedRun
 from asa.dashboard.feed import RunModel, replayed
 from asa.dashboard.site import Dashboard
-from asa.dashboard.tasks import STATES, Arguments, TaskQuery, TaskTable
+from asa.dashboard.tasks import ORDERS, STATES, Arguments, TaskQuery, TaskTable
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
 from asa.testing.runlogs import MadeStage, montage, run_begins, run_log, stage_spec
@@ -72,6 +74,29 @@ def test_a_query_finds_what_one_would_find_row_by_row(
     if order == "tries":
         tries = [row["tries"] for row in found["rows"]]
         assert tries == sorted(tries, reverse=True)
+
+
+def test_tasks_that_run_are_in_the_order_of_how_long_they_have_run() -> None:
+    for count in range(1, len(LOG)):
+        times = [row.get("ran", -1.0) for row in table(LOG[:count]).page(TaskQuery(order="longest"))["rows"]]
+        assert times == sorted(times, reverse=True)
+
+
+def test_of_a_run_without_stages_nothing_is_found() -> None:
+    tasks = TaskTable(FoldedRun(), {}, 0.0, True)
+    for text in ("", "a", "7", "a[7]"):
+        for order in ORDERS:
+            assert tasks.page(TaskQuery(text, order=order))["rows"] == []
+
+
+def test_what_a_module_of_asa_has_imported_is_not_made(tmp_path: Path) -> None:
+    mark = tmp_path / "was-run"
+    call = b"casa.workflows.driver\nsubprocess.Popen\n((Vtouch\nV" + bytes(mark) + b"\nltR."
+    run = RunDirectory.create(tmp_path, "run")
+    run.settings.write_bytes(b"\n\x80\x04" + call)
+    assert "cannot be read" in Arguments(run).of("a", 0)["note"]
+    time.sleep(0.2)
+    assert not mark.exists()
 
 
 def test_all_states_add_up_to_the_stages_numbers_at_every_event() -> None:

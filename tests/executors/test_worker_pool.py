@@ -27,8 +27,9 @@ from asa.testing import tasks
 from asa.testing.executors import Bench, ExecutorDriver, value_of
 from executors.dask import dask
 from executors.hub import local
+from executors.output import OutputFile
 from executors.wire import OrderOutcome, TaskOrder
-from executors.worker import Caller
+from executors.worker import Caller, Meter, ThreadPrinter
 from tests.waiting import until
 
 
@@ -458,3 +459,46 @@ def test_the_traceback_begins_in_the_task(run: Any) -> None:
     outcome = run(outer)
     assert outcome.traceback.count("File") == 1 and "in outer" in outcome.traceback
     assert outcome.traceback.endswith("KeyError: 'band'\n")
+
+
+def test_a_list_that_is_in_itself_may_be_an_argument(tmp_path: Path) -> None:
+    ring: list[Any] = ["a"]
+    ring.append(ring)
+    outcome = measured(tmp_path, len, ring)
+    assert outcome.error == "" and load(outcome.value) == 2
+
+
+def test_a_file_that_was_given_counts_wherever_the_task_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("reads").write_bytes(bytes(100_000))
+    assert 100_000 < measured(tmp_path, lambda name: os.chdir("/"), "reads").given < 101_000
+
+
+def measured(directory: Path, function: Any, *args: Any) -> OrderOutcome:
+    file = directory / "function"
+    file.write_bytes(cloudpickle.dumps(function))
+    order = TaskOrder(1, "s", 5, str(file), pickle.dumps((args, {})), (), 1, 0, 0, 1)
+    return Caller(str(directory), meter=Meter()).run(order)
+
+
+@pytest.mark.parametrize("limit", [0, 1000])
+def test_what_a_thread_prints_is_bounded_and_not_held_back(tmp_path: Path, limit: int) -> None:
+    output, stderr = OutputFile.create(str(tmp_path), "job", "w", limit), os.dup(2)
+    printer, order = ThreadPrinter(output), TaskOrder(1, "s", 5, "", b"", (), 1, 0, 0, 1)
+    os.dup2(output.text, 2)
+    try:
+        printer.begin(order)
+        before = output.size
+        for _ in range(1000):
+            printer.write(100 * ".")
+        assert limit or output.size - before > 90_000, "it has not ended a line"
+        printer.flush()
+        printer.begin(order)
+        printer.write(100_000 * "x" + "\n")
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+    text = os.pread(output.text, 1 << 20, before).decode()
+    assert text.count("x") == text.count(".") == (limit or 100_000)
+    assert text.count("\n[the rest is cut: see --output-limit]\n") == (2 if limit else 0)
+    output.close()

@@ -99,7 +99,7 @@ def test_what_slurm_gives_is_charged_and_where_that_is_not_what_was_asked_for_it
         assert f"(charged {given})" in graph.out
     said = shell.asa("explain", shell.run).out
     cores = "1 core" if asked == 1 else f"{asked} cores"
-    assert f"work: job {job_id} asked for {cores} and was given {given}: charged for these" in said
+    assert f"work: job {job_id} asked for {cores} and got {given}, which are charged" in said
     assert f"{given} ({asked} asked for)" in (tmp_path / "report.html").read_text()
 
 

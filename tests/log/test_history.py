@@ -74,6 +74,11 @@ class TestRows:
             with pytest.raises(InvalidInput):
                 took(**wrong)  # type: ignore[arg-type]
 
+    @pytest.mark.parametrize("ended", [-1.0, 1.7e14, float("nan")])
+    def test_when_they_ended_is_a_date(self, ended: float) -> None:
+        with pytest.raises(InvalidInput, match=r"ended of Usage is .*: a number of seconds since 1970 expected"):
+            took(ended=ended)
+
     def test_threads_are_processor_time_over_run_time(self) -> None:
         assert took().threads == 2.0
         assert took(cpu_s=None).threads is None
@@ -99,6 +104,10 @@ class TestStore:
         assert store.of("align", "c1") == [first, elsewhere]
         assert store.of("align", machine="other") == [elsewhere]
         assert store.of("al") == [other]
+        store.add([imported := took(code="", source="sacct")])
+        assert store.of("align", "") == [imported], "of no code, not of every one"
+        assert len(store.of("align")) == 4 and store.forget("align", "") == 1
+        assert store.of("align") == [first, second, elsewhere]
         assert {kept.stage for kept in store.stages()} == {"al", "align"}
 
     def test_a_run_counts_once_and_goes_on(self, store: UsageHistory) -> None:

@@ -166,6 +166,16 @@ def test_elements_of_an_array_are_no_smaller_than_merged_ones_in_front_of_them()
     ]
 
 
+@pytest.mark.timeout(20)
+def test_one_with_a_job_of_its_own_may_wait_for_the_last_of_those_that_share_one() -> None:
+    """Where nothing holds places: when it will be ready is when the stage ends that stands for these."""
+    shared, own = allocation("s", "a", "b"), allocation("o", "c")
+    a, b, c = chain((4, 9.0), (4, 9.0), (4, 9.0))
+    stages = _with(a, shared), _with(b, shared), replace(_with(c, own), predicted_wait_s=100.0)
+    (ask,) = Auto().decide(view(*stages, regime=QueueRegime.FIFO, dependencies=False))
+    assert isinstance(ask, Ask) and ask.stages == ("c",)
+
+
 def test_stages_of_a_shared_allocation_are_seen_as_one_until_it_leaves() -> None:
     item = allocation("x", "a", "b", started=900.0, busy=True, walltime_s=120.0)
     a, b, c = chain((4, 9.0), (4, 8.0), (1, 7.0))
@@ -224,6 +234,39 @@ def test_branches_and_what_they_end_in_share_an_allocation() -> None:
     assert merged(split, broad, *branches[1:], wide, patience=8.0) == ["yz"]
     one = Contracted(seen := view(split, *branches, wide), Grouping(seen, 8.0)).contracted(seen.stages)
     assert [(item.spec.resources.cores, item.spec.run_time_s) for item in one] == [(8, 240.0)]
+
+
+@pytest.mark.parametrize("patience", [0.5, 32.0])
+@pytest.mark.parametrize("count", range(2, 14))
+def test_each_of_many_branches_is_in_one_group(count: int, patience: float) -> None:
+    names, known = [f"b{number}" for number in range(count)], {"walltime_s": 10.0, "run_time_s": 5.0}
+    for before, wait_s in [((), 100.0), (("a",), 100.0), (("a",), 5000.0)]:
+        first = [stage("a", cores=8, state=READY, predicted_wait_s=0.0)] if before else []
+        branches = [stage(name, *before, predicted_wait_s=wait_s, **known) for name in names]
+        ends = stage("c", *names, cores=8, predicted_wait_s=0.0, **known), stage("d", "c", predicted_wait_s=wait_s)
+        seen = view(*first, *branches, *ends, now=0.0, cores_per_node=16, fixed_s=(60.0, 60.0))
+        sharing = Grouping(seen, patience)
+        found = dict.fromkeys(sharing.of(item.spec.name) for item in seen.stages)
+        assert sorted(item.spec.name for group in found for item in group) == sorted(s.spec.name for s in seen.stages)
+
+
+def test_branches_by_themselves_wait_for_nodes_once_they_may_start() -> None:
+    """As each job behind another does: together these end 1000 s sooner, for 2400 core-seconds."""
+    known: dict[str, Any] = {"predicted_wait_s": 1000.0, "run_time_s": 600.0}
+    branches = [stage("b", "a", cores=2, **known), stage("c", "a", cores=2, **known)]
+    seen = view(stage("a", cores=8, state=READY, **known), *branches, stage("d", "b", "c", cores=8, **known), now=0.0)
+    assert outcome(seen, [["a"], ["b"], ["c"], ["d"]]) == (3800.0, 12000.0)
+    assert planned(seen, 3.0) == outcome(seen, [["a", "b", "c", "d"]]) == (2800.0, 14400.0)
+
+
+def test_branches_side_by_side_are_not_counted_one_after_the_other() -> None:
+    """That a stage behind them would end sooner with the next one is said only if it would."""
+    known: dict[str, Any] = {"predicted_wait_s": 0.0, "run_time_s": 3000.0, "walltime_s": 3600.0}
+    branches = [stage("b", "a", cores=2, **known), stage("c", "a", cores=2, **known)]
+    narrow = stage("d", "b", "c", **known | {"run_time_s": 60.0})
+    wide = stage("e", "d", cores=8, predicted_wait_s=5000.0)
+    seen = view(stage("a", cores=8, state=READY, **known | {"run_time_s": 10.0}), *branches, narrow, wide, now=0.0)
+    assert merged(*seen.stages) == [] and why(seen, "d") == ""
 
 
 def test_a_narrow_stage_between_wide_ones_keeps_their_nodes_where_jobs_wait() -> None:

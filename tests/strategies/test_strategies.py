@@ -41,6 +41,12 @@ from tests.strategies.views import allocation, stage, view
         (view(stage("a", memory=10, gpus=1), stage("b", memory=30)), Resources(1, memory=30, gpus=1), 1200.0),
         # every node holds the largest share of a stage: 100 cores on 4 nodes and 28 on one do not fit on 4 nodes of 25
         (view(stage("a", cores=100, nodes=4), stage("b", cores=28, nodes=1)), Resources(112, nodes=4), 1200.0),
+        # so it does of memory and GPUs: a task of 100 bytes does not fit on a node of 25
+        (
+            view(stage("a", cores=4, nodes=1, memory=100, gpus=2), stage("b", cores=16, nodes=4, memory=80)),
+            Resources(16, nodes=4, memory=400, gpus=8),
+            1200.0,
+        ),
         # cores divide over the nodes also when a stage leaves the nodes open
         (view(stage("a", cores=3, nodes=3), stage("b", cores=10)), Resources(12, nodes=3), 1200.0),
         # the wall time is what the site allows

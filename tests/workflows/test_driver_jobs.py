@@ -15,6 +15,7 @@ from asa.backends.pbs import Pbs
 from asa.core.clock import ManualClock
 from asa.core.errors import InvalidInput
 from asa.core.job import JobHandle, JobState
+from asa.core.registry import BACKENDS
 from asa.log.rundir import RunDirectory
 from asa.testing.backend_fake import FakeBatch
 from asa.workflows.clean import next_drivers
@@ -57,7 +58,7 @@ def licensed() -> None:
 @pytest.fixture
 def jobs(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DriverJobs]:
     monkeypatch.setenv("LICENSE", SECRET)
-    monkeypatch.setattr(DriverJobs, "_made", lambda *_: site.backend)
+    monkeypatch.setattr(BACKENDS, "create", lambda *_, **__: site.backend)
     run = RunDirectory.create(tmp_path, "run-1")
     save_settings(run, Settings(licensed(), "run", "pbs"))
     with closing(DriverJobs(run, f"job:walltime={WALLTIME_S:g}s")) as made:
@@ -140,14 +141,25 @@ def test_a_driver_that_cannot_be_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, said: str
 ) -> None:
     site = Site("pbs")
-    monkeypatch.setattr(DriverJobs, "_made", lambda *_: site.backend)
+    monkeypatch.setenv("LICENSE", SECRET)
+    monkeypatch.setattr(BACKENDS, "create", lambda *_, **__: site.backend)
     run = RunDirectory.create(tmp_path, "run-1")
     save_settings(run, Settings(licensed(), "run", "pbs"))
     with pytest.raises(InvalidInput, match=said):
         DriverJobs(run, spec)
 
 
-def test_on_one_machine_there_is_no_such_job(tmp_path: Path) -> None:
+def test_a_secret_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LICENSE", raising=False)
+    monkeypatch.setattr(BACKENDS, "create", lambda *_, **__: Site("pbs").backend)
+    run = RunDirectory.create(tmp_path, "run-1")
+    save_settings(run, Settings(licensed(), "run", "pbs"))
+    with pytest.raises(InvalidInput, match="LICENSE"):
+        DriverJobs(run, "job").begin(())
+
+
+def test_on_one_machine_there_is_no_such_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LICENSE", SECRET)
     run = RunDirectory.create(tmp_path, "run-1")
     save_settings(run, Settings(licensed(), "run", "local"))
     with pytest.raises(InvalidInput, match="needs a batch system, and local is none: say --detach"):

@@ -566,6 +566,26 @@ def test_others_get_what_it_cannot_use() -> None:
     assert actions(LaunchTasks, plan, 12.0) == [LaunchTasks("own", ((1, 2),), JOB)]
 
 
+def test_explain_names_only_what_a_stage_waits_for_yet() -> None:
+    first = replace(stage("a", width=2), continues=True)
+    plan = tell(plan_of(first, stage("b"), replace(stage("c", "a", "b"), accepts_failed=True)), *RUNNING[:-1])
+    tell(plan, TasksLaunched(11.0, "a", ((0, 2),), JOB), *done(0), TaskFailed(20.0, "a", 1, JOB, "n1", 11.0, "no"))
+    assert "\nc: waits for b; " in explain(plan, 20.0)
+
+
+def test_explain_counts_whole_nodes_where_jobs_get_these() -> None:
+    plan = tell(plan_of(), *submitted())
+    plan.site = replace(plan.site, cores_per_node=16, whole_nodes=True)
+    assert explain(plan, 5.0).endswith("asks for 4 cores (charged 16)")
+
+
+def test_clocks_that_differ_make_no_negative_times() -> None:
+    """When a job has started is the batch system's word, and when it was submitted the driver's."""
+    plan = tell(plan_of(), *submitted(1.0))
+    assert "job 7 has been in the queue for 0 s," in explain(plan, 0.0)
+    assert "job 7 started 0 s ago, its nodes have not joined yet" in explain(tell(plan, *started(10.0)[:2]), 9.0)
+
+
 def test_explain_says_who_has_a_stage_s_allocation() -> None:
     plan = two_stages(wide("own", 6), wide("other", 9), 4)
     assert "own: ready, waits for an allocation; job 7 runs on n1 with 0 cores busy" in explain(plan, 20.0)

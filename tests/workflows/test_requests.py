@@ -26,7 +26,7 @@ from asa.log.events import EventLog
 from asa.log.history import HISTORY, UsageHistory
 from asa.workflows.fingerprint import meaning
 from asa.workflows.graph import make_graph
-from asa.workflows.requests import OWN_MEMORY, LearnedRequests
+from asa.workflows.requests import OWN_MEMORY, LearnedRequests, largest_input
 from tests.workflows.world import Crash, World
 
 GIB = 1 << 30
@@ -99,6 +99,26 @@ def test_the_largest_input_counts(tmp_path: Path) -> None:
         for files in (["small", "small"], ["small", "large"], [tmp_path / "small"])
     ]
     assert asks[0] == asks[2] < GIB < asks[1]
+
+
+def test_each_file_that_a_task_is_given_counts_once(tmp_path: Path) -> None:
+    """As where it runs: in lists and dicts, too."""
+    (tmp_path / "reads").write_bytes(bytes(1000))
+    (tmp_path / "index").write_bytes(bytes(10))
+    ring: list[Any] = ["index"]
+    ring.append(ring)
+
+    def largest(node: Any) -> int | None:
+        (made,) = make_graph(node).nodes.values()
+        return largest_input(made, str(tmp_path))
+
+    for given in ("reads", ["reads", "reads"], {"left": "reads", "right": [tmp_path / "reads", str(tmp_path)]}):
+        assert largest(align(given)) == 1000
+    assert largest(align.map(["reads", "index", 7])) == 1000
+    assert largest_input(align(ring), str(tmp_path)) == 10
+    assert largest(align(7)) is None
+    many = ["index", *(f"none{number}" for number in range(20_000)), "reads"]
+    assert largest(align(many)) == 10, "it is not looked for so many"
 
 
 def test_a_task_that_had_too_little_and_never_returned_has_more_the_next_time(tmp_path: Path) -> None:

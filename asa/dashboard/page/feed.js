@@ -1,4 +1,4 @@
-// A run or a queue as the server tells it: all of it first, then what changes.
+// A run or a queue as the server sends it: all of it first, then what changes.
 
 import { ask, NotAllowed, path } from "./session.js";
 
@@ -7,7 +7,7 @@ const AGAIN_MOST_MS = 15000;
 
 export class Feed {
   // `changed` is called after each piece of news, with the names of the tables that are other than before; `troubled`
-  // with what is wrong, and "" once nothing is; `refused` when somebody has to come in anew.
+  // with what is wrong, and "" once nothing is; `refused` when the user has to sign in anew.
   constructor(kind, name, { changed, troubled, refused }) {
     Object.assign(this, { kind, name, changed, troubled, refused });
     this.aborter = new AbortController();

@@ -21,7 +21,7 @@ const SOON_MS = 300; // after what matters more
 const ASIDE_MS = 4000, LIST_MS = 5000, SECOND_MS = 1000;
 const VIEWS = { now: "Overview", tasks: "Tasks", why: "Why" };
 
-// Tables without rows are not told.
+// The server sends no tables without rows.
 const EMPTY = { stages: {}, jobs: {}, underway: {}, nodes: {}, waits: {}, why: {}, names: {}, queued: {}, decisions: {},
   beliefs: {}, containers: {} };
 
@@ -133,7 +133,7 @@ async function travel(when) {
       redraw();
     }
   } catch (error) {
-    if (error.name !== "AbortError") state.feed.troubled(error.message);
+    if (error.name !== "AbortError") state.feed?.troubled(error.message);
   } finally {
     asking = false;
   }
@@ -207,7 +207,7 @@ function look(of, name) {
   output.open(of === "runs" ? name : null);
 }
 
-// What is asked for beside the log: what it does not tell, and of beliefs those of the whole queue.
+// What is asked for beside the log: what is not in it, and of beliefs those of the whole queue.
 async function aside(what) {
   const { feed } = state;
   if (feed?.kind !== "runs") return;
@@ -217,7 +217,7 @@ async function aside(what) {
     state[what] = what === "containers" ? withUse(rows, at) : rows;
     redraw();
   } catch {
-    // it is told by the stream that nothing answers
+    // the stream says that nothing answers
   }
 }
 
@@ -280,8 +280,11 @@ const KEYS = {
   " ": () => time.play(), l: () => time.go(null), End: () => time.go(null), "<": () => time.step(-1), ",": () => time.step(-1),
   ">": () => time.step(1), ".": () => time.step(1), "+": () => gantt.zoomBy(1.6), "=": () => gantt.zoomBy(1.6),
   "-": () => gantt.zoomBy(1 / 1.6), 0: () => gantt.showAll(), "?": () => byId("keys").showModal(),
-  Escape: () => choose(state.chosen), "/": () => { location.hash = address("runs", state.feed.name, "tasks"); setTimeout(() =>
-    byId("text").focus(), SOON_MS); },
+  Escape: () => choose(state.chosen), "/": () => {
+    if (state.feed.kind !== "runs") return;
+    location.hash = address("runs", state.feed.name, "tasks");
+    setTimeout(() => byId("text").focus(), SOON_MS);
+  },
 };
 
 addEventListener("keydown", (event) => {

@@ -1,4 +1,4 @@
-// Colours that colour-blind readers can tell apart (Okabe and Ito 2008), and signs, for nothing is told by colour alone.
+// Colours that colour-blind readers can tell apart (Okabe and Ito 2008), and signs, for colour alone says nothing.
 
 export const STAGES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442"];
 
@@ -7,7 +7,7 @@ export const stageColour = (position) => STAGES[((position % STAGES.length) + ST
 const SIGNS = {
   waiting: "○", ready: "◔", running: "▶", done: "✓", partial: "◐", failed: "✕", skipped: "–", stopped: "■", "not run": "–",
   pending: "○", completed: "✓", timeout: "✕", cancelled: "■", node_fail: "✕", preempted: "✕", out_of_memory: "✕",
-  lost: "✕", succeeded: "✓", interrupted: "■", unknown: "?", ended: "✓", partial: "◐",
+  lost: "✕", succeeded: "✓", interrupted: "■", unknown: "?", ended: "✓",
 };
 
 export const sign = (state) => SIGNS[state] ?? "·";
