@@ -642,9 +642,9 @@ def _prepared(graph: Graph, settings: Settings, state: str | Path | None) -> Run
     with new_directory(settings.name, state) as directory, logged_in(directory.log):
         assembly = assemble(directory, graph, settings)
         assembly.close()
-        if assembly.virtual:
-            shutil.rmtree(directory.path)
-            raise InvalidInput("a run in virtual time is driven where it is started: leave --detach and --driver out")
+    if assembly.virtual:
+        shutil.rmtree(directory.path)
+        raise InvalidInput("a run in virtual time is driven where it is started: leave --detach and --driver out")
     return directory
 
 

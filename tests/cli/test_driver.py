@@ -164,6 +164,7 @@ def test_why_a_driver_has_not_started_is_said(state: Path) -> None:
     assert list_runs(state) == []
     virtual = command("run", "flow.py", "--backend", "sim:nodes=2,cores=2", "--detach")
     assert virtual.returncode == 1 and "a run in virtual time is driven where it is started" in virtual.stderr
+    assert "Traceback" not in virtual.stderr
     assert list_runs(state) == []
     run = detached("flow.py")
     twice = command("resume", run.name, "--detach")
