@@ -239,5 +239,5 @@ def _job(held: Held, now: float) -> str:
         return f"{name} started {brief(now - held.started)} ago, its nodes have not joined yet"
     assert held.ends is not None
     left = brief(max(0.0, held.ends - now))
-    busy = f"{held.cores_busy} cores busy"
+    busy = f"{counted(held.cores_busy, 'core')} busy"
     return f"{name} runs on {', '.join(held.nodes)} with {busy}, {left} of wall time left"
