@@ -31,7 +31,7 @@ from asa.log.database import LearnedStore
 from asa.log.history import HISTORY, UsageHistory
 from asa.metrics.workflow import summarise
 from asa.report.progress import ProgressDisplay
-from asa.report.words import quote_words
+from asa.report.words import expected, quote_words
 from asa.workflows import run as running
 from asa.workflows.assemble import first_event, make_plan
 from asa.workflows.drawn import DrawnRun, Endless
@@ -403,6 +403,11 @@ def test_what_became_of_a_quote_in_words() -> None:
     assert "outside the interval" in said(RunState.SUCCEEDED, 20_000.0)
     assert "been cancelled" in said(RunState.CANCELLED, 20.0) and "failed" in said(RunState.FAILED, 20.0)
     assert quote_words(None, RunState.RUNNING, None, 0.0) == ""
+
+
+def test_an_end_beyond_the_calendar_is_said_as_a_duration() -> None:
+    far = expected(Quoted(0.0, 1e15, 5e14, 2e15, 12.0, (5e14, 2e15), 100))
+    assert far.startswith("in 11574074074 d 1 h [5787037037 d"), far
 
 
 FLOW = """
