@@ -727,6 +727,12 @@ def test_a_task_with_more_gpus_than_any_node_has_is_refused() -> None:
         graph.check(Capabilities("there", cores_per_node=4, gpus_per_node=2))
 
 
+def test_what_is_to_be_pretended_is_what_the_machine_lacks() -> None:
+    graph = make_graph(one.options(memory="2G", gpus=1)(1))
+    with pytest.raises(GraphError, match=r"or pretend with 'local:cores=8,memory=2048M,gpus=1'$"):
+        graph.check(Capabilities("local", largest=Resources(8, memory=1 << 30)))
+
+
 @pytest.mark.parametrize("executor", ["local:workers=threads", "mesos:workers=threads"])
 def test_gpus_for_tasks_that_share_a_process_are_refused(tmp_path: Path, executor: str) -> None:
     node, options = one.options(cores=1, gpus=1)(1), {"backend": "local:cores=1,gpus=1", "state": tmp_path}
