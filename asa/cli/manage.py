@@ -98,7 +98,7 @@ class StatusCommand:
         lost = f", {failed:,} failed, {skipped:,} skipped" if failed or skipped else ""
         lines = [
             f"run {run.name}: {state}, {brief(summary.makespan_s)}" + (f", driven by {driver}" if driver else ""),
-            f"stages: {_counts(stages)}",
+            f"stages: {_counts(stages if summary.state is RunState.RUNNING else _standing(stages))}",
             f"tasks: {done:,} of {total:,}{'' if known else ' or more'} done, {running:,} running{lost}",
             f"jobs: {_counts(jobs) or 'none'}; {core_hours(summary.core_hours_charged)} core-hours charged",
             *summary.message.splitlines()[:1],
@@ -115,6 +115,15 @@ class StatusCommand:
         counts = {"tasks": total if known else None, "tasks_done": done, "tasks_failed": failed}
         data |= counts | {"tasks_skipped": skipped, "held": summary.on_hold is not None}
         return CommandResult(data, "\n".join(lines))
+
+
+def _standing(stages: Counter[str]) -> Counter[str]:
+    """Stages of a run that nobody drives: none of them runs or waits, whatever its log says."""
+    words = {"running": "stopped", "ready": "not run", "waiting": "not run"}
+    found = Counter[str]()
+    for state, count in stages.items():
+        found[words.get(state, state)] += count
+    return found
 
 
 def _counts(found: Counter[str]) -> str:

@@ -88,7 +88,8 @@ def test_a_run_whose_driver_is_gone_is_cancelled_with_its_jobs(state: Path) -> N
     driver, run = begun(state, *ASA_RUN)
     driver.kill()
     driver.communicate()
-    assert command("status").stdout.endswith(f"its driver is gone: asa resume {run.name}\n")
+    said = command("status").stdout
+    assert "\nstages: 1 stopped\n" in said and said.endswith(f"its driver is gone: asa resume {run.name}\n")
     refused = command("rm", run.name, "--yes")
     done = command("cancel", run.name)
     assert done.returncode == 0, done.stderr
