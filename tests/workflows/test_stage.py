@@ -188,6 +188,9 @@ def test_a_value_that_is_not_known_yet_cannot_be_looked_at() -> None:
 def test_after_returns_the_node_itself() -> None:
     first, second = add(1), add(2)
     assert second.after(first) is second
+    for wrong in (3, one, [first]):
+        with pytest.raises(InvalidInput, match=r"^after\(\) takes nodes"):
+            second.after(wrong)  # type: ignore[arg-type]
     assert second.predecessors == (first,)
 
 
