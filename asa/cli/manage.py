@@ -22,7 +22,7 @@ from asa.log.messages import notify
 from asa.log.rundir import RunDirectory, RunLimits, list_runs, state_directory
 from asa.report.words import core_hours, counted
 from asa.workflows.clean import cancel_run, hold_run, jobs_left, next_drivers
-from asa.workflows.run import open_run
+from asa.workflows.run import IN_VIRTUAL_TIME, open_run
 
 RUN = "name of the run, a beginning of it (the newest is meant), or @last, @last~1 ..."
 
@@ -42,7 +42,8 @@ class CancelCommand:
         text = f"run {directory.name} is cancelled" + (
             f", with {counted(jobs, 'job')} that it had left" if jobs else ""
         )
-        text += f"; to go on with it: asa resume {directory.name}"
+        virtual = open_run(directory.name).summary.start.is_virtual
+        text += f"; {IN_VIRTUAL_TIME}" if virtual else f"; to go on with it: asa resume {directory.name}"
         return CommandResult({"run": directory.name, "state": RunState.CANCELLED.value, "jobs": jobs}, text)
 
 
@@ -110,7 +111,8 @@ class StatusCommand:
             job = next(iter(coming.values()))
             lines.append(f"it has no driver until job {job.job_id} starts")
         elif summary.state is RunState.INTERRUPTED:
-            lines.append(f"its driver is gone: asa resume {run.name}")
+            virtual = summary.start.is_virtual
+            lines.append(f"its driver is gone: {IN_VIRTUAL_TIME if virtual else f'asa resume {run.name}'}")
         data = {"run": run.name, "state": state, "driver": driver, "stages": dict(stages), "jobs": dict(jobs)}
         counts = {"tasks": total if known else None, "tasks_done": done, "tasks_failed": failed}
         data |= counts | {"tasks_skipped": skipped, "held": summary.on_hold is not None}
