@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import re
+import shutil
 import signal
 import sys
 from contextlib import closing, redirect_stdout
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from asa.cli.manage import remove_by_policy
 from asa.core.command import CommandResult, add_set_option
-from asa.core.errors import RunFailed
+from asa.core.errors import InvalidInput, RunFailed
 from asa.core.event import RunState
 from asa.core.job import Capabilities
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, convert, with_options
@@ -118,7 +119,12 @@ class RunCommand:
         if options.detach:
             return detached(prepare(workflow_of(options), **wanted), options)
         if options.driver:
-            return in_job(prepare(workflow_of(options), **wanted), options)
+            run = prepare(workflow_of(options), **wanted)
+            try:
+                return in_job(run, options)
+            except InvalidInput:  # nothing was submitted
+                shutil.rmtree(run.path)
+                raise
         workflow, out = workflow_of(options), sys.stdout
         with redirect_stdout(sys.stderr):  # what tasks print that run in this process, in virtual time
             return show_to_end(submit(workflow, **wanted), options, out)
