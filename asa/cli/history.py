@@ -64,7 +64,7 @@ class HistoryCommand:
             if what is not None:
                 kept = [each for each in kept if each.stage == what]
                 if not kept:
-                    raise UnknownName("stage of the history", what, sorted({each.stage for each in history.stages()}))
+                    raise _unknown(history, what)
             if options.csv:
                 _write_csv(Path(options.csv), (row for each in kept for row in history.of(*each)))
             return _listed(history, kept) if what is None else _detailed(history, what, kept)
@@ -72,6 +72,16 @@ class HistoryCommand:
 
 def _is_meant(kept: HistoryKey, options: argparse.Namespace) -> bool:
     return options.machine in (None, kept.machine) and kept.code.startswith(options.code or "")
+
+
+def _unknown(history: UsageHistory, stage: str) -> InvalidInput:
+    """Says that nothing is kept of a stage, or where, if it is known on another machine or with other code."""
+    found = [f"machine {each.machine}, code {each.code}" for each in history.stages() if each.stage == stage]
+    if found:
+        return InvalidInput(
+            f"nothing is kept of stage {stage!r} for that --machine or --code; it is for {'; '.join(found)}"
+        )
+    return UnknownName("stage of the history", stage, sorted({each.stage for each in history.stages()}))
 
 
 # ---------------------------------------------------------------- what it does
@@ -95,7 +105,7 @@ def _settled(history: UsageHistory, what: str, stage: str, options: argparse.Nam
     """Freeze, unfreeze or forget a stage on each machine where something is kept of it."""
     kept = [each for each in history.stages() if each.stage == stage and _is_meant(each, options)]
     if not kept:
-        raise UnknownName("stage of the history", stage, sorted({each.stage for each in history.stages()}))
+        raise _unknown(history, stage)
     if what == "forget":
         for each in kept:
             history.forget(*each)

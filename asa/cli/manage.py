@@ -22,7 +22,7 @@ from asa.log.messages import notify
 from asa.log.rundir import RunDirectory, RunLimits, list_runs, state_directory
 from asa.report.words import core_hours, counted
 from asa.workflows.clean import cancel_run, hold_run, jobs_left, next_drivers
-from asa.workflows.run import open_run
+from asa.workflows.run import IN_VIRTUAL_TIME, open_run
 
 RUN = "name of the run, a beginning of it (the newest is meant), or @last, @last~1 ..."
 
@@ -42,7 +42,8 @@ class CancelCommand:
         text = f"run {directory.name} is cancelled" + (
             f", with {counted(jobs, 'job')} that it had left" if jobs else ""
         )
-        text += f"; to go on with it: asa resume {directory.name}"
+        virtual = open_run(directory.name).summary.start.is_virtual
+        text += f"; {IN_VIRTUAL_TIME}" if virtual else f"; to go on with it: asa resume {directory.name}"
         return CommandResult({"run": directory.name, "state": RunState.CANCELLED.value, "jobs": jobs}, text)
 
 
@@ -98,7 +99,7 @@ class StatusCommand:
         lost = f", {failed:,} failed, {skipped:,} skipped" if failed or skipped else ""
         lines = [
             f"run {run.name}: {state}, {brief(summary.makespan_s)}" + (f", driven by {driver}" if driver else ""),
-            f"stages: {_counts(stages)}",
+            f"stages: {_counts(stages if summary.state is RunState.RUNNING else _standing(stages))}",
             f"tasks: {done:,} of {total:,}{'' if known else ' or more'} done, {running:,} running{lost}",
             f"jobs: {_counts(jobs) or 'none'}; {core_hours(summary.core_hours_charged)} core-hours charged",
             *summary.message.splitlines()[:1],
@@ -110,11 +111,21 @@ class StatusCommand:
             job = next(iter(coming.values()))
             lines.append(f"it has no driver until job {job.job_id} starts")
         elif summary.state is RunState.INTERRUPTED:
-            lines.append(f"its driver is gone: asa resume {run.name}")
+            virtual = summary.start.is_virtual
+            lines.append(f"its driver is gone: {IN_VIRTUAL_TIME if virtual else f'asa resume {run.name}'}")
         data = {"run": run.name, "state": state, "driver": driver, "stages": dict(stages), "jobs": dict(jobs)}
         counts = {"tasks": total if known else None, "tasks_done": done, "tasks_failed": failed}
         data |= counts | {"tasks_skipped": skipped, "held": summary.on_hold is not None}
         return CommandResult(data, "\n".join(lines))
+
+
+def _standing(stages: Counter[str]) -> Counter[str]:
+    """Stages of a run that nobody drives: none of them runs or waits, whatever its log says."""
+    words = {"running": "stopped", "ready": "not run", "waiting": "not run"}
+    found = Counter[str]()
+    for state, count in stages.items():
+        found[words.get(state, state)] += count
+    return found
 
 
 def _counts(found: Counter[str]) -> str:

@@ -6,15 +6,16 @@ import argparse
 import math
 import os
 import re
+import shutil
 import signal
 import sys
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from asa.cli.manage import remove_by_policy
 from asa.core.command import CommandResult, add_set_option
-from asa.core.errors import RunFailed
+from asa.core.errors import InvalidInput, RunFailed
 from asa.core.event import RunState
 from asa.core.job import Capabilities
 from asa.core.registry import BACKENDS, EXECUTORS, STRATEGIES, convert, with_options
@@ -118,8 +119,15 @@ class RunCommand:
         if options.detach:
             return detached(prepare(workflow_of(options), **wanted), options)
         if options.driver:
-            return in_job(prepare(workflow_of(options), **wanted), options)
-        return show_to_end(submit(workflow_of(options), **wanted), options)
+            run = prepare(workflow_of(options), **wanted)
+            try:
+                return in_job(run, options)
+            except InvalidInput:  # nothing was submitted
+                shutil.rmtree(run.path)
+                raise
+        workflow, out = workflow_of(options), sys.stdout
+        with redirect_stdout(sys.stderr):  # what tasks print that run in this process, in virtual time
+            return show_to_end(submit(workflow, **wanted), options, out)
 
 
 class QuoteCommand:
@@ -327,8 +335,8 @@ _PATIENCE_S = 0.3
 """How long the command waits for jobs to end whose numbers nobody has asked for [s]."""
 
 
-def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
-    """Show a run's progress until it is over, and what came of it."""
+def show_to_end(run: WorkflowRun, options: argparse.Namespace, out: TextIO | None = None) -> CommandResult:
+    """Show a run's progress until it is over, and what came of it; its result goes to `out` (standard output)."""
     quiet = options.quiet or options.json == "-"
     if not quiet:
         print(f"run {run.name}", file=sys.stderr)
@@ -346,11 +354,11 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
     if run.handed_over:
         run.wait()
         return CommandResult(None, f"run {run.name} goes on, with another driver: asa attach {run.name}")
-    return outcome_of(run, options)
+    return outcome_of(run, options, out)
 
 
-def outcome_of(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
-    """What came of a run whose outcome is known, or whose driver is gone."""
+def outcome_of(run: WorkflowRun, options: argparse.Namespace, out: TextIO | None = None) -> CommandResult:
+    """What came of a run whose outcome is known, or whose driver is gone; its result goes to `out` (stdout)."""
     message, patience = "", math.inf if options.json or options.report else _PATIENCE_S
     try:
         run.check()
@@ -361,7 +369,7 @@ def outcome_of(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
         summary = run.summarise(patience)
     else:
         if options.json != "-":
-            print(run.shown_result(), flush=True)
+            print(run.shown_result(), file=out, flush=True)
         summary = run.summarise(patience)
         if not options.quiet:
             so_far = "" if run.wait(0.0) else " so far: jobs are still ending"

@@ -5,6 +5,7 @@ There is one estimator for each geometry or, of pooled ones, for each queue: sit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -105,6 +106,12 @@ class Waits:
         """Whether it has learned of jobs of this geometry or, where it is pooled, of this queue."""
         return self._spec in (self._store.get(self._key(geometry)) or {}).get("states", {})
 
+    def lessons(self, geometry: Geometry) -> float:
+        """How many jobs have taught it of this geometry or, where it is pooled, of this queue; inf where an earlier
+        version of ASA has not counted them."""
+        record = self._store.get(self._key(geometry)) or {}
+        return float(record.get("jobs", math.inf)) if self._spec in record.get("states", {}) else 0.0
+
     def learn(
         self,
         geometry: Geometry,
@@ -139,7 +146,8 @@ class Waits:
 
         def pool(record: Record | None) -> Record:
             known = (record or {}).get("known_at", 0.0)
-            return change(record) | {"known_at": known if context is None else max(known, context.at + wait_s)}
+            jobs = {} if record and "jobs" not in record else {"jobs": (record or {}).get("jobs", 0) + 1}
+            return change(record) | jobs | {"known_at": known if context is None else max(known, context.at + wait_s)}
 
         def count(record: Record | None) -> Record:
             record = record or {}

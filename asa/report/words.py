@@ -40,14 +40,18 @@ def core_hours(amount: float) -> str:
 
 def moment(time: float, now: float, *, virtual: bool = False) -> str:
     """A time [s since the epoch] as people say it `now`: of the day, with the day where that is another one; counted
-    from now on where time is `virtual`.
+    from now on where time is `virtual`, or beyond the calendar.
 
-    >>> moment(7200.0, 0.0, virtual=True)
-    'in 2 h'
+    >>> moment(7200.0, 0.0, virtual=True), moment(1e15, 0.0)
+    ('in 2 h', 'in 11574074074 d 1 h')
     """
+    from_now = f"in {brief(max(0.0, time - now))}"
     if virtual:
-        return f"in {brief(max(0.0, time - now))}"
-    there, here = (datetime.datetime.fromtimestamp(each) for each in (time, now))
+        return from_now
+    try:
+        there, here = (datetime.datetime.fromtimestamp(each) for each in (time, now))
+    except (ValueError, OverflowError, OSError):
+        return from_now
     days = (there.date() - here.date()).days
     return there.strftime("%H:%M" if not days else "%a %H:%M" if 0 < days < DAYS_OF_WEEK else "%Y-%m-%d %H:%M")
 

@@ -209,7 +209,7 @@ def cancel_run(run: RunDirectory, patience_s: float) -> int:
     if unread or len(done) < len(left):
         raise StateError(f"not all jobs of run {run.name} could be cancelled: {unread.get(run.name, 'try it again')}")
     with run.lock(), EventLog(run.events) as log:
-        now = time.time()
+        now = _now(log)
         log.append([CancelAsked(now, reason), RunEnded(now, RunState.CANCELLED, reason)])
     run.cancel_request.unlink(missing_ok=True)
     if jobs := next_drivers(run):
@@ -259,8 +259,16 @@ def hold_run(run: RunDirectory, held: bool, patience_s: float) -> bool:
             raise InvalidInput(f"run {run.name} has {ENDS[state]} already: there is nothing to hold or release")
     if state is RunState.INTERRUPTED:
         with run.lock(), EventLog(run.events) as log:
-            log.append([HoldAsked(time.time(), held)])
+            log.append([HoldAsked(_now(log), held)])
     return True
+
+
+def _now(log: EventLog) -> float:
+    """The time [s since the epoch]; that of a run in virtual time without a driver stays where it was."""
+    started = log.latest(RunStarted)
+    if isinstance(started, RunStarted) and started.is_virtual:
+        return max(event.at for _, event in log.read(log.last - 1))
+    return time.time()
 
 
 def _is_held(log: EventLog) -> bool:

@@ -252,6 +252,8 @@ def loop(
     """
     if until is None and most is None:
         raise InvalidInput("loop() has no end: say until=, a function of a round's result, or most=")
+    if until is not None and not callable(until):
+        raise InvalidInput(f"until must be a function of a round's result, not {until!r}")
     if most is not None and (type(most) is not int or most < 1):
         raise InvalidInput(f"most must be a whole number of at least 1, not {most!r}")
     if not callable(body):

@@ -237,8 +237,8 @@ def _job(plan: Plan, held: Held, now: float) -> str:
     if not held.nodes:
         return f"{name} started {_span(now - held.started)} ago, its nodes have not joined yet"
     assert held.ends is not None
-    left = f"{_span(held.ends - now)} of wall time left"
-    return f"{name} runs on {', '.join(held.nodes)} with {held.cores_busy} cores busy, {left}"
+    busy, left = counted(held.cores_busy, "core"), _span(held.ends - now)
+    return f"{name} runs on {', '.join(held.nodes)} with {busy} busy, {left} of wall time left"
 
 
 def _span(seconds: float) -> str:

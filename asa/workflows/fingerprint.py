@@ -517,6 +517,11 @@ class Fingerprint:
         return not os.path.realpath(file).startswith(_STANDARD)
 
 
+_STEPS = "asa.workflows.expand"
+_STEP_PARTS = "__name__", "body", "until", "most", "condition", "then", "otherwise", "key"
+"""Of loops, branches and groups, which are objects of ASA's own, what a user has put into them."""
+
+
 def meaning(stage: Stage[..., Any]) -> str:
     """A number for what a stage does, in letters, which is another one when its code was changed; "" where that cannot
     be told."""
@@ -525,6 +530,8 @@ def meaning(stage: Stage[..., Any]) -> str:
     try:
         if isinstance(function, StageCommand):
             found.add([function.words, bool(function.shell), sorted(function.outputs.items())])
+        elif type(function).__module__ == _STEPS:
+            found.add([getattr(function, name, None) for name in _STEP_PARTS])
         else:
             found.add(function)
     except Exception as error:  # objects of the user's own may raise anything

@@ -231,7 +231,7 @@ class Graph:
                 raise GraphError(f"stage {name!r}: {error}") from error
             by = f"; {site.bounds}" if site.bounds else ""
             if site.largest is not None and not needs.resources.fits(site.largest):
-                pretend = f"pretend with 'local:cores={needs.resources.cores}'"
+                pretend = f"pretend with 'local:{_pretended(needs.resources, site.largest)}'"
                 raise GraphError(
                     f"stage {name!r} asks for {needs.resources}, more than {site.site} ever gives to one job "
                     f"({site.largest}{by}): lower the stage's needs, or "
@@ -343,6 +343,16 @@ def _resources(needs: Needs, site: Capabilities) -> Resources:
     if needs.spread == PACK or whole.gpus:
         return whole.packed(site.cores_per_node, needs.task.cores, site.gpus_per_node)
     return replace(whole, unit=needs.task.cores)
+
+
+def _pretended(needs: Resources, most: Resources) -> str:
+    """Options of the local backend with which it gives that much."""
+    options = [f"cores={max(needs.cores, most.cores)}"]
+    if needs.memory is not None and most.memory is not None and needs.memory > most.memory:
+        options.append(f"memory={-(-needs.memory >> 20)}M")
+    if needs.gpus > most.gpus:
+        options.append(f"gpus={needs.gpus}")
+    return ",".join(options)
 
 
 def _bent(node: Node, spec: StageSpec, site: Capabilities) -> StageSpec:

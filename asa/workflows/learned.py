@@ -402,6 +402,10 @@ class LearnedWaits:
         """Whether anything was learned that counts for jobs of this size."""
         return self._waits.knows(self._geometry(resources, walltime_s))
 
+    def lessons(self, resources: Resources, walltime_s: float) -> float:
+        """How many jobs have taught what counts for jobs of this size; inf where that was not counted."""
+        return self._waits.lessons(self._geometry(resources, walltime_s))
+
     def learn(
         self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
     ) -> None:

@@ -70,6 +70,9 @@ PLANNED_SHARES = 0.1, 1.0
 """Where nothing was learned, a job waits for this part of what the queue would plan by wall times, from and to: most
 jobs end long before these."""
 
+LESSONS_LEAST = 10
+"""How many waits must be known of a queue that can be planned until they count."""
+
 UNKNOWN_SHARES = 0.1, 1.0
 """Where nothing is known of a stage, it runs for this part of its wall time, from and to."""
 
@@ -171,6 +174,9 @@ class DrawnWaits:
         with the shortest waits is taken.
     taught
         Whether anything was learned of jobs of a size and a wall time [s].
+    lessons
+        How many jobs have taught that: of fewer than `LESSONS_LEAST` the ends of a distribution are not known, so
+        that a plan of the queue, where that is visible, counts for more.
     queues
         False where there is no queue: no job waits.
 
@@ -178,6 +184,8 @@ class DrawnWaits:
     ----------
     untaught
         Whether it was asked for a wait of which nothing was learned.
+    few
+        Whether it was asked for one of which too little was learned.
     blind
         Whether that was in a queue that cannot be seen.
     """
@@ -190,12 +198,14 @@ class DrawnWaits:
         *,
         there: Callable[[Resources, float], Sequence[Resources]] = lambda resources, _walltime_s: [resources],
         taught: Callable[[Resources, float], bool] = lambda _resources, _walltime_s: True,
+        lessons: Callable[[Resources, float], float] = lambda _resources, _walltime_s: math.inf,
         queues: bool = True,
     ) -> None:
         self._book, self._now, self._there, self._taught, self._queues = book, now, there, taught, queues
+        self._lessons = lessons
         self._contexts = Contexts(Pool(), seen)
         self._known: dict[tuple[Any, ...], Sequence[float]] = {}
-        self.untaught = self.blind = False
+        self.untaught = self.few = self.blind = False
 
     def predicted(
         self, resources: Resources, walltime_s: float, at: float, quantiles: Sequence[float | None]
@@ -215,8 +225,10 @@ class DrawnWaits:
         self, resources: Resources, walltime_s: float, ahead_s: float, quantiles: Sequence[float | None]
     ) -> Sequence[float]:
         context = self._contexts.of(resources, walltime_s, self._now)
-        if not self._taught(resources, walltime_s):
-            self.untaught = True
+        few = context.planned_s is not None and self._lessons(resources, walltime_s) < LESSONS_LEAST
+        taught = self._taught(resources, walltime_s)
+        if few or not taught:
+            self.untaught, self.few = self.untaught or not taught, self.few or taught
             self.blind |= context.planned_s is None
             low, high = PLANNED_SHARES
             levels = (0.5 if level is None else level for level in quantiles)
@@ -556,13 +568,14 @@ class Quoter:
             "results of earlier runs may stand for some of it: as if none did": reused,
         }
         said = [f"{words} ({listed(names, 3)})" for words, names in found.items() if names]
-        if self._waits.untaught:
+        if self._waits.untaught or self._waits.few:
+            count = "no" if self._waits.untaught else "too few"
             how = (
                 "the queue cannot be seen, or is too long to plan: as if no job waited"
                 if self._waits.blind
                 else "by the queue as it is now"
             )
-            said.append(f"no waits of such jobs have been learned here, {how}")
+            said.append(f"{count} waits of such jobs have been learned here, {how}")
         if failed:
             said.append(f"in {failed} of {draws} drawn futures the run does not end well: see its wall times")
         return tuple(said)
@@ -781,7 +794,7 @@ def _waits_of(learned: LearnedWaits, site: Capabilities, now: float, seen: Seen)
         return fits or several[:1]
 
     queues = site.regime is not QueueRegime.IMMEDIATE
-    return DrawnWaits(learned, now, seen, there=there, taught=learned.knows, queues=queues)
+    return DrawnWaits(learned, now, seen, there=there, taught=learned.knows, lessons=learned.lessons, queues=queues)
 
 
 def quote_ways(graph: Graph, settings: Settings, state: Path, *, others: bool = True) -> list[Quote]:

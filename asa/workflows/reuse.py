@@ -583,7 +583,7 @@ def why(directory: RunDirectory, name: str, index: int) -> list[str]:
         log = held.enter_context(EventLog(directory.events))
         keys = _keys_of(directory, graph, settings, log, run)
         if name not in graph.nodes:
-            raise UnknownName(f"run {directory.name} has no stage", name, graph.nodes)
+            raise UnknownName(f"stage of run {directory.name}", name, graph.nodes)
         for _, event in log.packed():
             run.on(event)
         stage = run.stages[name]

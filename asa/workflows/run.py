@@ -70,6 +70,8 @@ _AWAIT_S = 0.05
 
 _ENDED = {RunState.SUCCEEDED: "succeeded", RunState.FAILED: "failed", RunState.CANCELLED: "been cancelled"}
 
+IN_VIRTUAL_TIME = "it was in virtual time: run it again, it cannot be resumed"
+"""What can be done about a run whose queue has ended with its driver."""
 _MAY_PASS = re.compile("limit|policy|temporar", re.IGNORECASE)
 """Refusals of a site that may not be its last word."""
 
@@ -519,7 +521,7 @@ class Run:
     def _hint(self) -> str:
         """What can be done about a run that failed, or has lost its driver."""
         if self._is_virtual:
-            return "it was in virtual time: run it again, it cannot be resumed"
+            return IN_VIRTUAL_TIME
         refused = self._log.latest(SubmitRefused, Submitted, DriverStarted)
         final = isinstance(refused, SubmitRefused) and not (refused.later or _MAY_PASS.search(refused.reason))
         if final and self._ended():
@@ -642,9 +644,9 @@ def _prepared(graph: Graph, settings: Settings, state: str | Path | None) -> Run
     with new_directory(settings.name, state) as directory, logged_in(directory.log):
         assembly = assemble(directory, graph, settings)
         assembly.close()
-        if assembly.virtual:
-            shutil.rmtree(directory.path)
-            raise InvalidInput("a run in virtual time is driven where it is started: leave --detach and --driver out")
+    if assembly.virtual:
+        shutil.rmtree(directory.path)
+        raise InvalidInput("a run in virtual time is driven where it is started: leave --detach and --driver out")
     return directory
 
 

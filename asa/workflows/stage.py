@@ -148,7 +148,16 @@ class Node:
         self.predecessors: tuple[Node, ...] = ()
 
     def after(self, *nodes: Node) -> Node:
-        """Start this node only when `nodes` have ended, although it does not use their results; returns itself."""
+        """Start this node only when `nodes` have ended, although it does not use their results; returns itself.
+
+        Raises
+        ------
+        InvalidInput
+            When one of them is no node.
+        """
+        for node in nodes:
+            if not isinstance(node, Node):
+                raise InvalidInput(f"after() takes nodes, which is what calling stages returns, not {node!r}")
         self.predecessors += nodes
         return self
 

@@ -112,6 +112,16 @@ def test_json_on_standard_output_is_nothing_else(capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["state"] == "succeeded"
 
 
+def test_what_tasks_print_in_virtual_time_is_not_in_the_way_of_the_result(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("loud.py").write_text("import asa\nworkflow = asa.stage(print, name='shout', run_time='1m')('noise')\n")
+    run = ["run", "loud.py", "--backend", "sim:nodes=1,cores=1"]
+    assert main([*run, "--json", "-"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["state"] == "succeeded" and "noise" in said.err
+    assert main([*run, "--quiet"]) == 0
+    assert capsys.readouterr().out == "None\n"
+
+
 def test_graph(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", "doubles.py:broken"]) == 0
     assert "double: 1 task, 1 core (charged 1), 1 h  after fail" in capsys.readouterr().out

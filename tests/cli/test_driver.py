@@ -164,6 +164,10 @@ def test_why_a_driver_has_not_started_is_said(state: Path) -> None:
     assert list_runs(state) == []
     virtual = command("run", "flow.py", "--backend", "sim:nodes=2,cores=2", "--detach")
     assert virtual.returncode == 1 and "a run in virtual time is driven where it is started" in virtual.stderr
+    assert "Traceback" not in virtual.stderr
+    for driver, why in (("job", "needs a batch system"), ("jobb", "'job' expected"), ("job:wal=1h", "wal")):
+        refused = command("run", "flow.py", "--driver", driver)
+        assert refused.returncode != 0 and why in refused.stderr, refused
     assert list_runs(state) == []
     run = detached("flow.py")
     twice = command("resume", run.name, "--detach")

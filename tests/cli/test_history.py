@@ -190,6 +190,10 @@ def test_freeze_keeps_what_was_asked_last_or_what_is_said(
     assert main(["history", "unfreeze", "grow"]) == 0
     assert main(["history", "freeze", "grwo"]) == 2
     assert "did you mean" in capsys.readouterr().err
+    for words in (["freeze", "grow"], ["grow"]):
+        assert main(["history", *words, "--machine", "elsewhere"]) == 1
+        said = capsys.readouterr().err
+        assert "it is for machine local, code " in said and "did you mean" not in said
     assert main(["history", "forget", "grow"]) == 0
     with UsageHistory(state / HISTORY) as history:
         assert history.frozen("grow", "local") is None and not history.of("grow")

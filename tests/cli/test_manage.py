@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import asa
-from asa.core.event import DriverStarted, RunState, Submitting, TaskDone
+from asa.core.event import DriverStarted, RunEnded, RunStarted, RunState, Submitting, TaskDone
 from asa.integrations.futures import PoolExecutor
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
@@ -88,7 +88,8 @@ def test_a_run_whose_driver_is_gone_is_cancelled_with_its_jobs(state: Path) -> N
     driver, run = begun(state, *ASA_RUN)
     driver.kill()
     driver.communicate()
-    assert command("status").stdout.endswith(f"its driver is gone: asa resume {run.name}\n")
+    said = command("status").stdout
+    assert "\nstages: 1 stopped\n" in said and said.endswith(f"its driver is gone: asa resume {run.name}\n")
     refused = command("rm", run.name, "--yes")
     done = command("cancel", run.name)
     assert done.returncode == 0, done.stderr
@@ -99,6 +100,29 @@ def test_a_run_whose_driver_is_gone_is_cancelled_with_its_jobs(state: Path) -> N
     removed = command("rm", run.name, "--yes")
     assert removed.returncode == 0, removed.stderr
     assert not run.path.exists()
+
+
+def test_a_run_in_virtual_time_whose_driver_is_gone(state: Path) -> None:
+    words = [sys.executable, "-m", "asa", "run", "flow.py", "--backend", "sim:nodes=1,cores=2"]
+    driver = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def begun() -> bool:
+        if not (found := list_runs(state)) or not found[-1].events.exists():
+            return False
+        with EventLog(found[-1].events) as log:
+            return log.latest(RunStarted) is not None
+
+    until(begun, "the start")
+    driver.kill()
+    driver.wait(60)
+    assert command("status").stdout.endswith(
+        "its driver is gone: it was in virtual time: run it again, it cannot be resumed\n"
+    )
+    cancelled = command("cancel", "@last")
+    assert cancelled.returncode == 0 and "it cannot be resumed" in cancelled.stdout, cancelled
+    with EventLog(list_runs(state)[-1].events) as log:
+        start, end = log.latest(RunStarted), log.latest(RunEnded)
+    assert start is not None and end is not None and end.at - start.at < 3600.0, "its time is the queue's"
 
 
 def test_the_status_of_a_run(state: Path) -> None:

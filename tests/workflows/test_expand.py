@@ -466,6 +466,7 @@ def test_each_round_of_a_program_writes_its_own_file(tmp_path: Path) -> None:
     [
         (lambda: asa.loop(double), "has no end"),
         (lambda: asa.loop(double, most=0), "most must be"),
+        (lambda: asa.loop(double, until=3), "until must be a function"),  # type: ignore[arg-type]
         (lambda: asa.branch(3, double), "branch() is made of"),  # type: ignore[arg-type]
         (lambda: double.starmap([3]), "takes lists or tuples"),
         (lambda: add.starmap([(1, 2), (3,)]), "different lengths"),

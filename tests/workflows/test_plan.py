@@ -589,7 +589,9 @@ def test_clocks_that_differ_make_no_negative_times() -> None:
 def test_explain_says_who_has_a_stage_s_allocation() -> None:
     plan = two_stages(wide("own", 6), wide("other", 9), 4)
     assert "own: ready, waits for an allocation; job 7 runs on n1 with 0 cores busy" in explain(plan, 20.0)
-    tell(plan, TasksLaunched(11.0, "other", ((0, 4),), JOB))
+    tell(plan, TasksLaunched(11.0, "other", ((0, 1),), JOB))
+    assert "job 7 runs on n1 with 1 core busy" in explain(plan, 20.0)
+    tell(plan, TasksLaunched(11.0, "other", ((1, 4),), JOB))
     said = "own: ready, waits for its allocation, whose cores run other[0] for 9 s so far, other[1] for 9 s so far, "
     assert f"{said}other[2] for 9 s so far and 1 more task; job 7 runs on n1 with 4 cores busy" in explain(plan, 20.0)
     tell(plan, TaskDone(21.0, "other", 0, JOB, "n1", 11.0), TasksLaunched(22.0, "own", ((0, 1),), JOB))

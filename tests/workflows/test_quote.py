@@ -31,7 +31,7 @@ from asa.log.database import LearnedStore
 from asa.log.history import HISTORY, UsageHistory
 from asa.metrics.workflow import summarise
 from asa.report.progress import ProgressDisplay
-from asa.report.words import quote_words
+from asa.report.words import expected, quote_words
 from asa.workflows import run as running
 from asa.workflows.assemble import first_event, make_plan
 from asa.workflows.drawn import DrawnRun, Endless
@@ -321,6 +321,24 @@ def test_where_nothing_was_learned_the_queue_tells_and_where_that_is_hidden_it_i
     assert not drawn(queue).untaught
 
 
+@pytest.mark.parametrize(("lessons", "planned"), [(1, True), (9, True), (10, False)])
+def test_the_queue_tells_until_enough_was_learned(lessons: int, planned: bool) -> None:
+    queue = QueueView(0.0, Resources(1000), (), (RunningJob("r", Resources(1000), 600.0),))
+    for seen in (queue, None):
+        waits = DrawnWaits(Book(0.0), 0.0, lambda _, seen=seen: seen, lessons=lambda *_: float(lessons))
+        by_plan = planned and seen is not None
+        assert (waits.drawn(Resources(8), 60.0, 0.0, 0.0) > 60.0, waits.few) == (by_plan, by_plan)
+
+
+def test_one_run_in_an_idle_moment_does_not_make_the_next_quote_sure(flow: str, tmp_path: Path) -> None:
+    busy = "sim:nodes=4,cores=8,load=0.9,seed=2,days=2"
+    wide = {"strategy": "per-stage", "backend": busy}
+    asa.run(asa.stage(abs, cores=1, walltime="10m", run_time="2m")(1), state=tmp_path / "state", **wide).wait()
+    graph = make_graph(asa.stage(abs, cores=24, walltime="10h", run_time="8h")(1))
+    (quote,) = quote_ways(graph, Settings(graph.result, "run", busy, "per-stage"), tmp_path / "state", others=False)
+    assert quote.high - quote.low > 3600.0 and "too few waits" in " ".join(quote.notes)
+
+
 def test_the_estimator_is_asked_once_for_each_size_and_while() -> None:
     book = Book(100.0)
     waits = DrawnWaits(book, 0.0, unseen)
@@ -403,6 +421,11 @@ def test_what_became_of_a_quote_in_words() -> None:
     assert "outside the interval" in said(RunState.SUCCEEDED, 20_000.0)
     assert "been cancelled" in said(RunState.CANCELLED, 20.0) and "failed" in said(RunState.FAILED, 20.0)
     assert quote_words(None, RunState.RUNNING, None, 0.0) == ""
+
+
+def test_an_end_beyond_the_calendar_is_said_as_a_duration() -> None:
+    far = expected(Quoted(0.0, 1e15, 5e14, 2e15, 12.0, (5e14, 2e15), 100))
+    assert far.startswith("in 11574074074 d 1 h [5787037037 d"), far
 
 
 FLOW = """

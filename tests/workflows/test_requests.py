@@ -24,6 +24,7 @@ from asa.core.task import Task
 from asa.core.units import MIB
 from asa.log.events import EventLog
 from asa.log.history import HISTORY, UsageHistory
+from asa.workflows.expand import loop
 from asa.workflows.fingerprint import meaning
 from asa.workflows.graph import make_graph
 from asa.workflows.requests import OWN_MEMORY, LearnedRequests, largest_input
@@ -331,3 +332,19 @@ def test_on_this_machine_what_a_run_used_is_what_the_next_one_asks_for(tmp_path:
     assert 200_000_000 / MIB + 96 < float(asked) < 500
     shell("history", "freeze", "table", "--memory", "777M", "--walltime", "9m")
     assert "1 core for 9 min" in shell(*run[:-1], "--dry-run")
+
+
+def test_a_loop_is_another_one_when_its_body_or_its_end_is() -> None:
+    def by(step: int) -> asa.Stage[..., Any]:
+        code = f"def body(x): return x + {step}"
+        names: dict[str, Any] = {"__name__": __name__}
+        exec(compile(code, __file__, "exec"), names)
+        return asa.stage(names["body"])
+
+    def number(step: int, most: int) -> str:
+        looped = loop(by(step), most=most)
+        assert isinstance(looped, asa.Stage)
+        return meaning(looped)
+
+    assert number(1, 5) == number(1, 5) != ""
+    assert len({number(1, 5), number(2, 5), number(1, 6)}) == 3

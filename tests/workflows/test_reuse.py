@@ -534,7 +534,7 @@ def test_why_says_what_has_changed(place: Place) -> None:
     assert "command line has changed" in said("show")
     plain = place.run(reuse=False)
     assert "start it with --reuse" in "\n".join(why(plain.directory, "one", 0))
-    with pytest.raises(AsaError, match="no stage"):
+    with pytest.raises(AsaError, match=f"^unknown stage of run {plain.directory.name} 'three'"):
         why(plain.directory, "three", 0)
     with pytest.raises(AsaError, match="has 1 tasks"):
         why(plain.directory, "one", 3)

@@ -188,6 +188,9 @@ def test_a_value_that_is_not_known_yet_cannot_be_looked_at() -> None:
 def test_after_returns_the_node_itself() -> None:
     first, second = add(1), add(2)
     assert second.after(first) is second
+    for wrong in (3, one, [first]):
+        with pytest.raises(InvalidInput, match=r"^after\(\) takes nodes"):
+            second.after(wrong)  # type: ignore[arg-type]
     assert second.predecessors == (first,)
 
 
@@ -725,6 +728,12 @@ def test_a_task_with_more_gpus_than_any_node_has_is_refused() -> None:
     graph.check(Capabilities("there", cores_per_node=4))
     with pytest.raises(GraphError, match="a task of stage 'one' needs 3 GPUs on one node, and nodes of there have 2"):
         graph.check(Capabilities("there", cores_per_node=4, gpus_per_node=2))
+
+
+def test_what_is_to_be_pretended_is_what_the_machine_lacks() -> None:
+    graph = make_graph(one.options(memory="2G", gpus=1)(1))
+    with pytest.raises(GraphError, match=r"or pretend with 'local:cores=8,memory=2048M,gpus=1'$"):
+        graph.check(Capabilities("local", largest=Resources(8, memory=1 << 30)))
 
 
 @pytest.mark.parametrize("executor", ["local:workers=threads", "mesos:workers=threads"])

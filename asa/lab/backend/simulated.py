@@ -30,9 +30,11 @@ from asa.core.job import (
 )
 from asa.core.ports import Executor, Work
 from asa.core.registry import DISPATCHERS
+from asa.core.units import brief
 from asa.core.view import QueueView
 from asa.lab.backend.jobs import Books, Job, in_single_cores, state_of, status_of
 from asa.lab.backend.scene import QueueScene, SimulationOptions
+from asa.lab.core.workload import Workload
 from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import DispatchLoop, check_walltimes
@@ -251,7 +253,7 @@ class Simulated(OneRunAtATime):
             parks=True,
             details={
                 "machine": str(cluster),
-                "others": str(self.scene.workload),
+                "others": _in_words(self.scene.workload),
                 "dispatcher": str(self.scene.dispatcher),
             },
         )
@@ -400,6 +402,13 @@ class Simulated(OneRunAtATime):
 
     def __repr__(self) -> str:
         return f"<Simulated {self.scene.name}>"
+
+
+def _in_words(others: Workload) -> str:
+    """Other people's jobs: how many there are, and over how long."""
+    if not len(others):
+        return "nobody's jobs"
+    return f"{len(others):,} jobs over {brief(float(others.submit[-1] - others.submit[0]))}"
 
 
 def _again(options: dict[str, Any], run: Callable[[JobRequest], SimulatedProgram | None]) -> Simulated:
