@@ -46,7 +46,7 @@ def offered(script: Path, *words: str) -> list[str]:
         (["asa", "run", "--backend", "=", "lo"], ["local"]),  # as bash takes --backend=lo apart
         (["asa", "run", "--backend", "="], sorted(BACKENDS)),
         (["asa", "run", "flow.py", "--strategy", "asa-"], ["asa-naive"]),
-        (["asa", "simulate", "log", "--dispatcher", "fcfs,eas"], ["fcfs,easy"]),
+        (["asa", "simulate", "log", "--dispatcher", "fcfs,cons"], ["fcfs,conservative"]),
         (["asa", "compare", "run", "--pl"], ["--plot"]),  # an argument that is called like a command
         (["asa", "cosched", "r"], ["run", "rank"]),
         (["asa", "cosched", "run", "--shar"], ["--sharing"]),

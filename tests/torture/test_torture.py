@@ -63,6 +63,18 @@ def test_each_kind_of_fault_strikes_and_is_survived(kind: str) -> None:
     assert outcome.struck[kind] >= 3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "seed",
+    [
+        1573,  # a node whose clock was ahead by a wall time paused tasks with checkpoints at once
+        2632,  # what nodes reported in the moment in which their job ended was read from files again: two results
+    ],
+)
+def test_seeds_that_have_found_a_fault(seed: int) -> None:
+    assert main(["torture", "--seed", str(seed), "--schedules", "1", "--processes", "1"]) == 0
+
+
 FOUND = {
     # Seed 20616: the next driver waited for nodes that never came back until the wall time was over, and blamed it.
     "a supervisor that hangs, and then its driver dies": with_faults(
