@@ -68,11 +68,7 @@ class RunCommand:
             action="store_true",
             help="when a task has failed, run all that does not need it; the exit code is 3 then",
         )
-        parser.add_argument(
-            "--learn-requests",
-            action="store_true",
-            help="ask for memory and wall time of each stage by what its tasks used in earlier runs",
-        )
+        _add_request_option(parser)
         parser.add_argument(
             "--reuse", action="store_true", help="run nothing again that an earlier run has done, and has not changed"
         )
@@ -143,6 +139,7 @@ class QuoteCommand:
         add_strategy_options(parser)
         parser.add_argument("--pool", default="shared", help="shared, per-stage or shared:NAME (shared)")
         parser.add_argument("--name", help="what the run would be called: its history goes by that")
+        _add_request_option(parser)
         parser.add_argument("--only", action="store_true", help="compare with no other strategies and widths")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
@@ -155,12 +152,20 @@ class QuoteCommand:
         rows: list[dict[str, Any]] = []
         lines: list[str] = []
         for place, backend in enumerate(backends):
-            wanted = {"backend": backend, "strategy": strategy_of(options), "pool": options.pool}
-            settings = make_settings(workflow, name, **wanted)
+            wanted = {"strategy": strategy_of(options), "pool": options.pool, "learn_requests": options.learn_requests}
+            settings = make_settings(workflow, name, backend=backend, **wanted)
             found = quote_ways(make_graph(workflow), settings, state_path(None), others=not (options.only or place))
             rows += [{"backend": backend, **quote.to_json()} for quote in found]
             lines += _quoted(found, f" --backend {backend}" if place else "")
         return CommandResult({"rows": rows}, "\n".join(lines))
+
+
+def _add_request_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--learn-requests",
+        action="store_true",
+        help="ask for memory and wall time of each stage by what its tasks used in earlier runs",
+    )
 
 
 def _quoted(quotes: list[Quote], where: str) -> list[str]:

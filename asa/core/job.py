@@ -130,10 +130,9 @@ def alternatives(options: Options) -> tuple[Options, ...]:
         raise InvalidInput(f"{said}: the first goes with the first, so give as many of each, or one")
     if any(not part for name in counts for part in found[name]):
         raise InvalidInput(f"{said}: a name expected on both sides of each |")
-    return tuple(
-        tuple((name, found[name][at] if name in counts else value) for name, value in options)
-        for at in range(max(counts.values(), default=1))
-    )
+    places = range(max(counts.values(), default=1))
+    several = (tuple((name, found[name][at] if name in counts else value) for name, value in options) for at in places)
+    return tuple(dict.fromkeys(several))
 
 
 def queue_name(options: Options) -> str:

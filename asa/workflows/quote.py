@@ -456,8 +456,8 @@ class Quoter:
         if tasks * draws > self._tasks_most:  # of many tasks, some are taken as one
             of_one = {name: time.seconds(0) for name, time in self._times.items()}
             specs = tuple(coarser(spec, self._width(spec), most, of_one[spec.name], self._site) for spec in specs)
-        if (tasks := sum(spec.width or 0 for spec in specs)) * draws > EXCEEDED_MOST * self._tasks_most:
-            raise InvalidInput(f"{tasks:,} tasks in each of {draws} drawn futures are too many for a quote")
+        if (drawn := sum(spec.width or 0 for spec in specs)) * draws > EXCEEDED_MOST * self._tasks_most:
+            raise InvalidInput(f"{tasks:,} tasks, {drawn:,} in each of {draws} drawn futures, are too many for a quote")
         chance, ends, failed, last = random.Random(self._seed), list[Ended](), 0, ""
         # Of what a future has in common, each part of the distribution comes up as often: fewer draws tell as much.
         busy = [_NORMAL.inv_cdf((place + chance.random()) / draws) for place in range(draws)]

@@ -141,6 +141,7 @@ def test_options_with_several_values_go_in_step() -> None:
         {"account": "bio", "partition": "gpu", "qos": "low"},
     ]
     assert alternatives((("constraint", "a|b"),)) == ((("constraint", "a|b"),),), "Slurm's own"
+    assert alternatives((("partition", "a|b|a"),)) == ((("partition", "a"),), (("partition", "b"),)), "each once"
     for wrong in ((("partition", "a|b"), ("qos", "x|y|z")), (("partition", "a||b"),)):
         with pytest.raises(InvalidInput):
             alternatives(wrong)

@@ -366,7 +366,7 @@ def test_many_tasks_are_taken_as_fewer_that_take_as_long(width: int, cores: int,
 def test_a_quote_of_very_many_tasks_is_cheap_or_refused() -> None:
     (spec,) = make_graph(of("w", 1, 64, 600.0, task_cores=1).map(range(100_000))).specs(SITE)
     assert (coarser(spec, 100_000, 100, 600.0, SITE).width or 0) < 4000
-    with pytest.raises(InvalidInput, match="too many for a quote"):
+    with pytest.raises(InvalidInput, match=r"100,000 tasks, .* are too many for a quote"):
         quoter(of("w", 1, 1, 600.0, walltime_s=1200.0).map(range(100_000)), tasks_most=1000).quote("per-stage")
 
 
@@ -471,6 +471,20 @@ def test_rows_of_the_command(flow: str, tmp_path: Path) -> None:
     assert row["done_s"] == 1500.0 and row["done"] == row["at"] + 1500.0
     assert row["low_s"] <= row["done_s"] <= row["high_s"] and row["core_hours"] == pytest.approx(1500 * 8 / 3600)
     assert row["failed"] == 0 and row["draws"] > 20 and isinstance(row["notes"], list)
+
+
+def test_what_a_run_would_learn_to_ask_for_is_quoted(flow: str, tmp_path: Path) -> None:
+    """Memory that tasks need lets fewer of them run side by side."""
+    (tmp_path / "state").mkdir(0o700)
+    with UsageHistory(tmp_path / "state" / HISTORY) as history:
+        row = Usage("square", "", "sim-4x8", None, 1, 8, 300.0, 300.0, 30 << 30, None, None, "ok", 1.0, "proc")
+        history.add([replace(row, ended=float(number)) for number in range(30)])
+    hours, backend = [], f"{EMPTY},memory=32G"
+    for words in ([], ["--learn-requests"]):
+        out = tmp_path / "out.json"
+        assert main(["quote", flow, "--backend", backend, "--only", "--json", str(out), *words]) == 0
+        hours.append(json.loads(out.read_text())["rows"][0]["done_s"])
+    assert hours[1] > 1.5 * hours[0]
 
 
 @pytest.mark.parametrize(
