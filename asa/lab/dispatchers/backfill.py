@@ -197,7 +197,8 @@ class BackfillRule(NamedTuple):
     order, threshold
         Code of the queue's order, or -1, and its threshold [s].
     fill, strict_after
-        Code of the order in which gaps are filled, or -1, and from when on only jobs that are sure to fit do so [s].
+        Code of the order in which gaps are filled, or -1; after which wait of the first blocked job they are filled
+        only by jobs whose wall times fit [s].
     """
 
     depth: float

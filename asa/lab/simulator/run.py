@@ -87,7 +87,7 @@ Watch = Callable[[TableView], None]
 
 
 class DispatchLoop:
-    """An engine whose queue a dispatcher serves.
+    """An engine whose queue a dispatcher serves. One with a `predictor` fills gaps by what that says.
 
     Parameters
     ----------
