@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from asa.core.context import WALLTIME_CLASSES, Context, Geometry
@@ -91,8 +91,10 @@ class Waits:
 
         def ask(record: Record | None) -> Record | None:
             estimator = self._restored(geometry, self._spec, record)
-            before = estimator.state()
-            said[:] = [float(estimator.predict(context, quantile)) for quantile in quantiles]
+            before, known, now = estimator.state(), (record or {}).get("known_at", -math.inf), context
+            if now is not None and now.at < known:  # virtual time begins anew with each run; what was learned is known
+                now = replace(now, at=known)
+            said[:] = [float(estimator.predict(now, quantile)) for quantile in quantiles]
             after = estimator.state()
             return record if after == before else _with_state(record, self._spec, after)
 

@@ -232,6 +232,14 @@ def test_the_wall_times_that_were_asked_for_are_shown_and_teach_nothing(store, t
     assert waits.table() == [WaitRow(short, 4, 60.0, {spec: 60.0}, (120.0, 300.0))]
 
 
+def test_what_was_learned_is_known_where_time_begins_anew(store):
+    """As in virtual time, with each run."""
+    waits = Waits(store, "context")
+    for job in range(5):
+        waits.learn(SMALL, f"job-{job}", 60.0, None, Context(at=1e6 + job, cores=4))
+    assert waits.predict(SMALL, Context(at=0.0, cores=4)) == [60.0]
+
+
 def test_pooled_estimators_learn_without_a_context_and_say_something_to_any_geometry(store):
     waits = Waits(store, "context")
     assert waits.learn(SMALL, "job-1", 60.0)

@@ -638,7 +638,7 @@ def rule_of(dispatcher: Any) -> BackfillRule:
     Examples
     --------
     >>> rule_of("backfill:depth=2,limit=100")
-    BackfillRule(depth=2.0, limit=100, order=-1, threshold=inf)
+    BackfillRule(depth=2.0, limit=100, order=-1, threshold=inf, fill=-1, strict_after=inf)
     """
     rule: BackfillRule | None = getattr(DISPATCHERS.create(dispatcher), "native", None)
     if rule is None:
