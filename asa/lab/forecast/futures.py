@@ -209,8 +209,7 @@ def _submit(engine: Engine, like: int, coming: Coming) -> None:
     jobs["submit"][new] = np.maximum(coming.submit[chosen], engine.now)
     for column, values in (("cores", coming.cores), ("units", coming.cores), ("walltime", coming.walltime_s)):
         jobs[column][new] = values[chosen]
-    for column in (jobs["estimate"], jobs["predicted"], job_states["stop"]):
-        column[new] = coming.walltime_s[chosen]
+    jobs["estimate"][new] = jobs["predicted"][new] = job_states["stop"][new] = coming.walltime_s[chosen]
     job_states["run"][new], job_states["watched"][new] = coming.run_s[chosen], 0
     engine.extend(jobs=jobs, job_states=job_states)
     world = engine.state.world[0]
