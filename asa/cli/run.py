@@ -275,7 +275,11 @@ def in_job(run: RunDirectory, options: argparse.Namespace) -> CommandResult:
 
 
 def drive_in_job(turn: Turn, options: argparse.Namespace) -> CommandResult:
-    """In a job, drive the run for as long as it is this job's."""
+    """In a job, drive the run for as long as it is this job's.
+
+    SIGTERM, with which batch systems end jobs, ends this process as SIGKILL would: the next driver takes the run over.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     words = [f"--report={options.report}"] if options.report else []
     words += ["--quiet"] * options.quiet
     with closing(DriverJobs.here(options.run, options.driver)) as jobs:

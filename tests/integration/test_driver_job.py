@@ -145,8 +145,11 @@ def test_killed_at_any_moment_it_is_followed_by_the_next_one(shell: Shell, seed:
 
 @pytest.mark.parametrize("after_s", [0.0, 0.4, 0.8])
 def test_killed_in_its_first_second_it_is_followed(shell: Shell, after_s: float) -> None:
-    """Before it drives the run; the next one's job is in the queue already."""
-    run = started(shell, f"{FLOWS}:tasks", "--set", "count=2", "--set", "seconds=1", "--driver=job:walltime=5m")
+    """Before it drives the run, or just after; the next one's job is in the queue already.
+
+    Of a signal to the whole of a job Slurm makes a cancellation, with SIGTERM first: that does not end the run.
+    """
+    run = started(shell, f"{FLOWS}:tasks", "--set", "count=2", "--set", "seconds=5", "--driver=job:walltime=5m")
     first = min(driver_jobs(shell, run).values(), key=int)
     assert wait_until(lambda: shell.cluster.job(first)["JobState"] == "RUNNING", PATIENCE_S)
     time.sleep(after_s)
@@ -154,7 +157,8 @@ def test_killed_in_its_first_second_it_is_followed(shell: Shell, after_s: float)
     attached = shell.asa("attach", run.name, "--quiet")
     assert (attached.code, attached.out.splitlines()[-1]) == (0, str(sum(range(2)))), attached.err
     assert shell.cluster.job(first)["JobState"] in ("FAILED", "CANCELLED")
-    assert len(shell.events(DriverStarted)) == 1
+    assert len(shell.events(DriverStarted)) in (1, 2)
+    assert set(traces(shell.folder).values()) == {1}, "no task is started again"
     assert wait_until(lambda: not driver_jobs(shell, run), 60)
 
 
