@@ -122,7 +122,8 @@ def quoted(
     for name in times:
         if before := took.get((*kind, name)):
             times[name] = from_history(before)
-    known = DrawnWaits(waits, now, seen_of(queue), taught=lambda _resources, _walltime_s: bool(took))
+    jobs = sum(map(len, took.values()))
+    known = DrawnWaits(waits, now, seen_of(queue), lessons=lambda _resources, _walltime_s: jobs)
     return Quoter(graph, settings, site, specs, known, times, now=now, misses=misses).quote(strategy)
 
 

@@ -120,9 +120,8 @@ class StatusCommand:
 
 
 def _standing(stages: Counter[str]) -> Counter[str]:
-    """Stages of a run that nobody drives: none of them runs or waits, whatever its log says."""
-    words = {"running": "stopped", "ready": "not run", "waiting": "not run"}
-    found = Counter[str]()
+    """Stages of a run without a driver: none of them runs or waits, whatever its log says."""
+    words, found = {"running": "stopped", "ready": "not run", "waiting": "not run"}, Counter[str]()
     for state, count in stages.items():
         found[words.get(state, state)] += count
     return found

@@ -11,7 +11,7 @@ import signal
 import sys
 from contextlib import closing, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from asa.cli.manage import remove_by_policy
 from asa.core.command import CommandResult, add_set_option
@@ -121,9 +121,11 @@ class RunCommand:
             except InvalidInput:  # nothing was submitted
                 shutil.rmtree(run.path)
                 raise
-        workflow, out = workflow_of(options), sys.stdout
+        workflow = workflow_of(options)
         with redirect_stdout(sys.stderr):  # what tasks print that run in this process, in virtual time
-            return show_to_end(submit(workflow, **wanted), options, out)
+            begun = submit(workflow, **wanted)
+            handed_over = _shown(begun, options)
+        return handed_over or outcome_of(begun, options)
 
 
 class QuoteCommand:
@@ -344,8 +346,13 @@ _PATIENCE_S = 0.3
 """How long the command waits for jobs to end whose numbers nobody has asked for [s]."""
 
 
-def show_to_end(run: WorkflowRun, options: argparse.Namespace, out: TextIO | None = None) -> CommandResult:
-    """Show a run's progress until it is over, and what came of it; its result goes to `out` (standard output)."""
+def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
+    """Show a run's progress until it is over, and what came of it."""
+    return _shown(run, options) or outcome_of(run, options)
+
+
+def _shown(run: WorkflowRun, options: argparse.Namespace) -> CommandResult | None:
+    """Show a run's progress until it is over; what to say where it goes on with another driver."""
     quiet = options.quiet or options.json == "-"
     if not quiet:
         print(f"run {run.name}", file=sys.stderr)
@@ -363,11 +370,11 @@ def show_to_end(run: WorkflowRun, options: argparse.Namespace, out: TextIO | Non
     if run.handed_over:
         run.wait()
         return CommandResult(None, f"run {run.name} goes on, with another driver: asa attach {run.name}")
-    return outcome_of(run, options, out)
+    return None
 
 
-def outcome_of(run: WorkflowRun, options: argparse.Namespace, out: TextIO | None = None) -> CommandResult:
-    """What came of a run whose outcome is known, or whose driver is gone; its result goes to `out` (stdout)."""
+def outcome_of(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
+    """What came of a run whose outcome is known, or whose driver is gone."""
     message, patience = "", math.inf if options.json or options.report else _PATIENCE_S
     try:
         run.check()
@@ -378,7 +385,7 @@ def outcome_of(run: WorkflowRun, options: argparse.Namespace, out: TextIO | None
         summary = run.summarise(patience)
     else:
         if options.json != "-":
-            print(run.shown_result(), file=out, flush=True)
+            print(run.shown_result(), flush=True)
         summary = run.summarise(patience)
         if not options.quiet:
             so_far = "" if run.wait(0.0) else " so far: jobs are still ending"

@@ -104,15 +104,15 @@ class Waits:
             self._store.update(key, ask)
         return said
 
-    def knows(self, geometry: Geometry) -> bool:
-        """Whether it has learned of jobs of this geometry or, where it is pooled, of this queue."""
-        return self._spec in (self._store.get(self._key(geometry)) or {}).get("states", {})
-
-    def lessons(self, geometry: Geometry) -> float:
-        """How many jobs have taught it of this geometry or, where it is pooled, of this queue; inf where an earlier
-        version of ASA has not counted them."""
-        record = self._store.get(self._key(geometry)) or {}
-        return float(record.get("jobs", math.inf)) if self._spec in record.get("states", {}) else 0.0
+    def lessons(self, geometry: Geometry) -> int:
+        """How many jobs have taught it of this geometry or, where it is pooled, of this queue."""
+        if self._spec not in (self._store.get(self._key(geometry)) or {}).get("states", {}):
+            return 0
+        keys = [_PREFIX + str(geometry)]
+        if self._pooled:
+            names = (key.removeprefix(_PREFIX) for key in self._store.keys(_PREFIX))
+            keys = [_PREFIX + name for name in names if _queue(Geometry.parse(name)) == _queue(geometry)]
+        return sum((self._store.get(key) or {}).get("jobs", 0) for key in keys)
 
     def learn(
         self,
@@ -148,8 +148,7 @@ class Waits:
 
         def pool(record: Record | None) -> Record:
             known = (record or {}).get("known_at", 0.0)
-            jobs = {} if record and "jobs" not in record else {"jobs": (record or {}).get("jobs", 0) + 1}
-            return change(record) | jobs | {"known_at": known if context is None else max(known, context.at + wait_s)}
+            return change(record) | {"known_at": known if context is None else max(known, context.at + wait_s)}
 
         def count(record: Record | None) -> Record:
             record = record or {}

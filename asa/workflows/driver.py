@@ -304,7 +304,7 @@ class DriverJobs:
         self._count()
         return found
 
-    def let_go(self, job: JobHandle) -> None:
+    def release(self, job: JobHandle) -> None:
         """Release a job that waits for another one to end; where it cannot be changed, the one behind it starts."""
         self._await_turn()
         try:
@@ -406,16 +406,16 @@ def _see_to_next(
     """Have the next driver's job wait behind this one, and release it at `until` [s, monotonic], another behind it;
     calls that fail are retried."""
 
-    def let_go() -> JobHandle:
+    def released() -> JobHandle:
         following = jobs.follow(turn, options)
         jobs.follow(replace(turn, number=turn.number + 1), options)
-        jobs.let_go(following)
+        jobs.release(following)
         return following
 
     with logged_in(run.directory.log):
         for at, act, what in (
             (0.0, partial(jobs.follow, turn, options), "is the next driver's, after this one"),
-            (until, let_go, "of the next driver may start from now on"),
+            (until, released, "of the next driver may start from now on"),
         ):
             while not over.wait(max(0.0, at - time.monotonic())):
                 try:

@@ -398,12 +398,8 @@ class LearnedWaits:
         self._tell(geometry, said[-1])
         return said
 
-    def knows(self, resources: Resources, walltime_s: float) -> bool:
-        """Whether anything was learned that counts for jobs of this size."""
-        return self._waits.knows(self._geometry(resources, walltime_s))
-
-    def lessons(self, resources: Resources, walltime_s: float) -> float:
-        """How many jobs have taught what counts for jobs of this size; inf where that was not counted."""
+    def lessons(self, resources: Resources, walltime_s: float) -> int:
+        """How many jobs have taught what counts for jobs of this size: those of it, or all of its queue."""
         return self._waits.lessons(self._geometry(resources, walltime_s))
 
     def learn(

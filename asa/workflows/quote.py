@@ -172,11 +172,9 @@ class DrawnWaits:
     there
         The queues that a job of a size and a wall time [s] may go to and fits, as that job with their options: the one
         with the shortest waits is taken.
-    taught
-        Whether anything was learned of jobs of a size and a wall time [s].
     lessons
-        How many jobs have taught that: of fewer than `LESSONS_LEAST` the ends of a distribution are not known, so
-        that a plan of the queue, where that is visible, counts for more.
+        How many jobs have taught the waits of those of a size and a wall time [s]. Fewer than `LESSONS_LEAST` do not
+        show how long waits may be: a plan of the queue, where that can be seen, counts for more.
     queues
         False where there is no queue: no job waits.
 
@@ -197,12 +195,10 @@ class DrawnWaits:
         seen: Seen,
         *,
         there: Callable[[Resources, float], Sequence[Resources]] = lambda resources, _walltime_s: [resources],
-        taught: Callable[[Resources, float], bool] = lambda _resources, _walltime_s: True,
         lessons: Callable[[Resources, float], float] = lambda _resources, _walltime_s: math.inf,
         queues: bool = True,
     ) -> None:
-        self._book, self._now, self._there, self._taught, self._queues = book, now, there, taught, queues
-        self._lessons = lessons
+        self._book, self._now, self._there, self._lessons, self._queues = book, now, there, lessons, queues
         self._contexts = Contexts(Pool(), seen)
         self._known: dict[tuple[Any, ...], Sequence[float]] = {}
         self.untaught = self.few = self.blind = False
@@ -225,10 +221,9 @@ class DrawnWaits:
         self, resources: Resources, walltime_s: float, ahead_s: float, quantiles: Sequence[float | None]
     ) -> Sequence[float]:
         context = self._contexts.of(resources, walltime_s, self._now)
-        few = context.planned_s is not None and self._lessons(resources, walltime_s) < LESSONS_LEAST
-        taught = self._taught(resources, walltime_s)
-        if few or not taught:
-            self.untaught, self.few = self.untaught or not taught, self.few or taught
+        lessons = self._lessons(resources, walltime_s)
+        if not lessons or (lessons < LESSONS_LEAST and context.planned_s is not None):
+            self.untaught, self.few = self.untaught or not lessons, self.few or lessons > 0
             self.blind |= context.planned_s is None
             low, high = PLANNED_SHARES
             levels = (0.5 if level is None else level for level in quantiles)
@@ -794,7 +789,7 @@ def _waits_of(learned: LearnedWaits, site: Capabilities, now: float, seen: Seen)
         return fits or several[:1]
 
     queues = site.regime is not QueueRegime.IMMEDIATE
-    return DrawnWaits(learned, now, seen, there=there, taught=learned.knows, lessons=learned.lessons, queues=queues)
+    return DrawnWaits(learned, now, seen, there=there, lessons=learned.lessons, queues=queues)
 
 
 def quote_ways(graph: Graph, settings: Settings, state: Path, *, others: bool = True) -> list[Quote]:

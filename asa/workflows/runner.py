@@ -378,8 +378,7 @@ class Runner:
                 found.append(self._paused(event))
                 continue
             if isinstance(event, JobEnded | LeaseEnded) and (held := self.plan.pool.held.get(event.allocation)):
-                reported = any(isinstance(each, TasksKept) and each.allocation == held.key for each in found)
-                if held.unseen and not reported:  # else its nodes have reported themselves, just now
+                if held.unseen and held.key not in {each.allocation for each in found if isinstance(each, TasksKept)}:
                     found += self._with_kept(self.executor.recover(self._unseen(held), held.key, self.context))
                 ended = {(each.stage, each.index) for each in found if isinstance(each, TaskFailed | TaskPaused)}
                 ended |= {(result.stage, result.task) for each in found for result in each.results}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from asa.testing.backend_fake import FakeBatch
 from asa.testing.backends import run_of
 
 
-class FakeCommands:
+class FakeCommands(ABC):
     """Commands in, text out; behind them a batch system in virtual time."""
 
     def __init__(self, clock: ManualClock, cores: int = 4) -> None:
@@ -43,8 +44,9 @@ class FakeCommands:
             words = words[1 + 2 * words.count("-u") :]
         return self.answer(words, stdin)
 
+    @abstractmethod
     def answer(self, argv: list[str], stdin: str) -> str:
-        raise NotImplementedError
+        """What a command prints."""
 
     def fail(self, program: str, *lines: str, code: int = 1) -> CommandError:
         said = "".join(f"{program}: {line}\n" for line in lines)

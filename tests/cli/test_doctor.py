@@ -72,7 +72,7 @@ def test_details_of_a_backend_are_rows(capsys: pytest.CaptureFixture[str]) -> No
     rows, _ = looked(capsys, "--backend", "sim:nodes=2,cores=4")
     details = BACKENDS.create("sim:nodes=2,cores=4").capabilities().details
     assert details and all(rows[f"sim:nodes=2,cores=4: {name}"]["found"] == value for name, value in details.items())
-    assert details["others"] == "nobody's jobs"
+    assert details["others"] == "no other jobs"
     said = BACKENDS.create("sim:nodes=2,cores=4,load=0.5,days=1").capabilities().details["others"]
     assert re.fullmatch(r"[0-9,]+ jobs over [0-9]+ d( [0-9]+ h)?", said), said
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import asa
-from asa.core.event import DriverStarted, RunEnded, RunStarted, RunState, Submitting, TaskDone
+from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState, Submitting, TaskDone
 from asa.integrations.futures import PoolExecutor
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
@@ -52,17 +52,17 @@ def command(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, **options)
 
 
-def begun(state: Path, *words: str) -> tuple[subprocess.Popen[str], RunDirectory]:
-    """A process that drives a run, whose first task is done, and the run."""
+def begun(state: Path, *words: str, so_far: type[Event] = TaskDone) -> tuple[subprocess.Popen[str], RunDirectory]:
+    """A process that drives a run in which so much has happened, its first task is done by default, and the run."""
     driver = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def first_done() -> bool:
+    def is_there() -> bool:
         if not (found := list_runs(state)) or not found[-1].events.exists():
             return False
         with EventLog(found[-1].events) as log:
-            return log.latest(TaskDone) is not None
+            return log.latest(so_far) is not None
 
-    until(first_done, "the first task")
+    until(is_there, f"the first {so_far.__name__}")
     return driver, list_runs(state)[-1]
 
 
@@ -103,24 +103,15 @@ def test_a_run_whose_driver_is_gone_is_cancelled_with_its_jobs(state: Path) -> N
 
 
 def test_a_run_in_virtual_time_whose_driver_is_gone(state: Path) -> None:
-    words = [sys.executable, "-m", "asa", "run", "flow.py", "--backend", "sim:nodes=1,cores=2"]
-    driver = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def begun() -> bool:
-        if not (found := list_runs(state)) or not found[-1].events.exists():
-            return False
-        with EventLog(found[-1].events) as log:
-            return log.latest(RunStarted) is not None
-
-    until(begun, "the start")
+    driver, run = begun(state, *ASA_RUN[:-1], "sim:nodes=1,cores=2", so_far=RunStarted)
     driver.kill()
-    driver.wait(60)
+    driver.communicate()
     assert command("status").stdout.endswith(
         "its driver is gone: it was in virtual time: run it again, it cannot be resumed\n"
     )
     cancelled = command("cancel", "@last")
     assert cancelled.returncode == 0 and "it cannot be resumed" in cancelled.stdout, cancelled
-    with EventLog(list_runs(state)[-1].events) as log:
+    with EventLog(run.events) as log:
         start, end = log.latest(RunStarted), log.latest(RunEnded)
     assert start is not None and end is not None and end.at - start.at < 3600.0, "its time is the queue's"
 

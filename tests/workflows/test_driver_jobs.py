@@ -90,7 +90,7 @@ def test_the_next_one_starts_beside_the_first_once_it_is_released(site: Site, jo
     """Where dependencies cannot be changed, as with Flux, it is cancelled, and the one behind it starts."""
     first = jobs.begin(())
     second, third = jobs.follow(Turn(1), ()), jobs.follow(Turn(2), ())
-    jobs.let_go(second)
+    jobs.release(second)
     changed = [JobState.RUNNING, JobState.RUNNING, JobState.PENDING]
     replaced = [JobState.RUNNING, JobState.CANCELLED, JobState.RUNNING]
     assert site.states(first, second, third) == (replaced if isinstance(site.backend, Flux) else changed)

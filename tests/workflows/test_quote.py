@@ -312,7 +312,7 @@ def test_where_nothing_was_learned_the_queue_tells_and_where_that_is_hidden_it_i
     queue = QueueView(0.0, Resources(1000), jobs, (RunningJob("r", Resources(1000), 600.0),))
 
     def drawn(seen: QueueView | None) -> DrawnWaits:
-        return DrawnWaits(Book(5.0), 0.0, lambda _: seen, taught=lambda *_: False)
+        return DrawnWaits(Book(5.0), 0.0, lambda _: seen, lessons=lambda *_: 0)
 
     seen, hidden = drawn(queue), drawn(None)
     assert 0.1 * 18_600 < seen.drawn(Resources(8), 60.0, 0.0, 0.0) < 18_600

@@ -10,6 +10,7 @@ import heapq
 import itertools
 import math
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -133,7 +134,7 @@ class SimulatedProgram(Protocol):
     def exit_code(self) -> int: ...
 
 
-class OneRunAtATime:
+class OneRunAtATime(ABC):
     """What a backend shares that brings its own clock and executor: it belongs to one run at a time."""
 
     def __init__(self) -> None:
@@ -146,13 +147,13 @@ class OneRunAtATime:
         self.watch: Callable[[JobRequest, JobStatus], None] = _nothing
         """Called with every change of a job's state, right after it; the executor sets it."""
 
-    @cached_property
+    @property
+    @abstractmethod
     def clock(self) -> EngineClock:
         """Virtual time."""
-        raise NotImplementedError
 
     def enter(self, patience_s: float = 60.0) -> EngineClock:
-        """Its clock. Until `close` it belongs to one run; waits so long [s, real time] for the one before to let go."""
+        """Its clock. Until `close` it belongs to one run; waits so long [s, real time] for the run before to end."""
         if not self._lock.acquire(timeout=patience_s):
             raise BackendError(f"{self!r} is busy with another run: let that end first, or give each run its own")
         return self.clock
@@ -167,13 +168,13 @@ class OneRunAtATime:
 
         return VirtualExecutor(self, work)
 
+    @abstractmethod
     def cores_on(self, token: str) -> tuple[int, ...]:
         """Cores that a running job has on each of its nodes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, token: str, exit_code: int = 0) -> None:
         """The program of this running job exits."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Let the next run have it; jobs go on."""
@@ -407,7 +408,7 @@ class Simulated(OneRunAtATime):
 def _in_words(others: Workload) -> str:
     """Other people's jobs: how many there are, and over how long."""
     if not len(others):
-        return "nobody's jobs"
+        return "no other jobs"
     return f"{len(others):,} jobs over {brief(float(others.submit[-1] - others.submit[0]))}"
 
 
