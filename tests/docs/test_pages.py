@@ -25,6 +25,7 @@ FOLLOWED = {
     "howto/migrate.md": 4,
     "howto/notebook.md": 1,
     "howto/set-up-a-site.md": 2,
+    "howto/twin.md": 1,
     "howto/write-a-backend.md": 3,
     "howto/write-a-dispatcher.md": 1,
     "howto/write-a-strategy.md": 1,

@@ -1,0 +1,267 @@
+"""``asa twin``: what other dispatchers would do to a queue as it is now, and to one's own jobs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import pwd
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from asa.allocations.budget import QUERY, SharedBudget
+from asa.core.command import CommandResult, duration, positive, table
+from asa.core.errors import BackendError, InvalidInput
+from asa.core.ports import Backend, CountsQuestions, VirtualBackend
+from asa.core.registry import BACKENDS, DISPATCHERS
+from asa.core.units import HOUR, brief
+from asa.lab.core.signals import ends_on_signals
+from asa.log.rundir import state_directory
+from asa.report.outputs import check_outputs
+from asa.report.words import counted, shortened
+
+if TYPE_CHECKING:  # NumPy is for those who look, not for those who ask for help
+    from asa.core.view import QueueView
+
+SHOWN, DRAWN = 20, 6
+"""Own jobs that are shown to people, and that are drawn; ``--json`` has all."""
+
+_log = logging.getLogger(__name__)
+
+
+class TwinCommand:
+    """Say what other dispatchers would do to a queue as it is now; nothing is submitted or changed."""
+
+    help = "say what other dispatchers would do to a queue as it is now, and to your jobs"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("--backend", default="slurm", metavar="SPEC", help="whose queue, as for asa run; one that shows it (slurm)")
+        add(
+            "--dispatcher",
+            metavar="NAME[:OPTIONS]",
+            action="append",
+            help="backfilling rules to try, repeated or with commas (fcfs, easy, conservative, "
+            "easy:order=sjf,threshold=60h and easy++)",
+        )
+        add("--user", metavar="NAME", help="whose jobs are shown one by one (yours)")
+        add("--every", type=duration, metavar="S", help="look again after so long, such as 60, until Ctrl-C")
+        add("--looks", type=positive, metavar="N", help="with --every: look so many times")
+        add("--picture", metavar="OUT", help="draw it: .png, .pdf or .svg")
+
+    @ends_on_signals
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Look, once or again and again; the last result."""
+        check_outputs(options, picture="picture")
+        if options.looks and options.every is None:
+            raise InvalidInput(f"--looks {options.looks}: give --every as well, the time between two looks")
+        if options.every is not None and not options.every > 0:
+            raise InvalidInput(f"--every {options.every:g}: more than 0 s expected")
+        from asa.lab.dispatchers.backfill import rule_of
+        from asa.lab.forecast.twin import COMPARED
+
+        names = DISPATCHERS.split(options.dispatcher) if options.dispatcher else list(COMPARED)
+        for name in names:
+            rule_of(name)  # a wrong one is refused before anything is asked of the batch system
+        looks = 1 if options.every is None else options.looks
+        backend: Backend = BACKENDS.create(options.backend)
+        result: CommandResult | None = None
+        try:
+            looker, seen = _Looker(backend), 0
+            while True:
+                view = looker.look(patient=result is not None)
+                if view is not None:
+                    result = self._say(view, names, options, virtual=looker.virtual)
+                seen += 1
+                if result is not None and seen == looks:
+                    return result
+                if view is not None and result is not None:
+                    _publish(result, options.json)
+                looker.wait(options.every)
+        except KeyboardInterrupt as interrupt:  # Ctrl-C is how one leaves
+            if result is None or options.every is None or interrupt.args:
+                raise
+            return CommandResult(result.data, "")
+        finally:
+            backend.close()
+
+    def _say(
+        self, view: QueueView, names: Sequence[str], options: argparse.Namespace, *, virtual: bool
+    ) -> CommandResult:
+        data = outlook(view, names, options.user or _own_name())
+        if options.picture:
+            draw(data, options.picture)
+        return CommandResult(data, _text(data, virtual=virtual))
+
+
+class _Looker:
+    """Looks at a queue no more often than the budget of scheduler calls allows."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._clock = backend.enter() if isinstance(backend, VirtualBackend) else None
+        self.virtual = self._clock is not None
+        self._budget = None if self.virtual else SharedBudget.of(state_directory())
+
+    def look(self, *, patient: bool) -> QueueView | None:
+        """The queue; None when a patient one was not answered this time.
+
+        Raises
+        ------
+        BackendError
+            When the batch system does not answer, or shows no queue.
+        """
+        asked = self._questions()
+        if self._budget is not None and (turn := self._budget.reserve(QUERY, time.time())) is not None:
+            time.sleep(max(0.0, turn - time.time()))
+        try:
+            view = self._backend.look()
+        except BackendError as error:
+            if not (patient and error.transient):
+                raise
+            _log.warning("the batch system does not answer, asked again later: %s", error)
+            return None
+        finally:
+            if self._budget is not None and (more := self._questions() - asked - 1) > 0:
+                self._budget.charge(QUERY, time.time(), more)
+        if view is None:
+            raise BackendError(
+                f"{self._backend!r} does not show the queue of other users: slurm does where the site lets it, and sim:"
+            )
+        return view.plain()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass [s], that of the queue."""
+        if self._clock is None:
+            time.sleep(seconds)
+        else:
+            import threading
+
+            self._clock.wait(threading.Event(), self._clock.now() + seconds)
+
+    def _questions(self) -> int:
+        return self._backend.questions if isinstance(self._backend, CountsQuestions) else 0
+
+
+def _own_name() -> str:
+    """The user's name as squeue has it; "" where nobody knows it."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
+
+
+def outlook(view: QueueView, dispatchers: Sequence[str], user: str) -> dict[str, Any]:
+    """What these dispatchers would do to a queue, for ``--json``: `rows`, one for each; and `jobs` of a user's.
+
+    Times are [s] as the view counts, and `starts_in_s` from now on; None for a job that never starts.
+    """
+    import numpy as np
+
+    from asa.lab.forecast.futures import visible
+    from asa.lab.forecast.twin import Twin
+
+    seen = visible(view)
+    twin = Twin.of(seen)
+    found = [twin.under(name) for name in dispatchers]
+    own = [place for place, job in enumerate(view.queue) if user and job.user == user]
+    jobs = []
+    for place in own:
+        job = view.queue[place]
+        starts_in = {each.dispatcher: float(each.starts[place] - seen.now) for each in found}
+        jobs.append({
+            "job": job.key, "name": job.name, "cores": job.resources.cores, "limit_s": float(seen.walltime_s[place]),
+            "submitted": job.submitted,
+            "starts_in_s": {name: None if at != at else at for name, at in starts_in.items()},
+        })  # fmt: skip
+    return {
+        "at": view.now, "cores": seen.cores, "cores_used": int(seen.running_cores.sum()), "running": len(seen.running),
+        "waiting": len(seen.waiting), "without_limit": sum(not np.isfinite(job.walltime_s) for job in view.queue),
+        "run_times": "limits", "rows": [each.to_json() for each in found], "user": user, "jobs": jobs,
+    }  # fmt: skip
+
+
+def _text(data: Mapping[str, Any], *, virtual: bool) -> str:
+    at = f"{brief(data['at'])} of virtual time" if virtual else time.strftime("%F %T", time.localtime(data["at"]))
+    lines = [
+        f"{at}: {counted(data['waiting'], 'job')} waiting, {data['running']:,} running on {data['cores_used']:,} of "
+        f"{counted(data['cores'], 'core')}",
+        "",
+    ]
+    rows = [
+        {
+            "dispatcher": row["dispatcher"],
+            "mean wait": _span(row["mean_wait_s"], "-"),
+            "90 % within": _span(row["p90_wait_s"], "-"),
+            "longest": _span(row["max_wait_s"], "-"),
+        }
+        for row in data["rows"]
+    ]
+    lines += [table(rows, "no dispatcher"), ""]
+    lines += _of_own_jobs(data)
+    if never := data["rows"][0]["never"]:
+        lines.append(f"{counted(never, 'job')} larger than the machine: in no mean.")
+    if data["without_limit"]:
+        lines.append(f"{counted(data['without_limit'], 'job')} without a limit: taken to run for the longest one here.")
+    lines.append(
+        "Run times are not known: each job is taken to run until its limit. Most end before: waits will be shorter.\n"
+        "Not counted: jobs that are held or wait for others, and jobs that are still to come."
+    )
+    return "\n".join(lines)
+
+
+def _of_own_jobs(data: Mapping[str, Any]) -> list[str]:
+    user, jobs = data["user"], data["jobs"]
+    if not jobs:
+        return [f"No job of {user} waits." if user else "It is not known who you are: give --user.", ""]
+    rows = []
+    for job in sorted(jobs, key=_soonest)[:SHOWN]:
+        starts = {shortened(name, 28): _span(at) for name, at in job["starts_in_s"].items()}
+        rows.append({"job": job["job"], "cores": job["cores"], "limit": _span(job["limit_s"]), **starts})
+    more = [f"... and {len(jobs) - SHOWN} more: --json has all"] if len(jobs) > SHOWN else []
+    return [f"Jobs of {user} start in", table(rows, ""), *more, ""]
+
+
+def _soonest(job: Mapping[str, Any]) -> float:
+    return min((at for at in job["starts_in_s"].values() if at is not None), default=float("inf"))
+
+
+def _span(seconds: float | None, none: str = "never") -> str:
+    return none if seconds is None else brief(seconds)
+
+
+def _publish(result: CommandResult, destination: str | None) -> None:
+    """Show what was found while it goes on; on standard output, JSON stands alone at the end."""
+    if destination == "-":
+        return
+    if destination:
+        beside = Path(f"{destination}.new")
+        beside.write_text(json.dumps(result.data, indent=2) + "\n")
+        beside.replace(destination)
+    print(f"{result.text}\n", flush=True)
+
+
+def draw(data: Mapping[str, Any], path: str) -> None:
+    """Draw mean, 90 % quantile and longest of the waits, and when own jobs start, a bar for each dispatcher."""
+    from asa.lab.report.charts import Bar, BarPart, Panel, save_stacked
+
+    def bar(group: str, place: int, name: str, seconds: float | None) -> Bar:
+        return Bar(group, "", (BarPart((seconds or 0.0) / HOUR, name, place),))
+
+    panels = [
+        Panel(title, "hours", [bar("", place, row["dispatcher"], row[key]) for place, row in enumerate(data["rows"])])
+        for title, key in (
+            ("mean wait", "mean_wait_s"),
+            ("90 % wait less", "p90_wait_s"),
+            ("longest wait", "max_wait_s"),
+        )
+    ]
+    own = [
+        bar(str(job["job"]), place, name, at)
+        for job in sorted(data["jobs"], key=_soonest)[:DRAWN]
+        for place, (name, at) in enumerate(job["starts_in_s"].items())
+    ]
+    save_stacked([panels[:2], [panels[2], Panel(f"until jobs of {data['user']} start", "hours", own)]], path)

@@ -1,0 +1,206 @@
+"""``asa twin``, over a simulated queue, over a Slurm that exists only here, and over a real one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asa.backends.slurm.backend import Slurm
+from asa.backends.slurm.words import VisibleJob
+from asa.cli.main import main
+from asa.core.clock import ManualClock
+from asa.core.command import CommandResult
+from asa.core.errors import BackendError, InvalidInput
+from asa.core.job import JobHandle, JobRequest, Resources
+from asa.lab.cli import twin
+from asa.lab.cli.twin import TwinCommand
+from asa.lab.forecast.twin import COMPARED
+from tests.backends.slurm.fake import NOW, FakeSlurm
+from tests.cluster.cluster import Cluster
+from tests.cluster.processes import wait_until
+
+pytest_plugins = ("tests.cluster.fixtures",)
+QUEUE = "sim:uppmax,warmup=10"
+
+RUNS = VisibleJob("1", "", "bob", "main", "RUNNING", "", 9, 24, 3, 600.0, 90.0, NOW + 60, ("n1", "n2", "n3"))
+WAITS = VisibleJob("2", "wide", "bob", "main", "PENDING", "Resources", 9, 32, 4, 600.0, NOW - 40, None)
+OWN = VisibleJob("3", "mine", "ann", "main", "PENDING", "Priority", 8, 8, 1, 60.0, NOW - 10, None)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def fake() -> FakeSlurm:
+    made = FakeSlurm()
+    made.visible = [RUNS, WAITS, OWN, replace(OWN, key="4", reason="Dependency"), replace(OWN, key="5", limit=None)]
+    return made
+
+
+def look(backend: Any, **options: Any) -> CommandResult:
+    given = {"backend": backend, "dispatcher": None, "user": "ann", "every": None, "looks": None, "picture": None}
+    return TwinCommand().run(argparse.Namespace(**given | {"json": None} | options))
+
+
+# -- What it says ------------------------------------------------------------------------------------------------------
+
+
+def test_a_simulated_queue_in_words_as_json_and_as_a_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture, out = tmp_path / "queue.png", tmp_path / "queue.json"
+    argv = ["twin", "--backend", QUEUE, "--user", "1", "--json", str(out), "--picture", str(picture)]
+    assert main(argv) == 0
+    said, data = capsys.readouterr().out, json.loads(out.read_text())
+    assert [row["dispatcher"] for row in data["rows"]] == list(COMPARED)
+    assert data["waiting"] == 53
+    assert len(data["jobs"]) == 5
+    assert all(list(job["starts_in_s"]) == list(COMPARED) for job in data["jobs"])
+    assert "53 jobs waiting, 361 running on 9,709 of 9,720 cores" in said
+    assert "Jobs of 1 start in" in said
+    assert "each job is taken to run until its limit" in said
+    assert all(name in said for name in COMPARED)
+    assert picture.stat().st_size > 10_000
+    means = {row["dispatcher"]: row["mean_wait_s"] for row in data["rows"]}
+    assert means["easy"] < means["fcfs"]
+
+
+def test_slurm_s_queue_and_ones_own_jobs(fake: FakeSlurm) -> None:
+    found = look(Slurm(transport=fake, clock=ManualClock(NOW)), dispatcher=["fcfs,easy"])
+    data = found.data
+    assert (data["at"], data["waiting"], data["running"], data["cores_used"], data["cores"]) == (NOW, 3, 1, 24, 32)
+    starts = {job["job"]: job["starts_in_s"] for job in data["jobs"]}
+    # Job 4 waits for another and is left out; job 5 has no limit, and is taken to need the longest one, 600 s.
+    assert starts == {"3": {"fcfs": 660.0, "easy": 0.0}, "5": {"fcfs": 660.0, "easy": 660.0}}
+    assert [(row["mean_wait_s"], row["never"]) for row in data["rows"]] == [((100 + 670 + 670) / 3, 0), (260.0, 0)]
+    assert data["without_limit"] == 1
+    assert "1 job without a limit" in found.text
+    assert "3 jobs waiting" in found.text
+
+
+def test_who_has_no_job_is_told_so(fake: FakeSlurm) -> None:
+    fake.visible = [RUNS]
+    found = look(Slurm(transport=fake, clock=ManualClock(NOW)), user="eve")
+    assert "No job of eve waits." in found.text
+    assert {row["mean_wait_s"] for row in found.data["rows"]} == {None}
+
+
+def test_jobs_larger_than_the_machine_are_told(fake: FakeSlurm) -> None:
+    fake.visible = [RUNS, replace(OWN, cores=64, nodes=8)]
+    found = look(Slurm(transport=fake, clock=ManualClock(NOW)))
+    assert "1 job larger than the machine" in found.text
+    assert "never" in found.text
+
+
+# -- Again and again ---------------------------------------------------------------------------------------------------
+
+
+class Sleeps:
+    """Time that passes at once; after so many waits, somebody presses Ctrl-C."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+        self.now, self.slept, self._most = 1000.0, list[float](), most
+        monkeypatch.setattr(twin.time, "time", lambda: self.now)
+        monkeypatch.setattr(twin.time, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if seconds:
+            self.slept.append(seconds)
+        if len(self.slept) >= self._most:
+            raise KeyboardInterrupt
+
+
+def test_it_looks_again_and_ends_cleanly(
+    fake: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sleeps, out = Sleeps(monkeypatch, most=3), tmp_path / "now.json"
+    found = look(Slurm(transport=fake, clock=ManualClock(NOW)), every=60.0, json=str(out))
+    assert sleeps.slept == [60.0] * 3
+    assert (found.exit_code, found.text) == (0, "")
+    assert capsys.readouterr().out.count("3 jobs waiting") == 3
+    assert json.loads(out.read_text()) == found.data
+
+
+def test_the_budget_of_calls_is_kept_to(fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASA_SCHEDULER_BUDGET", "query=60,burst=2")
+    sleeps = Sleeps(monkeypatch, most=1000)
+    look(Slurm(transport=fake, clock=ManualClock(NOW)), every=1.0, looks=12)
+    assert sleeps.now - 1000.0 >= 9 * 60.0, "two at once, and then one a minute"
+
+
+def test_a_controller_that_does_not_answer_for_a_while_ends_nothing(
+    fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Sleeps(monkeypatch, most=1000)
+    answers = iter([None, BackendError("timed out", transient=True), None])
+
+    def visible_jobs(_partitions: Any) -> list[VisibleJob]:
+        if (trouble := next(answers)) is not None:
+            raise trouble
+        return fake.visible
+
+    monkeypatch.setattr(fake, "visible_jobs", visible_jobs)
+    found = look(Slurm(transport=fake, clock=ManualClock(NOW)), every=60.0, looks=3)
+    assert found.data["waiting"] == 3
+    assert next(answers, "none") == "none"
+
+
+def test_in_virtual_time_the_queue_goes_on_between_two_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    found = look(QUEUE, every=3600.0, looks=3)
+    assert found.data["at"] == 10 * 86400.0 + 2 * 3600.0
+    said = capsys.readouterr().out
+    assert "10 d of virtual time" in said
+    assert "10 d 1 h of virtual time" in said
+
+
+# -- What is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, fake: FakeSlurm) -> None:
+    slurm = Slurm(transport=fake, clock=ManualClock(NOW))
+    with pytest.raises(InvalidInput, match="give --every as well"):
+        look(slurm, looks=3)
+    with pytest.raises(InvalidInput, match="--every 0"):
+        look(slurm, every=0.0)
+    with pytest.raises(InvalidInput, match="no backfilling rule"):
+        look(slurm, dispatcher=["listplan"])
+    with pytest.raises(InvalidInput, match="there is no directory"):
+        look(slurm, picture=str(tmp_path / "none" / "x.png"))
+    fake.hidden = True
+    with pytest.raises(BackendError, match="does not show the queue of other users"):
+        look(slurm)
+
+
+# -- Slurm itself ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slurm
+def test_a_real_queue(slurm_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(slurm_cluster.config.slurm_conf))
+    slurm, names = Slurm(partition="main"), [f"{name}-{secrets.token_hex(4)}" for name in ("all", "one")]
+    most = slurm.capabilities().largest
+    assert most is not None
+    argv = ("sleep", "60")
+    sizes = [(Resources(most.cores), 120.0), (Resources(1), 60.0)]
+    requests = [
+        JobRequest(name, size, walltime_s, argv, str(tmp_path))
+        for name, (size, walltime_s) in zip(names, sizes, strict=True)
+    ]
+    handles = [made for made in slurm.submit(requests) if isinstance(made, JobHandle)]
+    try:
+        assert wait_until(lambda: look(slurm).data["running"] == 1 and look(slurm).data["waiting"] == 1, 60)
+        data = look(slurm, user="root").data
+        (job,) = data["jobs"]
+        assert job["job"] == handles[1].job_id
+        assert all(0 < at <= 121 for at in job["starts_in_s"].values())
+    finally:
+        slurm.cancel(handles)
