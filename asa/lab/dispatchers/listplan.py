@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from asa.lab.core.table import TableView
 from asa.lab.dispatchers.planning.instance import Instance, PlannedJob, QueuePlan, from_view
 from asa.lab.dispatchers.planning.schemes import RULES, active, improve, keys, nondelay, order_of, reserving
 
-SCHEMES = ("active", "non-delay")
+ACTIVE, NON_DELAY, BOTH = SCHEMES = ("active", "non-delay", "both")
 
 
 class ListPlan:
@@ -27,13 +28,14 @@ class ListPlan:
         The order: ``dense`` (what brings most for what it takes), ``sjf``, ``pcp`` (PCP'20's priority) or ``fcfs``.
     scheme
         ``"active"``: each job as early as it can beside those before it, so that wide jobs get their turn; or
-        ``"non-delay"``: whatever fits starts, in that order, which is quicker.
+        ``"non-delay"``: whatever fits starts, in that order, which is quicker; or ``"both"``: two plans, of which the
+        one with the smaller mean slowdown counts.
     overdue
         A job that has waited for more than so many times its duration comes before all that have not, and has a
         reservation in either scheme; the one overdue for longest comes first. Infinite: none is. At least 0.
     seconds
         Search for a better order for so long at each decision, or in `asa dispatch` unless a limit is given there [s];
-        active plans only.
+        for active plans only.
 
     Raises
     ------
@@ -59,7 +61,7 @@ class ListPlan:
         self,
         *,
         rule: str = "dense",
-        scheme: str = SCHEMES[0],
+        scheme: str = ACTIVE,
         overdue: float = math.inf,
         seconds: float = 0.0,
     ) -> None:
@@ -70,7 +72,7 @@ class ListPlan:
             raise InvalidInput(f"overdue is {overdue!r}: a number of at least 0, or inf, expected")
         if not 0 <= seconds < math.inf:
             raise InvalidInput(f"seconds is {seconds!r}: a finite number of at least 0 expected")
-        if seconds and scheme != SCHEMES[0]:
+        if seconds and scheme == NON_DELAY:
             raise InvalidInput(f"seconds={seconds:g} with scheme={scheme}: orders are searched for active plans only")
         self._rule, self._scheme, self._overdue, self._seconds = rule, scheme, overdue, seconds
         self.default_limit_s = seconds  # for asa dispatch without a limit
@@ -80,33 +82,45 @@ class ListPlan:
         if not len(view.queue if isinstance(view, QueueView) else view.waiting):
             return []
         instance = from_view(view)
-        plan = self._search(instance, self._seconds)[0] if self._seconds else self._plan(instance, now=True)
+        if self._scheme == BOTH or self._seconds:
+            plan = self._best(instance, self._seconds)[0]
+        else:
+            plan = self._plan(instance, self._scheme, now=True)
         return starts_now(view, instance, plan)
 
     def solve(self, instance: Instance, seconds: float) -> PlannedJob:
         """Plan all waiting jobs: at once with 0 seconds, else search for so long [s] for a better order."""
-        if not seconds or self._scheme != SCHEMES[0]:
-            return PlannedJob(self._plan(instance), "feasible", notes={"tries": 0})
-        plan, tries = self._search(instance, seconds)
-        return PlannedJob(plan, "feasible", notes={"tries": tries})
+        plan, notes = self._best(instance, seconds)
+        return PlannedJob(plan, "feasible", notes=notes)
 
     def keys(self, instance: Instance) -> Floats:
         """Keys of the waiting jobs, shape (n,); the lowest is first. Those overdue have negative ones."""
         late = instance.waited - self._overdue * instance.duration
         return np.where(late > 0, -late, keys(instance, self._rule))
 
-    def _plan(self, instance: Instance, *, now: bool = False) -> QueuePlan:
+    def _best(self, instance: Instance, seconds: float) -> tuple[QueuePlan, dict[str, Any]]:
+        """The better plan of those that the scheme allows; which scheme made it, and how many orders were tried."""
+        found, tries = dict[str, QueuePlan](), 0
+        if self._scheme != NON_DELAY:
+            if seconds:
+                found[ACTIVE], tries = improve(instance, self.keys(instance), seconds=seconds)
+            else:
+                found[ACTIVE] = self._plan(instance, ACTIVE)
+        if self._scheme != ACTIVE:
+            found[NON_DELAY] = self._plan(instance, NON_DELAY)
+        # Jobs whose nodes are down have no start in either plan.
+        best = min(found, key=lambda scheme: float(np.nansum(instance.slowdown(found[scheme].start))))
+        return found[best], {"tries": tries, "scheme": best}
+
+    def _plan(self, instance: Instance, scheme: str, *, now: bool = False) -> QueuePlan:
         """A plan of all jobs, or `now` of those only that start now."""
         key = self.keys(instance)
         order, late = order_of(key), key < 0
-        if self._scheme == SCHEMES[0]:
+        if scheme == ACTIVE:
             return active(instance, order, now=now)
         if late.any():
             return reserving(instance, order, late, now=now)
         return nondelay(instance, order, 0.0 if now else math.inf)
-
-    def _search(self, instance: Instance, seconds: float) -> tuple[QueuePlan, int]:
-        return improve(instance, self.keys(instance), seconds=seconds)
 
 
 def starts_now(view: QueueView | TableView, instance: Instance, plan: QueuePlan) -> list[Start]:

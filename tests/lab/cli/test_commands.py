@@ -71,7 +71,7 @@ def narrow(xs): ...
 
 def workflow(cores): return narrow(wide.options(cores=cores).map(range(cores)))
 """
-PLANNERS = "makes no plans of whole queues: listplan (the default), pcp20, pcp19 or hcp19"
+PLANNERS = "makes no plans of whole queues: listplan, pcp20, pcp19 or hcp19"
 TEN = ",".join(f"backfill:depth={depth}" for depth in range(10))
 
 

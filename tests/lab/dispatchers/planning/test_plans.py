@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import Resources
 from asa.core.view import QueuedJob, QueueView, RunningJob
+from asa.lab.dispatchers.listplan import ListPlan
 from asa.lab.dispatchers.planning.bound import lower_bound
 from asa.lab.dispatchers.planning.instance import QueuePlan, example, from_view, read_instance
 from asa.lab.dispatchers.planning.schemes import (
@@ -107,6 +108,41 @@ def test_searching_never_makes_it_worse_and_always_finds_the_same(problem, seed)
     assert tried <= 6
     again, _ = improve(problem, key, tries=6, seed=seed)
     assert again.start.tolist() == plan.start.tolist()
+
+
+@given(instances(), st.sampled_from(sorted(RULES)), st.sampled_from([0.0, 0.005]))
+@settings(max_examples=30, deadline=None)
+def test_of_both_schemes_the_better_plan_is_kept(problem, rule, seconds):
+    plans = {name: ListPlan(rule=rule, scheme=name).solve(problem, 0.0).plan for name in SCHEMES}
+    found = ListPlan(rule=rule, scheme="both").solve(problem, seconds)
+    assert violations(problem, found.plan) == []
+    best = min(plan.objective(problem) for plan in plans.values())
+    if seconds:
+        assert found.plan.objective(problem) <= best + 1e-12
+    else:
+        assert found.plan.objective(problem) == best
+        assert found.plan.start.tolist() == plans[found.notes["scheme"]].start.tolist()
+
+
+def test_each_scheme_is_the_better_one_somewhere():
+    """Where a wide job waits, that is the active one; where its reservation keeps others out, the non-delay one."""
+    wide_first = [([1], 2, 1.0, 0.0), *(([1], 1, 100.0, 0.0) for _ in range(4))]
+    fills = [([1], 2, 10.0, 0.0), ([1], 1, 10.5, 0.0)]
+    for jobs, ends, scheme in ((wide_first, 5.0, "active"), (fills, 10.0, "non-delay")):
+        problem = instance([[1], [1]], jobs, running=[(0, [1], 1, ends)])
+        found = ListPlan(rule="sjf", scheme="both").solve(problem, 0.0)
+        assert found.notes["scheme"] == scheme
+        other = next(name for name in SCHEMES if name != scheme)
+        assert found.plan.objective(problem) < ListPlan(rule="sjf", scheme=other).solve(problem, 0.0).plan.objective(
+            problem
+        )
+
+
+def test_a_decision_starts_what_the_better_plan_starts():
+    view = node_view([Job(2, estimate=10.0), Job(1, estimate=10.5)], free=[[1], [0]])
+    starts = {scheme: ListPlan(rule="sjf", scheme=scheme).decide(view) for scheme in (*SCHEMES, "both")}
+    better = ListPlan(rule="sjf", scheme="both").solve(from_view(view), 0.0).notes["scheme"]
+    assert starts["both"] == starts[better]
 
 
 def test_keys_that_drift_stay_numbers():
