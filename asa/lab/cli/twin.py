@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import os
 import pwd
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -70,23 +72,24 @@ class TwinCommand:
         backend: Backend = BACKENDS.create(options.backend)
         result: CommandResult | None = None
         try:
-            looker, seen = _Looker(backend), 0
-            while True:
+            looker = _Looker(backend, options.backend)
+            for seen in itertools.count(1):
                 view = looker.look(patient=result is not None)
                 if view is not None:
                     result = self._say(view, names, options, virtual=looker.virtual)
-                seen += 1
-                if result is not None and seen == looks:
-                    return result
-                if view is not None and result is not None:
+                    if seen == looks:
+                        return result
                     _publish(result, options.json)
+                elif seen == looks:
+                    break
                 looker.wait(options.every)
-        except KeyboardInterrupt as interrupt:  # Ctrl-C is how one leaves
-            if result is None or options.every is None or interrupt.args:
+        except KeyboardInterrupt as interrupt:
+            if result is None or interrupt.args:  # else it is Ctrl-C, by which one leaves
                 raise
-            return CommandResult(result.data, "")
         finally:
             backend.close()
+        assert result is not None  # the first look answers, or raises
+        return CommandResult(result.data, "")  # which was shown already
 
     def _say(
         self, view: QueueView, names: Sequence[str], options: argparse.Namespace, *, virtual: bool
@@ -100,8 +103,8 @@ class TwinCommand:
 class _Looker:
     """Looks at a queue no more often than the budget of scheduler calls allows."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, name: str) -> None:
+        self._backend, self._name = backend, name
         self._clock = backend.enter() if isinstance(backend, VirtualBackend) else None
         self.virtual = self._clock is not None
         self._budget = None if self.virtual else SharedBudget.of(state_directory())
@@ -129,7 +132,7 @@ class _Looker:
                 self._budget.charge(QUERY, time.time(), more)
         if view is None:
             raise BackendError(
-                f"{self._backend!r} does not show the queue of other users: slurm does where the site lets it, and sim:"
+                f"backend {self._name!r} shows no queue of other users: slurm does where the site lets it, and sim:"
             )
         return view.plain()
 
@@ -138,8 +141,6 @@ class _Looker:
         if self._clock is None:
             time.sleep(seconds)
         else:
-            import threading
-
             self._clock.wait(threading.Event(), self._clock.now() + seconds)
 
     def _questions(self) -> int:

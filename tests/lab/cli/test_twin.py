@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import pwd
 import secrets
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from asa.cli.main import main
 from asa.core.clock import ManualClock
 from asa.core.command import CommandResult
 from asa.core.errors import BackendError, InvalidInput
-from asa.core.job import JobHandle, JobRequest, Resources
+from asa.core.job import JobHandle, JobRequest, JobState, Resources
 from asa.lab.cli import twin
 from asa.lab.cli.twin import TwinCommand
 from asa.lab.forecast.twin import COMPARED
@@ -154,6 +156,33 @@ def test_a_controller_that_does_not_answer_for_a_while_ends_nothing(
     assert next(answers, "none") == "none"
 
 
+def test_a_look_without_an_answer_shows_nothing_twice(fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm, trouble = Slurm(transport=fake, clock=ManualClock(NOW)), BackendError("timed out", transient=True)
+
+    def refuses(_partitions: Any) -> list[VisibleJob]:
+        raise trouble
+
+    def fails_from_now_on(seconds: float) -> None:
+        if seconds:
+            monkeypatch.setattr(fake, "visible_jobs", refuses)
+
+    monkeypatch.setattr(twin.time, "sleep", fails_from_now_on)
+    found = look(slurm, every=60.0, looks=2)
+    assert (found.data["waiting"], found.text) == (3, "")
+    with pytest.raises(BackendError, match="timed out"):
+        look(slurm, every=60.0)
+
+
+def test_who_ends_it_by_a_signal_is_told_so(fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(seconds: float) -> None:
+        if seconds:
+            raise KeyboardInterrupt("SIGTERM")
+
+    monkeypatch.setattr(twin.time, "sleep", ends)
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        look(Slurm(transport=fake, clock=ManualClock(NOW)), every=60.0)
+
+
 def test_in_virtual_time_the_queue_goes_on_between_two_looks(capsys: pytest.CaptureFixture[str]) -> None:
     found = look(QUEUE, every=3600.0, looks=3)
     assert found.data["at"] == 10 * 86400.0 + 2 * 3600.0
@@ -176,7 +205,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, fake: FakeSlurm) 
     with pytest.raises(InvalidInput, match="there is no directory"):
         look(slurm, picture=str(tmp_path / "none" / "x.png"))
     fake.hidden = True
-    with pytest.raises(BackendError, match="does not show the queue of other users"):
+    with pytest.raises(BackendError, match="shows no queue of other users"):
         look(slurm)
 
 
@@ -186,21 +215,22 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, fake: FakeSlurm) 
 @pytest.mark.slurm
 def test_a_real_queue(slurm_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", str(slurm_cluster.config.slurm_conf))
-    slurm, names = Slurm(partition="main"), [f"{name}-{secrets.token_hex(4)}" for name in ("all", "one")]
-    most = slurm.capabilities().largest
-    assert most is not None
-    argv = ("sleep", "60")
-    sizes = [(Resources(most.cores), 120.0), (Resources(1), 60.0)]
-    requests = [
-        JobRequest(name, size, walltime_s, argv, str(tmp_path))
-        for name, (size, walltime_s) in zip(names, sizes, strict=True)
-    ]
-    handles = [made for made in slurm.submit(requests) if isinstance(made, JobHandle)]
+    monkeypatch.setenv("ASA_SCHEDULER_BUDGET", "off")
+    slurm = Slurm(partition="main")
+    whole = slurm.capabilities().largest
+    assert whole is not None
+    sizes = {"all": (Resources(whole.cores), 120.0), "one": (Resources(1), 60.0)}
+    handles = []
+    for name, (size, walltime_s) in sizes.items():
+        token = f"{name}-{secrets.token_hex(4)}"
+        (made,) = slurm.submit([JobRequest(token, size, walltime_s, ("sleep", "60"), str(tmp_path))])
+        assert isinstance(made, JobHandle)
+        handles.append(made)
     try:
-        assert wait_until(lambda: look(slurm).data["running"] == 1 and look(slurm).data["waiting"] == 1, 60)
-        data = look(slurm, user="root").data
-        (job,) = data["jobs"]
-        assert job["job"] == handles[1].job_id
+        first, second = handles
+        assert wait_until(lambda: slurm.query([first])[0].state is JobState.RUNNING, 60)
+        (job,) = look(slurm, user=pwd.getpwuid(os.geteuid()).pw_name).data["jobs"]
+        assert job["job"] == second.job_id
         assert all(0 < at <= 121 for at in job["starts_in_s"].values())
     finally:
         slurm.cancel(handles)
