@@ -32,10 +32,10 @@ NOISE, _NOISE_LOOKS = 1e-3, 10
 """Variance of the run time of a host's whole work, as a share of its square, before any was seen: worth ten looks."""
 SPREAD = 0.05
 """Standard deviation of a run time that was learned from other jobs, as a share of it."""
-_KEPT = 0.98
+_KEPT = 0.995
 """What is kept of the knowledge about a pair at each refusal: in the end it is tried again."""
 _NOISE_MOST = 200  # looks that what is known of an application's noise counts as, at most
-_LEAST_S, _MOST_S = 10.0, 600.0
+_LEAST_S, _MOST_S = 10.0, 7200.0
 """Times together that count: less than this is no knowledge about a pair, and more than that counts as that [s]."""
 
 
