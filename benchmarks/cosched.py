@@ -40,6 +40,8 @@ def busy_machine(running: int, waiting: int, seed: int = 0) -> SharingView:
         host=np.full(running, ALONE),
         share=np.ones(running),
         exclusive=np.zeros(running, dtype=bool),
+        bound=np.full(running, np.inf),
+        done=np.full(running, np.nan),
     )
     queue = tuple(
         WaitingJob(f"wait{number}", NAMES[number % len(NAMES)], int(rng.choice([8, 16, 32])), 3600.0)

@@ -20,6 +20,7 @@ from asa.core.units import share
 from asa.log.messages import notify
 from coscheduler.registry import SHARING_RULES
 
+_BOUND = "by how much guests may slow a host down, such as 10%%: of jobs that state no slowdown_bound (no bound)"
 _QUIET = 0.2  # load of each processor, over a minute, that is taken for none
 
 
@@ -109,6 +110,7 @@ class Cosched:
         run.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes that the cores are on (1)")
         run.add_argument("--walltime", default="1h", metavar="TIME", help="on slurm: of the nodes' own job (1h)")
         run.add_argument("--work", metavar="DIR", help="where jobs run, and the log is (one below the state directory)")
+        run.add_argument("--bound", metavar="SHARE", help=_BOUND)
         again = "go on with the queue of --work DIR: jobs that ended well are not run again"
         run.add_argument("--resume", action="store_true", help=again)
         run.add_argument("--sharing", default="scavenger", metavar="RULE", help=f"of {rules} (scavenger)")
@@ -121,8 +123,12 @@ class Cosched:
         compare.add_argument("--seeds", type=int, default=8, metavar="N", help="how many random queues (8)")
         compare.add_argument("--seed", type=int, default=0, metavar="N", help="the first one's seed (0)")
         compare.add_argument(
-            "--contention", default="paper-like", metavar="NAME", help="paper-like (default), measured, or FILE.json"
+            "--contention",
+            default="paper-like",
+            metavar="NAME",
+            help="paper-like (default), measured, FILE.json, or hidden: unknown to the rules, drawn for each seed",
         )
+        compare.add_argument("--bound", metavar="SHARE", help=_BOUND)
         rank = parts.add_parser(
             "rank",
             help="do one node's part of a workflow",
@@ -155,6 +161,7 @@ def _explain(options: argparse.Namespace) -> CommandResult:
 
 def _compare(options: argparse.Namespace) -> CommandResult:
     from coscheduler.compare import RULES, compare
+    from coscheduler.queuefile import bound_of
 
     try:
         cores = [int(word) for word in options.cores.split(",")]
@@ -166,6 +173,7 @@ def _compare(options: argparse.Namespace) -> CommandResult:
         seeds=options.seeds,
         seed=options.seed,
         contention=options.contention,
+        bound=bound_of(options.bound),
         progress=_progress if sys.stderr.isatty() else lambda _done, _all: None,
     )
     return CommandResult(found.to_json(), found.text())

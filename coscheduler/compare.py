@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from asa.lab.study import LEVEL, Estimate, estimate
 from coscheduler.drive import drive
 from coscheduler.history import SharedQueue
 from coscheduler.registry import SHARING_RULES
-from coscheduler.workload import CLUSTERS, named, paper_queue
+from coscheduler.workload import CLUSTERS, HIDDEN, hidden_interference, hide, named, paper_queue
 from coscheduler.world import SimulatedWorld
 
 _COLUMNS = ("space", "static", "asax")
@@ -95,18 +95,24 @@ class RuleRow:
         The paper's Table 3 and more (see `SharedQueue.metrics`), means over seeds and queues.
     workflows
         The paper's Table 2: run time [h], and CPU and memory use of the cores that its jobs held, for each application.
+    hosts, broken
+        Jobs that had a bound on their slowdown, and guests; and those of them that were slowed down by more.
     """
 
     rule: str
     cores: int
     metrics: dict[str, Estimate]
     workflows: dict[str, dict[str, Estimate]]
+    hosts: int = 0
+    broken: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
             "rule": self.rule,
             "cores": self.cores,
             **{name: found.value for name, found in self.metrics.items()},
+            "hosts": self.hosts,
+            "broken": self.broken,
             "intervals": {name: [found.low, found.high] for name, found in self.metrics.items()},
             "workflows": {
                 name: {metric: found.to_json() for metric, found in each.items()}
@@ -144,6 +150,7 @@ def compare(
     seeds: int = 8,
     seed: int = 0,
     contention: str = "paper-like",
+    bound: float = math.inf,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> RuleComparison:
     """Run the paper's queue under several rules, on machines of several sizes.
@@ -154,6 +161,10 @@ def compare(
         Specs, as in ``"asax:loss=walltime,hard=true"``.
     cores
         Of the machines; of `CLUSTERS`.
+    contention
+        Of `coscheduler.workload.named`, or `HIDDEN`: drawn for each seed, unknown to the rules.
+    bound
+        By how much guests may slow their hosts down, as a share; infinite: nothing is promised.
     seeds, seed
         How many times, each with queues of its own, one or more; and the first one's seed.
 
@@ -172,18 +183,23 @@ def compare(
         for rule in rules:
             queues = []
             for each in range(seed, seed + seeds):
-                queues.append(_queues(rule, size, each, contention))
+                queues.append(_queues(rule, size, each, contention, bound))
                 progress(len(rows) * seeds + len(queues), len(rules) * len(cores) * seeds)
             rows.append(_row(rule, size, queues))
     return RuleComparison(tuple(rows), seeds)
 
 
-def _queues(spec: str, cores: int, seed: int, contention: str) -> list[SharedQueue]:
+def _queues(spec: str, cores: int, seed: int, contention: str, bound: float) -> list[SharedQueue]:
     """Queues in a row; the same for all rules."""
     rng = np.random.default_rng(seed)
+    cost = hidden_interference(rng) if contention == HIDDEN else named(contention)
     rule, found = SHARING_RULES.create(spec, seed=seed), []
     for number in range(QUEUES):
-        world = SimulatedWorld(paper_queue(cores, rng, f"{number + 1}-"), cores, named(contention))
+        loads = paper_queue(cores, rng, f"{number + 1}-")
+        loads = tuple(replace(load, request=load.request.bounded(bound)) for load in loads)
+        if contention == HIDDEN:
+            loads = tuple(hide(load, rng) for load in loads)
+        world = SimulatedWorld(loads, cores, cost)
         drive(world, rule)
         found.append(world.result())
     return found
@@ -200,7 +216,14 @@ def _row(rule: str, cores: int, runs: Sequence[Sequence[SharedQueue]]) -> RuleRo
             workflow: {name: _over([[each[workflow][name] for each in some] for some in tables]) for name in columns}
             for workflow, columns in tables[0][0].items()
         },
+        *(sum(column) for column in zip(*_promises(runs), strict=True)),
     )
+
+
+def _promises(runs: Sequence[Sequence[SharedQueue]]) -> list[tuple[int, int]]:
+    """Hosts with a bound, and those beyond it, for each queue."""
+    found = (queue.promises() for queues in runs for queue in queues)
+    return [(hosts, len(broken)) for hosts, broken in found]
 
 
 def _over(values: list[list[float]]) -> Estimate:
@@ -223,6 +246,7 @@ def _workflows(queue: SharedQueue) -> dict[str, dict[str, float]]:
 
 def _queue_table(lines: Sequence[RuleRow]) -> str:
     first: dict[int, Mapping[str, Estimate]] = {}
+    bounded = any(line.hosts for line in lines)
     rows = []
     for line in lines:
         metrics, base = line.metrics, first.setdefault(line.cores, line.metrics)
@@ -237,6 +261,7 @@ def _queue_table(lines: Sequence[RuleRow]) -> str:
                 "makespan [h]": _against(metrics, base, "makespan_h"),
                 "slowdown": _plain(metrics["mean_slowdown"]),
                 "over wall time [%]": _per_cent(metrics["over_walltime"]),
+                **({"hosts beyond bound": f"{line.broken} of {line.hosts}"} if bounded else {}),
                 "paper: wait, CPU, response": "-"
                 if paper is None
                 else f"{paper[0]:g} h, {paper[1]:g} %, {paper[2]:g} h",

@@ -69,6 +69,11 @@ class JobRun:
         How often it began anew.
     problem
         Why it has failed; "" where it has not.
+    host_slowdown
+        Time on cores of its own over how long the work done there takes alone, for a job that had guests; else NaN, and
+        where that is not known.
+    bound
+        By how much guests were to slow it down at most; NaN where nothing was promised.
     """
 
     name: str
@@ -86,6 +91,15 @@ class JobRun:
     stays: tuple[Stay, ...]
     evictions: int = 0
     problem: str = ""
+    host_slowdown: float = math.nan
+    bound: float = math.nan
+
+    @property
+    def promise(self) -> bool | None:
+        """Whether its guests slowed it down by no more than its bound; None where nothing was promised, or is known."""
+        if math.isnan(self.host_slowdown) or math.isnan(self.bound):
+            return None
+        return self.host_slowdown <= 1 + self.bound + 1e-9
 
     @property
     def wait_s(self) -> float:
@@ -112,7 +126,7 @@ class JobRun:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
         """A job from what `to_json` has made of it."""
-        found: dict[str, Any] = {each.name: data[each.name] for each in fields(cls)}
+        found: dict[str, Any] = {each.name: data[each.name] for each in fields(cls) if each.name in data}
         found |= {name: math.nan for name, value in found.items() if value is None}
         return cls(**found | {"stays": tuple(Stay(**stay) for stay in data["stays"])})
 
@@ -161,11 +175,18 @@ class SharedQueue:
             "over_walltime": float(np.mean([job.over_walltime for job in jobs])),
         }
 
+    def promises(self) -> tuple[int, tuple[str, ...]]:
+        """How many hosts had a bound on their slowdown that is known to have been kept or not, and who is beyond it."""
+        hosts = [job for job in self.jobs if not job.problem and job.promise is not None]
+        return len(hosts), tuple(job.name for job in hosts if not job.promise)
+
     def to_json(self) -> dict[str, Any]:
         """Metrics, jobs and decisions, JSON-able; null for what is not known."""
+        hosts, broken = self.promises()
         return {
             "cores": self.cores,
             "metrics": _known(self.metrics()),
+            "promises": {"hosts": hosts, "broken": list(broken)},
             "jobs": [job.to_json() for job in self.jobs],
             "decisions": [each.to_json() for each in self.decisions],
         }
@@ -203,6 +224,8 @@ class _Past:
     evictions: int = 0
     problem: str = ""
     """Why it has failed, "" if it has not."""
+    host_slowdown: float = math.nan
+    """See `JobRun`."""
     place: tuple[str | None, float] | None = None
     """Its host and share now, None while it does not run."""
     stays: list[Stay] = field(default_factory=list)
@@ -221,6 +244,15 @@ class _Past:
         """Whether, since it was started last, it was ever a guest or a host."""
         return any(stay.host is not None or stay.share < 1 for stay in self.stays if stay.since >= self.since)
 
+    def had_guests(self) -> bool:
+        """Whether, since it was started last, it had cores of its own and guests on them."""
+        return any(stay.host is None and stay.share < 1 for stay in self.stays if stay.since >= self.since)
+
+    def own_s(self) -> float:
+        """How long it had cores of its own since it was started last [s]."""
+        stays = (stay for stay in self.stays if stay.host is None and stay.since >= self.since)
+        return sum(stay.until - stay.since for stay in stays)
+
     def run(self) -> JobRun:
         """What came of it, once it has ended."""
         held_s = self.asked.cores * sum(stay.until - stay.since for stay in self.stays if stay.host is None)
@@ -238,6 +270,8 @@ class _Past:
             stays=tuple(self.stays),
             evictions=self.evictions,
             problem=self.problem,
+            host_slowdown=self.host_slowdown,
+            bound=self.asked.bound if math.isfinite(self.asked.bound) else math.nan,
         )
 
 
@@ -298,13 +332,34 @@ class History:
         self._jobs[name].stop(now, used)
         self._jobs[name].evictions += 1
 
-    def ended(self, name: str, now: float, used: RunUsage, *, parallel: float, memory: float) -> None:
-        """A job has ended well, and teaches the rule; `parallel` and `memory` are those of `SharedRun`."""
+    def ended(
+        self,
+        name: str,
+        now: float,
+        used: RunUsage,
+        *,
+        parallel: float,
+        memory: float,
+        own_alone_s: float | None = None,
+    ) -> None:
+        """A job has ended well, and teaches the rule.
+
+        Parameters
+        ----------
+        parallel, memory
+            Those of `SharedRun`.
+        own_alone_s
+            How long what it did on cores of its own takes alone [s]; None: all that it did, where it never was a guest.
+        """
         past = self._jobs[name]
         past.stop(now, used)
         past.ended = now
         if past.alone_s is None and not past.shared():
             past.alone_s = now - past.since
+        if own_alone_s is None and not any(stay.host for stay in past.stays if stay.since >= past.since):
+            own_alone_s = past.alone_s
+        if own_alone_s and past.had_guests():
+            past.host_slowdown = past.own_s() / own_alone_s
         run = SharedRun(
             job=name,
             application=past.asked.application,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from asa.core.arrays import Floats
 from asa.core.decision import Start
 from asa.core.errors import IllegalDecision, InvalidInput, Starved
 from coscheduler.nouns import (
@@ -159,8 +160,8 @@ class Ledger:
             return placed.share
         return 1.0 - sum(self.running[guest].share for guest in placed.guests)
 
-    def view(self, now: float, states: JobStates) -> SharingView:
-        """What a rule sees; `states` has a row for each running job, in order."""
+    def view(self, now: float, states: JobStates, done: Floats | None = None) -> SharingView:
+        """What a rule sees; `states` and `done` have a row for each running job, in order. None: no job reports."""
         names, placed = tuple(self.running), self.running.values()
         rows = {name: row for row, name in enumerate(names)}
         kinds = {each.job.application: 0 for each in placed}
@@ -176,6 +177,8 @@ class Ledger:
             host=np.array([ALONE if each.host is None else rows[each.host] for each in placed], dtype=np.int64),
             share=np.array([self.own_share(name) for name in names], dtype=np.float64),
             exclusive=np.array([each.job.exclusive for each in placed], dtype=np.bool_),
+            bound=np.array([each.job.bound for each in placed], dtype=np.float64),
+            done=np.full(len(names), np.nan) if done is None else done,
         )
         queue = tuple(job for job in self.queue if job.cores <= self.cores)
         return SharingView(now, self.cores, self.free, queue, running)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -92,7 +92,21 @@ class JobStates:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """A job of the queue. `exclusive`: it must not share its cores, neither as a host nor as a guest."""
+    """A job of the queue.
+
+    Parameters
+    ----------
+    exclusive
+        It must not share its cores, neither as a host nor as a guest.
+    bound
+        By how much guests may slow it down while it has cores of its own, as a share of its run time alone: above 0,
+        infinite where nothing was promised.
+
+    Raises
+    ------
+    InvalidInput
+        When the bound is not above 0.
+    """
 
     name: str
     application: str
@@ -100,6 +114,15 @@ class WaitingJob:
     walltime_s: float
     submitted: float = 0.0
     exclusive: bool = False
+    bound: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not self.bound > 0:
+            raise InvalidInput(f"job {self.name!r}: its slowdown bound is {self.bound!r}: a share above 0 expected")
+
+    def bounded(self, bound: float) -> Self:
+        """The same job; with this bound, if it has none of its own."""
+        return self if math.isfinite(self.bound) else replace(self, bound=bound)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -124,6 +147,10 @@ class RunningJobs:
         Of a guest: its share of the host's cores, in [`FLOOR`, 1 - `FLOOR`]. Of others: what guests leave.
     exclusive
         True where no guest is allowed.
+    bound
+        By how much guests may slow it down: see `WaitingJob`.
+    done
+        Share of its work that it has reported as done, in [0, 1]; NaN where it does not report.
     """
 
     names: tuple[str, ...]
@@ -136,10 +163,12 @@ class RunningJobs:
     host: Ints
     share: Floats
     exclusive: Bools
+    bound: Floats
+    done: Floats
 
     def __post_init__(self) -> None:
         numbers = (self.application, self.cores, self.walltime, self.started)
-        columns = (*numbers, self.host, self.share, self.exclusive)
+        columns = (*numbers, self.host, self.share, self.exclusive, self.bound, self.done)
         sizes = {len(self.names), len(self.states), *(len(column) for column in columns)}
         if len(sizes) != 1:
             raise InvalidInput(f"columns of lengths {sorted(sizes)}: one row for each running job expected")
@@ -211,7 +240,14 @@ class Keep:
     why: Why | None = field(default=None, compare=False)
 
 
-SharingDecision = Start | StartGuest | SetShare | Evict | Keep
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """Sharing rule: ask again at this time [s] at the latest; worlds look once a second at most."""
+
+    at: float
+
+
+SharingDecision = Start | StartGuest | SetShare | Evict | Keep | LookAgain
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,8 +102,12 @@ class Profiles:
 
     def run_time(self, application: str, cores: int, walltime_s: float) -> float:
         """Expected run time alone [s]; from the wall time where no run with so many cores has ended."""
-        known = self._run_times.get(application, {}).get(cores)
+        known = self.known_run_time(application, cores)
         return walltime_s / self[application].padding if known is None else known
+
+    def known_run_time(self, application: str, cores: int) -> float | None:
+        """Mean run time alone [s] of such jobs that have ended; None where there was none."""
+        return self._run_times.get(application, {}).get(cores)
 
     def watch(self, view: SharingView) -> None:
         """Look at running jobs of applications that have never ended a run."""

@@ -6,6 +6,7 @@ The TOML format is described in docs/coscheduler.md.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import tomllib
@@ -30,7 +31,7 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _QUEUE = {"cores", "contention", "paper", "seed", "jobs"}
-_JOB = {"name", "application", "cores", "walltime", "submit", "exclusive"}
+_JOB = {"name", "application", "cores", "walltime", "submit", "exclusive", "slowdown_bound"}
 _JOB |= {"run_time", "cpu", "phases", "memory", "command"}
 _ABOUT = ("job", "host", "guest")
 
@@ -166,7 +167,26 @@ def _request(job: Mapping[str, Any], where: str) -> WaitingJob:
         walltime_s=duration(_given(job, "walltime", where), what=f"{where}: walltime"),
         submitted=0.0 if not job.get("submit") else duration(job["submit"], what=f"{where}: submit"),
         exclusive=bool(job.get("exclusive", False)),
+        bound=bound_of(job.get("slowdown_bound"), f"{where}: slowdown_bound"),
     )
+
+
+def bound_of(value: float | str | None, what: str = "--bound") -> float:
+    """A bound on a host's slowdown, as a share of its run time alone; infinite for None.
+
+    Raises
+    ------
+    InvalidInput
+        When it is no share above 0.
+    """
+    if value is None:
+        return math.inf
+    bound = share(value, what=what, most=math.inf)
+    if not bound:
+        raise InvalidInput(
+            f"{what} {value!r}: a share above 0 expected, such as '10%'; for no guests: exclusive = true"
+        )
+    return bound
 
 
 def _phases(job: Mapping[str, Any], cores: int, where: str) -> tuple[LoadPhase, ...]:
@@ -389,7 +409,11 @@ def _end(entry: Entry) -> str:
     ran = f"ended after {brief(entry['run_time_s'])}"
     alone = "; how long it runs alone is not known" if slowdown is None else f", {slowdown:.2f} times as long as alone"
     loss = ", ".join(f"{name} {value:.2f}" for name, value in losses.items() if value is not None)
-    return ran + alone + (f"; loss by {loss}" if loss else "")
+    result = entry.get("result") or {}
+    slower, bound = result.get("host_slowdown"), result.get("bound")
+    kept = f"; its guests slowed it down by {slower - 1:.1%}" if slower is not None else ""
+    kept += f", its bound is {bound:.0%}" if kept and bound is not None else ""
+    return ran + alone + kept + (f"; loss by {loss}" if loss else "")
 
 
 def _shown(why: Mapping[str, Any]) -> Iterable[str]:
@@ -414,6 +438,9 @@ _UNITS = {
     "rate": " of its speed alone",
     "harm": " added to the slowdowns of all concerned",
     "gain": " of a mean job's core-seconds saved",
+    "lost": " s lost to guests so far",
+    "expected": " s more expected",
+    "bound": " of its run time alone is its bound",
 }
 
 

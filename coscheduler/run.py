@@ -40,6 +40,7 @@ from coscheduler.history import Entry, JobRun, SharedQueue
 from coscheduler.nouns import SharingRule
 from coscheduler.queuefile import (
     SharedQueueLog,
+    bound_of,
     describe,
     describe_time,
     ended_well,
@@ -93,10 +94,12 @@ def _simulated(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     if options.resume:
         raise InvalidInput("--resume: a simulated queue takes no time, and is run anew. Leave it out")
     queue, log, directory = read_queue(options.queue), None, None
+    bound = bound_of(options.bound)
+    loads = [replace(load, request=load.request.bounded(bound)) for load in queue.loads]
     if options.work:
         directory = Path(options.work).absolute()
         log = stack.enter_context(SharedQueueLog(directory)).write
-    world = SimulatedWorld(queue.loads, queue.cores, named(queue.contention), sampled=bool(options.plot), log=log)
+    world = SimulatedWorld(loads, queue.cores, named(queue.contention), sampled=bool(options.plot), log=log)
     return world, directory, ()
 
 
@@ -109,7 +112,9 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     log = stack.enter_context(SharedQueueLog(directory, resume=options.resume))
     ended = ended_well(log.before)
     done = [ended[job.request.name] for job in queue.jobs if job.request.name in ended]
-    jobs = [job for job in queue.jobs if job.request.name not in ended]
+    bound = bound_of(options.bound)
+    waiting = (job for job in queue.jobs if job.request.name not in ended)
+    jobs = [replace(job, request=job.request.bounded(bound)) for job in waiting]
     if not jobs:
         raise InvalidInput(f"--resume: all {len(done)} jobs of the queue in {directory} have ended well already")
     try:
@@ -178,6 +183,14 @@ def _answer(
     data = {"sharing": options.sharing, "on": options.on} | found.to_json()
     data |= {} if directory is None else {"directory": str(directory)}
     parts = [table([_row(job) for job in found.jobs], "no job has ended"), summary(found)]
+    hosts, broken = found.promises()
+    if hosts:
+        parts.append(f"{hosts - len(broken)} of {hosts} hosts were slowed down by no more than their bound")
+    parts += [
+        f"{job.name} was slowed down by {job.host_slowdown - 1:.1%}: its bound is {job.bound:.0%}"
+        for job in found.jobs
+        if job.name in broken
+    ]
     parts += [f"{job.name} failed: {job.problem}" for job in failed]
     if interrupted:
         text = "interrupted: jobs that had not ended are not shown"

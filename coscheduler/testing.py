@@ -31,6 +31,7 @@ from coscheduler.nouns import (
     Expert,
     JobStates,
     Keep,
+    LookAgain,
     RunningJobs,
     SetShare,
     SharedRun,
@@ -76,6 +77,8 @@ def sharing_view(seed: int, *, cores: int = 64, hosts: int = 6, waiting: int = 8
         host=host,
         share=np.where(host == ALONE, 1 - 0.1 * guests, 0.1),
         exclusive=(rng.random(n) < 0.2) & (host == ALONE) & (guests == 0),
+        bound=np.where(np.arange(n) % 2, np.inf, 0.1),
+        done=np.where(np.arange(n) % 3, np.linspace(0, 1, n), np.nan),
     )
     queue = tuple(
         WaitingJob(
@@ -301,12 +304,14 @@ def _replay(view: SharingView, decisions: Sequence[SharingDecision]) -> None:
                 own[host_of[decision.guest]] += guest.pop(decision.guest)
             case Keep():
                 assert decision.host in rows, f"{decision}: no such job runs"
+            case LookAgain():
+                assert decision.at > view.now, f"{decision}: a time after {view.now:g} expected"
             case _:
-                raise AssertionError(f"{decision!r}: Start, StartGuest, SetShare, Evict or Keep expected")
+                raise AssertionError(f"{decision!r}: Start, StartGuest, SetShare, Evict, Keep or LookAgain expected")
 
 
 def _numbers(value: Any) -> Any:
     """All that a view holds, as something that can be compared."""
     if is_dataclass(value):
         return [_numbers(getattr(value, each.name)) for each in fields(value)]
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    return str(value.tolist()) if isinstance(value, np.ndarray) else value  # NaN is equal to NaN

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from asa.core.arrays import Floats
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import HOUR
 from coscheduler.nouns import WaitingJob
@@ -23,11 +24,25 @@ CONSTANT = 0.9
 
 
 class LoadPhase(NamedTuple):
-    """A part of a job: how long it takes alone [s], and which share of the job's cores it wants meanwhile."""
+    """A part of a job.
+
+    Parameters
+    ----------
+    alone_s
+        How long it takes alone [s].
+    demand
+        The share of the job's cores that it wants meanwhile, in (0, 1].
+    exposure
+        How much of the slowdown of a pair (`Contention.pairs`) shows: its exponent, in [0, 1].
+    bandwidth
+        Memory bandwidth that it takes at full speed, as a share of what belongs to the job's cores, in [0, 1].
+    """
 
     alone_s: float
     demand: float
     parallel: bool
+    exposure: float = 1.0
+    bandwidth: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +53,15 @@ class Load:
     ----------
     memory
         Share of its cores' memory that it uses, in [0, 1]: alone, no job wants more than there is.
+    tasks
+        When each of its tasks ends, as a share of its run time alone, rising to 1: progress is reported in whole tasks.
+        None: all of it is reported, at any time.
     """
 
     request: WaitingJob
     phases: tuple[LoadPhase, ...]
     memory: float
+    tasks: Floats | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.memory <= 1:
@@ -59,6 +78,10 @@ class Load:
     def cpu_s(self) -> float:
         """CPU time that its work takes [s]."""
         return self.request.cores * sum(phase.alone_s * phase.demand for phase in self.phases)
+
+    def reported(self, done: float) -> float:
+        """The share of its work that a job reports as done, once so much of its run time alone is over."""
+        return done if self.tasks is None else float(np.searchsorted(self.tasks, done, "right")) / len(self.tasks)
 
     @property
     def parallel(self) -> float:
@@ -157,10 +180,14 @@ class Contention:
         Rate that is left for each further job on the same cores (caches, memory bandwidth), in (0, 1].
     thrash
         Rate that is left for all of them when together they want more memory than there is, in (0, 1].
+    pairs
+        How many times longer a job of the first application takes on the same cores as one of the second, 1 or more; 1
+        for pairs that are not in it.
     """
 
     tax: float = 0.97
     thrash: float = 0.4
+    pairs: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("tax", "thrash"):
@@ -171,6 +198,10 @@ class Contention:
         """Common factor of the rates of `together` jobs that want `memory` of the host's (1: all there is)."""
         return float(self.tax ** (together - 1) * (self.thrash if memory > 1 + 1e-9 else 1.0))
 
+    def slowdown(self, application: str, others: Iterable[str]) -> float:
+        """How many times longer a job of this application takes beside jobs of these, but for `factor`."""
+        return math.prod(self.pairs.get((application, other), 1.0) for other in others)
+
 
 PAPER_LIKE = Contention()
 """Invented constants with which the published trends come out: see docs/coscheduler.md."""
@@ -179,6 +210,36 @@ MEASURED = Contention(0.879, PAPER_LIKE.thrash)
 """What ``asa calibrate-contention`` found; no application filled the memory: see docs/coscheduler.md."""
 
 CONTENTIONS = {"paper-like": PAPER_LIKE, "measured": MEASURED}
+
+HIDDEN = "hidden"
+"""Name of interference that no rule can know beforehand: each seed has its own, see `hidden_interference`."""
+WORST_PAIR = 2.5
+TASKS, TASK_SPREAD = 1000, 0.3
+"""Tasks of a job whose progress is seen, and the standard deviation of the logarithm of their run times."""
+
+
+def hidden_interference(rng: np.random.Generator) -> Contention:
+    """What applications do to one another: slowdowns of each ordered pair, log-uniform in [1, `WORST_PAIR`]."""
+    worst = math.log(WORST_PAIR)
+    pairs = {(one, other): math.exp(rng.uniform(0, worst)) for one in APPLICATIONS for other in APPLICATIONS}
+    return Contention(tax=1.0, thrash=PAPER_LIKE.thrash, pairs=pairs)
+
+
+def hide(load: Load, rng: np.random.Generator) -> Load:
+    """The same job with phases that no measurement shows, a need for bandwidth, and tasks of unequal run times.
+
+    Each phase falls into one to four parts of random lengths. A part feels its guests fully (half of them) or little
+    (exposure 0.2), and takes up to 0.8 of the bandwidth of its cores.
+    """
+    parts: list[LoadPhase] = []
+    for phase in load.phases:
+        cuts = np.sort(rng.random(int(rng.integers(0, 4))))
+        for length in np.diff(np.concatenate([[0.0], cuts, [1.0]])).tolist():
+            if length > 0:
+                exposure = 1.0 if rng.random() < 0.5 else 0.2
+                parts.append(LoadPhase(phase.alone_s * length, *phase[1:3], exposure, rng.uniform(0, 0.8)))
+    tasks = np.cumsum(np.exp(TASK_SPREAD * rng.standard_normal(TASKS)))
+    return replace(load, phases=tuple(parts), tasks=tasks / tasks[-1])
 
 
 def named(name: str) -> Contention:

@@ -13,11 +13,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from asa.core.arrays import Floats
 from asa.core.errors import UnknownName
 from asa.estimators.checks import check_positive
 from coscheduler.history import Entry, History, RunUsage, SharedQueue
 from coscheduler.ledger import Arrivals, Ledger
-from coscheduler.nouns import FORMS, Evict, JobStates, SharedRun, SharingDecision, SharingView, happiness, smoothed
+from coscheduler.nouns import (
+    FORMS,
+    Evict,
+    JobStates,
+    LookAgain,
+    SharedRun,
+    SharingDecision,
+    SharingView,
+    happiness,
+    smoothed,
+)
 from coscheduler.workload import PAPER_LIKE, Contention, Load, LoadPhase, capped, weighted
 
 _DUST = 1e-6  # [s] of work that is taken for none
@@ -40,6 +51,8 @@ class Flow:
     """Cores that it gets."""
     cpu_s: float = 0.0
     """CPU time so far [s]."""
+    own_from_s: float = 0.0
+    """Work that was done when it had cores of its own [s]."""
     crowd_cpu: float = 0.0
     """Cores in use among its own, by itself and its guests; 0 for a guest."""
     crowd_memory: float = 0.0
@@ -130,6 +143,11 @@ class Fluid:
             happiness=happiness(walltime, elapsed, left, rate, self._form),
         )
 
+    def reported(self, ledger: Ledger) -> Floats:
+        """Share of its work that each running job has reported as done, in the ledger's order."""
+        flows = (self.flows[name] for name in ledger.running)
+        return np.array([flow.load.reported(flow.done_s / flow.load.alone_s) for flow in flows])
+
     def _share_out(self, names: list[str], ledger: Ledger) -> None:
         """Cores and speed of a host, which is named first, and of its guests."""
         flows = [self.flows[name] for name in names]
@@ -140,8 +158,15 @@ class Fluid:
         granted = (capped if hard else weighted)(cores, wanted, shares)
         memory = sum(flow.load.memory * flow.load.request.cores for flow in flows)
         factor = self._contention.factor(len(flows), memory / cores)
+        bandwidth = sum(
+            flow.doing.bandwidth * flow.load.request.cores * got / want
+            for flow, want, got in zip(flows, wanted, granted, strict=True)
+        )
+        factor /= max(1.0, bandwidth / cores)
         for flow, want, got in zip(flows, wanted, granted, strict=True):
-            flow.granted, flow.rate, flow.crowd_cpu, flow.crowd_memory = got, factor * got / want, 0.0, 0.0
+            others = [other.load.request.application for other in flows if other is not flow]
+            slow = self._contention.slowdown(flow.load.request.application, others) ** flow.doing.exposure
+            flow.granted, flow.rate, flow.crowd_cpu, flow.crowd_memory = got, factor * got / want / slow, 0.0, 0.0
         flows[0].crowd_cpu, flows[0].crowd_memory = sum(granted), min(memory, cores)
 
 
@@ -151,6 +176,8 @@ def _or_now(average: float, now: float) -> float:
 
 
 PERIOD_S = 60.0
+LOOK_S = 1.0
+"""Least time between two looks at running jobs that a rule may ask for [s]."""
 
 
 class SimulatedWorld:
@@ -213,6 +240,9 @@ class SimulatedWorld:
     def apply(self, decisions: Iterable[SharingDecision]) -> None:
         """Do what a rule has decided, in order."""
         for decision in decisions:
+            if isinstance(decision, LookAgain):
+                self._look_at = min(self._look_at, max(decision.at, self._now + LOOK_S))
+                continue
             started = self._ledger.apply(decision, self._now)
             if isinstance(decision, Evict):
                 self._history.evicted(decision.guest, self._now, self._fluid.flows.pop(decision.guest).used)
@@ -246,12 +276,16 @@ class SimulatedWorld:
 
     def _end(self, name: str) -> None:
         flow = self._fluid.flows.pop(name)
-        self._history.ended(name, self._now, flow.used, parallel=flow.load.parallel, memory=flow.load.memory)
-        self._ledger.end(name)
+        load = flow.load
+        own_s = load.alone_s - flow.own_from_s
+        self._history.ended(name, self._now, flow.used, parallel=load.parallel, memory=load.memory, own_alone_s=own_s)
+        for guest in self._ledger.end(name):
+            self._fluid.flows[guest].own_from_s = self._fluid.flows[guest].done_s
 
     def _placed(self) -> None:
         self._fluid.set_rates(self._ledger)
         self._history.placed(self._ledger, self._now)
 
     def _view(self) -> SharingView:
-        return self._ledger.view(self._now, self._fluid.states(self._ledger, self._now))
+        states = self._fluid.states(self._ledger, self._now)
+        return self._ledger.view(self._now, states, self._fluid.reported(self._ledger))

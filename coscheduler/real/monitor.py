@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asa.core.arrays import Floats
 from coscheduler.history import RunUsage
 from coscheduler.ledger import Ledger
 from coscheduler.nouns import HORIZON_S, ON_TIME, JobStates, WaitingJob, happiness, smoothed
@@ -152,6 +153,11 @@ class Monitor:
 
     def busy(self) -> float:
         return sum(job.cores for job in self.jobs.values())
+
+    def reported(self, ledger: Ledger) -> Floats:
+        """Share of its work that each running job has reported as done, NaN for one that has not; in that order."""
+        done = (self.jobs[name].done for name in ledger.running)
+        return np.array([math.nan if each is None else each for each in done])
 
     def states(self, ledger: Ledger, now: float) -> JobStates:
         """What is known of the running jobs, in the ledger's order.

@@ -16,7 +16,7 @@ from pathlib import Path
 from asa.estimators.checks import check_positive
 from coscheduler.history import Entry, History, SharedQueue
 from coscheduler.ledger import Arrivals, Ledger
-from coscheduler.nouns import Evict, SharedRun, SharingDecision, SharingView
+from coscheduler.nouns import Evict, LookAgain, SharedRun, SharingDecision, SharingView
 from coscheduler.queuefile import QueuedCommand, check
 from coscheduler.real.gangs import Gangs, JobGang, Places
 from coscheduler.real.machine import SharedMachine
@@ -90,6 +90,9 @@ class RealWorld:
         """Do what a rule has decided, in order."""
         for decision in decisions:
             now = self._now()
+            if isinstance(decision, LookAgain):
+                self._look_at = min(self._look_at, max(decision.at, now + MONITOR_S))
+                continue
             started = self._ledger.apply(decision, now)
             _log.info("at %.1f s: %s", now, _in_words(decision))
             if started is not None:
@@ -234,7 +237,7 @@ class RealWorld:
 
     def _view(self) -> SharingView:
         now = self._now()
-        return self._ledger.view(now, self._monitor.states(self._ledger, now))
+        return self._ledger.view(now, self._monitor.states(self._ledger, now), self._monitor.reported(self._ledger))
 
 
 def _in_words(decision: SharingDecision) -> str:

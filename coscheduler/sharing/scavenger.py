@@ -30,6 +30,7 @@ from coscheduler.nouns import (
     WaitingJob,
 )
 from coscheduler.profiles import Profiles
+from coscheduler.sharing.promise import Promise
 from coscheduler.sharing.starter import FIRST_FIT, Starter, check_share, open_hosts
 from coscheduler.workload import PAPER_LIKE
 
@@ -75,6 +76,10 @@ class PairPrediction:
         The guest's speed on its host's cores, 1 on its own.
     saved
         Work of the guest that takes no cores of its own [core-seconds].
+    host_rate
+        The host's speed meanwhile, 1 without this guest.
+    together_s
+        How long the two share cores [s].
     legal
         Whether the cores and the memory suffice, and no job is expected to exceed its wall time.
     """
@@ -83,10 +88,14 @@ class PairPrediction:
     own: Floats
     rate: Floats
     saved: Floats
+    host_rate: Floats
+    together_s: Floats
     legal: Bools
 
 
-def predict_pairs(jobs: JobColumns, company: JobColumns, place: Ints, share: Floats, tax: float) -> PairPrediction:
+def predict_pairs(
+    jobs: JobColumns, company: JobColumns, place: Ints, share: Floats, tax: float, seen: Floats | None = None
+) -> PairPrediction:
     """Pairs of k waiting jobs with p hosts.
 
     Parameters
@@ -101,6 +110,8 @@ def predict_pairs(jobs: JobColumns, company: JobColumns, place: Ints, share: Flo
         For each of the company: its share of its host's cores once a further guest is there, shape (n,).
     tax
         Speed that is left for each further job on the same cores, as in `coscheduler.workload.Contention`.
+    seen
+        Speeds of the hosts beside such guests as they were measured, NaN where none was; shape (k, p).
     """
     members = np.bincount(place)
     hosts = len(members)
@@ -110,6 +121,8 @@ def predict_pairs(jobs: JobColumns, company: JobColumns, place: Ints, share: Flo
     granted = np.maximum((share * cores[place])[None, :], cores[place][None, :] - want)
     slow = busy[:, place] * np.minimum(1, granted / company.demand) + 1 - busy[:, place]
     theirs = (company.parallel / slow + 1 - company.parallel) / tax
+    if seen is not None:
+        theirs[:, :hosts] = np.where(np.isnan(seen), theirs[:, :hosts], 1 / np.maximum(seen, 1e-3))
 
     together = np.minimum(company.left_s[:hosts] * theirs[:, :hosts], jobs.total_s[:, None] * stretch)
     lost = together * (1 - 1 / stretch)
@@ -121,7 +134,8 @@ def predict_pairs(jobs: JobColumns, company: JobColumns, place: Ints, share: Flo
     memory = jobs.memory[:, None] + np.bincount(place, company.memory)
     room = 2 * cores - np.bincount(place, company.cores)  # the host's, less those of its guests
     legal = (jobs.cores[:, None] <= room) & (memory <= cores * (1 + 1e-9)) & ~late
-    return PairPrediction(harm, own, 1 / stretch, jobs.cores[:, None] * together / stretch, legal)
+    saved = jobs.cores[:, None] * together / stretch
+    return PairPrediction(harm, own, 1 / stretch, saved, 1 / theirs[:, :hosts], together, legal)
 
 
 def _newcomer(jobs: JobColumns, company: JobColumns, place: Ints, share: Floats, tax: float) -> tuple[Floats, Floats]:
@@ -380,6 +394,8 @@ class ScavengerOptions:
 class Scavenger:
     """Guests have a small weight, and are admitted where the work saved is worth the harm expected.
 
+    Where a job has a bound on its slowdown, guests that would break it do not come, or go: see `Promise`.
+
     What applications do is learned from jobs that ended, and before the first has ended from those that run; how well
     two of them get on is learned for each pair, as a factor on the harm that is expected. Guests of a host that gets
     late have the least share, and in the end none; where memory runs short, the guest goes.
@@ -402,7 +418,7 @@ class Scavenger:
                 raise UnknownName("option of sharing rule 'scavenger':", name, known)
         self.options = ScavengerOptions(**options)
         self._starter = Starter(self.options.queue)
-        self.profiles, self._residuals = Profiles(), Residuals()
+        self.profiles, self._residuals, self._promise = Profiles(), Residuals(), Promise()
         self._predicted: dict[str, float] = {}
         self._shared: dict[str, list[tuple[str, str]]] = {}
         self._run_times: dict[str, float] = {}  # of waiting jobs, until more is known
@@ -410,12 +426,16 @@ class Scavenger:
     def decide(self, view: SharingView) -> list[SharingDecision]:
         """Protect hosts, start what fits, then find guests."""
         self.profiles.watch(view)
-        guarded = guard(view, self.options.share)
+        spent = self._promise.watch(view, self.profiles, lambda: left_s(view, self.profiles)[1])
+        guarded: list[SharingDecision] = [*spent]
+        gone = {each.guest for each in spent}
+        guarded += [each for each in guard(view, self.options.share) if getattr(each, "guest", None) not in gone]
         starts, rest = self._starter.starts(view, self._ordered(view))
         jobs = [job for job in rest if not job.exclusive][:GUESTS_MOST]
         hosts = self._hosts(view, guarded)
         guests = self._guests(view, jobs, hosts) if jobs and len(hosts) else []
-        return [*guarded, *starts, *guests]
+        decisions = [*guarded, *starts, *guests]
+        return [*decisions, *self._promise.decided(view, decisions)]
 
     def learn(self, run: SharedRun) -> None:
         self.profiles.learn(run)
@@ -427,17 +447,19 @@ class Scavenger:
 
     def state(self) -> dict[str, Any]:
         shared = {name: [list(pair) for pair in pairs] for name, pairs in self._shared.items()}
-        pending = {"foreseen": dict(self._predicted), "shared": shared}
-        return {**self.profiles.state(), **self._residuals.state(), "pending": pending}
+        pending = {"foreseen": dict(self._predicted), "shared": shared, **self._promise.pending()}
+        return {**self.profiles.state(), **self._residuals.state(), **self._promise.state(), "pending": pending}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.profiles.restore(state)
         self._run_times.clear()
         self._residuals.restore(state)
+        self._promise.restore(state)
         if "pending" in state:
             pending = state["pending"]
             self._predicted = dict(read(pending, "foreseen"))
             self._shared = {name: [(host, guest) for host, guest in pairs] for name, pairs in pending["shared"].items()}
+            self._promise.restore_pending(pending)
 
     def _ordered(self, view: SharingView) -> tuple[WaitingJob, ...]:
         if self.options.order == "queue":
@@ -465,10 +487,13 @@ class Scavenger:
         crowd, there = waiting(jobs, self.profiles), company(view, hosts, self.profiles)
         share = view.running.share[there.rows]
         share[: len(hosts)] -= self.options.share
-        pairs = predict_pairs(crowd, there.crowd, there.place, share, self.options.tax)
+        kinds = [job.application for job in jobs]
+        seen = self._promise.speeds(view.running, hosts, kinds)
+        pairs = predict_pairs(crowd, there.crowd, there.place, share, self.options.tax, seen)
         harm = pairs.harm * self._residuals.table(view.running, hosts, [job.application for job in jobs])
         gain = pairs.saved / mean_area(view, crowd, self.profiles)
         possible = pairs.legal & (pairs.rate >= self.options.min_rate)
+        possible &= self._promise.allows(view.running, hosts, kinds, pairs.host_rate, pairs.together_s)
         worth = possible & (harm <= self.options.worth * gain)
         self._forgive(view, jobs, hosts, possible & ~worth)
         left = np.where(worth, pairs.saved, 0.0)

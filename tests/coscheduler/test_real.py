@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,14 @@ from asa.core.errors import BackendError, InvalidInput, Starved
 from coscheduler.drive import drive
 from coscheduler.ledger import Ledger
 from coscheduler.nouns import Evict, SetShare, StartGuest, WaitingJob
+from coscheduler.profiles import Profiles
 from coscheduler.queuefile import QueuedCommand, SharedQueueLog, ended_well, read
 from coscheduler.real.gangs import AGAIN_S, LEASE_S, RENEW_S, Leases, NodeCores, Places
 from coscheduler.real.machine import ContainerUsage
 from coscheduler.real.monitor import ContainerPlace, Monitor
 from coscheduler.real.world import NODES_S, RealWorld
 from coscheduler.registry import SHARING_RULES
+from coscheduler.sharing.promise import Promise
 from tests.coscheduler.fake_machine import FakeMachine, Script, nodes
 
 
@@ -496,6 +499,33 @@ def test_progress_makes_happiness(tmp_path):
     assert happy[:2] == [1.0, 1.0], "there is no rate before a second step"
     assert happy[2] == pytest.approx((100 - 15) * 0.02 / (0.8 - 4 * 0.02)), "a tenth in five seconds, four of them ago"
     assert happy[3] > happy[2], "two tenths in the next five"
+
+
+def test_a_guest_goes_before_its_host_is_beyond_its_bound(tmp_path):
+    """The host reports a thousandth of its work each second, and nothing at all while it has a guest."""
+    machine, promise, at = FakeMachine(nodes(1), {"host": 1000.0, "guest": 500.0}), Promise(), {}
+
+    class Rule(Script):
+        def decide(self, view):
+            names = view.running.names
+            if "host" not in names:
+                return super().decide(view)
+            decisions = promise.watch(view, Profiles(), lambda: np.full(len(names), 1000.0))
+            if decisions:
+                at["evicted"] = view.now
+            elif view.now > 200 and not at:
+                at["started"] = view.now
+                decisions = [StartGuest("guest", "host", 0.1)]
+            if "started" not in at or "evicted" in at:
+                done = view.now - (at["evicted"] - at["started"] if at else 0)
+                (tmp_path / "jobs" / "host" / "1" / "progress.0").write_text(f"{done} 1000\n")
+            return [*decisions, *promise.decided(view, decisions)]
+
+    jobs = [command("host", 1, walltime=3000.0), command("guest", 1, walltime=3000.0)]
+    jobs[0] = replace(jobs[0], request=jobs[0].request.bounded(0.1))
+    ended = run(jobs, machine, Rule(), tmp_path)
+    assert 5 <= at["evicted"] - at["started"] < 0.1 * at["started"]
+    assert ended["guest"].evictions == 1
 
 
 @settings(max_examples=40, deadline=None)

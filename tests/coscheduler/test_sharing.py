@@ -178,7 +178,7 @@ def mixed(name, cores, parallel, alone_s, rng):
     parts = 60
     single = phases(alone_s / parts, parallel + (1 - parallel) / cores, cores)
     found = [phase for _ in range(parts) for phase in rng.permutation(np.array(single, dtype=object), axis=0)]
-    shuffled = [type(single[0])(float(time_s), float(demand), bool(busy)) for time_s, demand, busy in found]
+    shuffled = [type(single[0])(float(time_s), float(demand), bool(busy)) for time_s, demand, busy, *_ in found]
     return Load(WaitingJob(name, name, cores, 1e6), tuple(shuffled), 0.1)
 
 

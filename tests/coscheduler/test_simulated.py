@@ -185,7 +185,7 @@ def running(count: int) -> RunningJobs:
         names=tuple(f"job {number}" for number in range(count)), applications=("blast",),
         application=np.zeros(count, dtype=np.int64), cores=whole, walltime=np.full(count, 9.0),
         started=np.zeros(count), states=idle_states(count), host=np.full(count, ALONE), share=np.ones(count),
-        exclusive=np.zeros(count, dtype=bool),
+        exclusive=np.zeros(count, dtype=bool), bound=np.full(count, np.inf), done=np.full(count, np.nan),
     )  # fmt: skip
 
 
@@ -465,7 +465,7 @@ def test_a_queue_of_which_nothing_has_ended():
     assert math.isnan(found.makespan_s)
     assert found.metrics() == {}
     assert json.loads(json.dumps(found.to_json(), allow_nan=False)) == {
-        "cores": 8, "metrics": {}, "jobs": [], "decisions": [],
+        "cores": 8, "metrics": {}, "promises": {"hosts": 0, "broken": []}, "jobs": [], "decisions": [],
     }  # fmt: skip
 
 

@@ -1,0 +1,367 @@
+"""A bound on the slowdown of hosts: what each has lost to its guests so far, and what it may still lose.
+
+Progress is all that is looked at. While a host is alone, its reports say how long its work takes; while it has guests,
+how much of the time is lost. A guest is admitted if what is expected of the pair fits into the bound, and evicted
+before the loss can have passed it. What slows the host down need not be known: CPU, caches, bandwidth, or a phase that
+no counter shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from asa.core.arrays import Bools, Floats, Ints
+from coscheduler.nouns import ALONE, Evict, LookAgain, RunningJobs, SharingDecision, SharingView, StartGuest
+from coscheduler.profiles import Profiles
+
+SURE = 3.0
+"""Standard deviations by which an account must be within its bound."""
+LOOKS = 5
+"""Reports of a host alone before it may have guests."""
+LOOK_S = 1.0
+"""Time between two looks at a host whose account is nearly used up [s]: so much more may be lost until the next one."""
+ALONE_S = 10.0
+"""Time between looks at a host that may not have guests yet [s]."""
+TRIAL_S = 5.0
+"""Least that a host may still lose for a guest to be admitted [s]."""
+NOISE, _NOISE_LOOKS = 1e-3, 10
+"""Variance of the run time of a host's whole work, as a share of its square, before any was seen: worth ten looks."""
+SPREAD = 0.05
+"""Standard deviation of a run time that was learned from other jobs, as a share of it."""
+_KEPT = 0.995
+"""What is kept of the knowledge about a pair at each refusal: in the end it is tried again."""
+_NOISE_MOST = 200  # looks that what is known of an application's noise counts as, at most
+_LEAST_S, _MOST_S = 10.0, 7200.0
+"""Times together that count: less than this is no knowledge about a pair, and more than that counts as that [s]."""
+
+
+@dataclass(slots=True)
+class Account:
+    """A host with a bound, as far as it was seen.
+
+    Parameters
+    ----------
+    application
+        The host's.
+    at, done
+        When it has reported last [s], and the share of its work that was done by then.
+    alone_s, alone_done
+        Time that it was seen alone [s], and the share of its work done meanwhile.
+    shared_s, shared_done
+        The same with guests.
+    squares, looks
+        Sum, over its reports alone but the first, of squared errors of prediction, each divided by what its variance
+        would be if that of the whole work were 1; and how many reports these were.
+    guests
+        Applications of the guests that it had after the last look.
+    pair_s, pair_done
+        Time, and share of its work done, with just these.
+    known_s
+        Run time alone that was learned from other jobs [s]; 0 where none was.
+    """
+
+    application: str
+    at: float
+    done: float
+    alone_s: float = 0.0
+    alone_done: float = 0.0
+    shared_s: float = 0.0
+    shared_done: float = 0.0
+    squares: float = 0.0
+    looks: int = 0
+    guests: tuple[str, ...] = ()
+    pair_s: float = 0.0
+    pair_done: float = 0.0
+    known_s: float = 0.0
+
+    def look(self, now: float, done: float) -> None:
+        """Take in what was reported; the time since the last look was spent with `guests`."""
+        over_s, more = now - self.at, max(0.0, done - self.done)
+        if self.guests:
+            self.shared_s, self.shared_done = self.shared_s + over_s, self.shared_done + more
+            self.pair_s, self.pair_done = self.pair_s + over_s, self.pair_done + more
+        elif more > 0:
+            if self.alone_done > 0:
+                error = over_s * self.alone_done / self.alone_s - more
+                self.squares += error**2 / (more * (1 + more / self.alone_done))
+                self.looks += 1
+            self.alone_s, self.alone_done = self.alone_s + over_s, self.alone_done + more
+        else:
+            return  # this time belongs to the next report
+        self.at, self.done = now, self.done + more
+
+
+_NONE = Account("", 0.0, 0.0)
+
+
+class Balance(NamedTuple):
+    """What accounts come to; arrays of shape (p,).
+
+    Parameters
+    ----------
+    bound
+        As a share of the time alone.
+    work_s
+        How long the whole work takes alone [s].
+    alone_s
+        Time without guests [s].
+    shared
+        Share of the work done with guests.
+    lost_s
+        Time lost to them [s]: more than 0 means slower than alone.
+    noise
+        Variance of the run time of the whole work, as a share of its square.
+    weight
+        Inverse of the variance of `work_s`, as a share of its square.
+    open
+        Whether there were enough reports.
+    """
+
+    bound: Floats
+    work_s: Floats
+    alone_s: Floats
+    shared: Floats
+    lost_s: Floats
+    noise: Floats
+    weight: Floats
+    open: Bools
+
+    def slack_s(self, more_s: Floats | float = 0.0, lost_s: Floats | float = 0.0) -> Floats:
+        """What may still be lost once guests have stayed `more_s` longer and `lost_s` of that is lost [s].
+
+        The loss is taken to be `SURE` standard deviations more than it seems: those of the work done with guests, and
+        those of how long that takes alone.
+        """
+        shared = self.shared + (more_s - lost_s) / self.work_s
+        error = self.work_s * np.sqrt(self.noise * shared + shared**2 / self.weight)
+        allowed = self.bound * (self.alone_s + self.work_s * shared)
+        return np.asarray(allowed - (self.lost_s + lost_s) - SURE * error - LOOK_S)
+
+
+class Promise:
+    """Accounts of all hosts with a bound, and how fast hosts were beside which guests."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[str, Account] = {}
+        self._guests: set[str] = set()
+        self._speeds: dict[tuple[str, str], tuple[float, float]] = {}
+        self._noise: dict[str, tuple[float, float]] = {}
+
+    def watch(self, view: SharingView, profiles: Profiles, left: Callable[[], Floats]) -> list[Evict]:
+        """Take in what was reported; the guests that have to go.
+
+        That is the last one of a host whose account is used up, or would be before one of the two has ended; `left`
+        says how much of its run time is left to each running job, shape (n,) [s].
+        """
+        running = view.running
+        guests: dict[int, list[int]] = {}
+        for guest in np.flatnonzero(running.host != ALONE).tolist():
+            guests.setdefault(int(running.host[guest]), []).append(guest)
+        rows = np.flatnonzero((running.host == ALONE) & np.isfinite(running.bound)).tolist()
+        for name in self._accounts.keys() - {running.names[row] for row in rows}:
+            self._close(self._accounts.pop(name))
+        for row in rows:
+            self._look(view, row, guests.get(row, ()), profiles)
+        self._guests = {running.names[row] for mine in guests.values() for row in mine}
+        hosts = [row for row in rows if row in guests and running.names[row] in self._accounts]
+        if not hosts:
+            return []
+        balance = self.balance(running, np.array(hosts))
+        last = [max(guests[row], key=lambda guest: (running.started[guest], guest)) for row in hosts]
+        left_s = left()
+        more_s = np.minimum(left_s[hosts], left_s[last])
+        lost_s = more_s * (1 - self._hopeful(running, hosts, balance))
+        spent = (balance.slack_s() <= 0) | (balance.slack_s(more_s, lost_s) < 0)
+        return [
+            Evict(
+                running.names[last[place]],
+                {
+                    "host": running.names[hosts[place]],
+                    "lost": float(balance.lost_s[place]),
+                    "expected": float(lost_s[place]),
+                    "bound": float(balance.bound[place]),
+                },
+            )
+            for place in np.flatnonzero(spent).tolist()
+        ]
+
+    def _hopeful(self, running: RunningJobs, hosts: Sequence[int], balance: Balance) -> Floats:
+        """Speeds that these hosts may have beside their present guests, shape (p,): a standard deviation above what
+        was seen, at most 1; 1 where that was for less than `TRIAL_S`."""
+        accounts = [self._accounts[running.names[row]] for row in hosts]
+        seen_s = np.array([account.pair_s for account in accounts])
+        done = np.array([account.pair_done for account in accounts])
+        error = np.sqrt(balance.noise * done + done**2 / balance.weight)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            speed = balance.work_s * (done + error) / seen_s
+        return np.asarray(np.where(seen_s >= TRIAL_S, np.minimum(1.0, speed), 1.0))
+
+    def speeds(self, running: RunningJobs, hosts: Ints, guests: Sequence[str]) -> Floats | None:
+        """Speeds of hosts (p rows) beside guests of these applications (k), as far as such pairs have shared cores.
+
+        Shape (k, p), 1 being the speed alone; NaN for pairs of which nothing is known. None where all are.
+        """
+        if not self._speeds:
+            return None
+        found = np.full((len(guests), len(hosts)), np.nan)
+        for place, row in enumerate(hosts.tolist()):
+            host = running.applications[running.application[row]]
+            for kind, guest in enumerate(guests):
+                seen_s, alone_s = self._speeds.get((host, guest), (0.0, 0.0))
+                if seen_s >= _LEAST_S:
+                    found[kind, place] = min(1.0, alone_s / seen_s)
+        return found
+
+    def allows(
+        self, running: RunningJobs, hosts: Ints, guests: Sequence[str], host_rate: Floats, together_s: Floats
+    ) -> Bools:
+        """Which guests (by application, of k) these hosts (p rows) may take, shape (k, p); any, without a bound.
+
+        Parameters
+        ----------
+        host_rate, together_s
+            The host's expected speed beside each guest, and for how long they will share cores [s]; shape (k, p).
+        """
+        bounded = np.isfinite(running.bound[hosts])
+        if not bounded.any():
+            return np.ones((len(guests), len(hosts)), dtype=np.bool_)
+        balance = self.balance(running, hosts)
+        lost_s = together_s * (1 - host_rate)
+        fits = balance.open & (balance.slack_s() >= TRIAL_S) & (balance.slack_s(together_s, lost_s) >= 0)
+        refused = np.argwhere(~fits & bounded & balance.open).tolist()
+        for pair in {(running.applications[running.application[hosts[at]]], guests[kind]) for kind, at in refused}:
+            if pair in self._speeds:
+                seen_s, alone_s = self._speeds[pair]
+                self._speeds[pair] = (_KEPT * seen_s, _KEPT * alone_s)
+        return np.asarray(fits | ~bounded)
+
+    def decided(self, view: SharingView, decisions: Iterable[SharingDecision]) -> list[LookAgain]:
+        """Take note of guests that come and go now; when to ask again, so that no account is used up unseen."""
+        running = view.running
+        places = {name: row for row, name in enumerate(running.names)}
+        kinds = {job.name: job.application for job in view.queue}
+        for decision in decisions:
+            match decision:
+                case StartGuest(host=host) if host in self._accounts:
+                    account = self._accounts[host]
+                    self._change(account, (*account.guests, kinds[decision.job]))
+                case Evict(guest=guest) if (host := running.names[running.host[places[guest]]]) in self._accounts:
+                    kind = running.applications[running.application[places[guest]]]
+                    left = list(self._accounts[host].guests)
+                    left.remove(kind)
+                    self._change(self._accounts[host], tuple(left))
+        rows = [row for row, name in enumerate(running.names) if name in self._accounts]
+        if not rows:
+            return []
+        balance = self.balance(running, np.array(rows))
+        waits = []
+        for row, slack_s, ready in zip(rows, balance.slack_s().tolist(), balance.open.tolist(), strict=True):
+            if self._accounts[running.names[row]].guests:
+                waits.append(max(LOOK_S, slack_s))
+            elif not ready:
+                waits.append(ALONE_S)
+        return [LookAgain(view.now + min(waits))] if waits else []
+
+    def balance(self, running: RunningJobs, hosts: Ints) -> Balance:
+        """What the accounts of these hosts come to; those without one are not open."""
+        accounts = [self._accounts.get(running.names[row]) or _NONE for row in hosts.tolist()]
+        work_s, noise, weight = np.array([self._work(account) for account in accounts]).reshape(-1, 3).T
+        shared = np.array([account.shared_done for account in accounts])
+        bound = running.bound[hosts]
+        return Balance(
+            bound=np.where(np.isfinite(bound), bound, 0.0),
+            work_s=work_s,
+            alone_s=np.array([account.alone_s for account in accounts]),
+            shared=shared,
+            lost_s=np.array([account.shared_s for account in accounts]) - work_s * shared,
+            noise=noise,
+            weight=weight,
+            open=np.array([account.looks >= LOOKS for account in accounts]),
+        )
+
+    def _work(self, account: Account) -> tuple[float, float, float]:
+        """How long the whole work takes alone [s], the variance of such times, and the weight of the estimate.
+
+        Both variances are shares of the square. What was seen of the host alone, and what other jobs took, count by the
+        inverse of their variances.
+        """
+        squares, looks = self._noise.get(account.application, (NOISE * _NOISE_LOOKS, _NOISE_LOOKS))
+        noise = (squares + account.squares) / (looks + account.looks)
+        seen, known = account.alone_done / noise, SPREAD**-2 if account.known_s else 0.0
+        if not seen + known:
+            return 1.0, noise, 1.0  # unknown
+        mine_s = account.alone_s / account.alone_done if account.alone_done else 0.0
+        return (seen * mine_s + known * account.known_s) / (seen + known), noise, seen + known
+
+    def _look(self, view: SharingView, row: int, guests: Sequence[int], profiles: Profiles) -> None:
+        running, name = view.running, view.running.names[row]
+        done = float(running.done[row])
+        if np.isnan(done):
+            return
+        kinds = running.applications
+        if name in self._accounts and self._accounts[name].at < running.started[row]:
+            self._close(self._accounts.pop(name))  # it was lost with a node, and began anew
+        if name not in self._accounts:
+            inherited = name in self._guests  # its work so far was done as a guest
+            since = (view.now, done) if inherited else (float(running.started[row]), 0.0)
+            self._accounts[name] = Account(kinds[running.application[row]], *since)
+        account = self._accounts[name]
+        account.known_s = profiles.known_run_time(account.application, int(running.cores[row])) or 0.0
+        account.look(view.now, done)
+        self._change(account, tuple(kinds[running.application[guest]] for guest in guests))
+
+    def _change(self, account: Account, guests: tuple[str, ...]) -> None:
+        """From now on the host has guests of these applications."""
+        if guests != account.guests:
+            self._learn_pair(account)
+            account.guests, account.pair_s, account.pair_done = guests, 0.0, 0.0
+
+    def _close(self, account: Account) -> None:
+        """A host has ended, or runs no more."""
+        self._learn_pair(account)
+        if account.looks:
+            squares, looks = self._noise.get(account.application, (NOISE * _NOISE_LOOKS, _NOISE_LOOKS))
+            share = min(1.0, _NOISE_MOST / (looks + account.looks))
+            self._noise[account.application] = (
+                share * (squares + account.squares),
+                share * (looks + account.looks),
+            )
+
+    def _learn_pair(self, account: Account) -> None:
+        if len(account.guests) == 1 and account.pair_s > 0:
+            pair = (account.application, account.guests[0])
+            seen_s, alone_s = self._speeds.get(pair, (0.0, 0.0))
+            seen_s, alone_s = seen_s + account.pair_s, alone_s + self._work(account)[0] * account.pair_done
+            share = min(1.0, _MOST_S / seen_s)
+            self._speeds[pair] = (share * seen_s, share * alone_s)
+
+    def state(self) -> dict[str, Any]:
+        """What was learned of pairs and applications, JSON-able."""
+        return {
+            "speeds": [[*pair, *times] for pair, times in self._speeds.items()],
+            "noise": {application: list(seen) for application, seen in self._noise.items()},
+        }
+
+    def pending(self) -> dict[str, Any]:
+        """The accounts, JSON-able."""
+        return {
+            "accounts": {name: asdict(account) for name, account in self._accounts.items()},
+            "guests": sorted(self._guests),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` has returned."""
+        self._speeds = {(host, guest): (seen, alone) for host, guest, seen, alone in state.get("speeds", [])}
+        self._noise = {name: (squares, looks) for name, (squares, looks) in state.get("noise", {}).items()}
+
+    def restore_pending(self, state: Mapping[str, Any]) -> None:
+        """Take over what `pending` has returned."""
+        self._accounts = {
+            name: Account(**account | {"guests": tuple(account["guests"])})
+            for name, account in state.get("accounts", {}).items()
+        }
+        self._guests = set(state.get("guests", []))

@@ -1,0 +1,230 @@
+"""A bound on the slowdown of hosts: kept whatever the interference, counted where it is broken, said in words."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asa.cli.main import main
+from asa.core.decision import Start
+from asa.core.errors import InvalidInput
+from coscheduler.drive import drive
+from coscheduler.nouns import Evict, LookAgain, StartGuest, WaitingJob
+from coscheduler.queuefile import bound_of
+from coscheduler.registry import SHARING_RULES
+from coscheduler.sharing.promise import LOOK_S, LOOKS, Account
+from coscheduler.workload import Contention, Load, LoadPhase, hidden_interference, hide, paper_queue
+from coscheduler.world import SimulatedWorld
+
+
+def load(name, application, alone_s=3600.0, *, bound=math.inf, cores=16, memory=0.1):
+    request = WaitingJob(name, application, cores, 3 * alone_s, bound=bound)
+    demand = 1 / cores if application == "idle" else 1.0
+    return Load(request, (LoadPhase(alone_s, demand, application != "idle"),), memory)
+
+
+def run(loads, contention, cores=16, rule="scavenger"):
+    world = SimulatedWorld(loads, cores, contention)
+    drive(world, SHARING_RULES.create(rule))
+    return world.result()
+
+
+def pair(slowdown):
+    return Contention(tax=1.0, pairs={("idle", "busy"): slowdown})
+
+
+@pytest.mark.parametrize("slowdown", [1.3, 2.0, 10.0, 1000.0])
+def test_a_host_ends_within_its_bound_however_much_a_guest_slows_it_down(slowdown):
+    loads = [load("host", "idle", 7200.0, bound=0.1), load("guest", "busy")]
+    host = {job.name: job for job in run(loads, pair(slowdown)).jobs}["host"]
+    assert host.promise is True
+    assert 1 < host.host_slowdown <= 1.1
+
+
+def test_without_a_bound_it_does_not():
+    loads = [load("host", "idle", 7200.0), load("guest", "busy")]
+    host = {job.name: job for job in run(loads, pair(1.4)).jobs}["host"]
+    assert host.host_slowdown > 1.1
+    assert host.promise is None
+
+
+def test_a_guest_that_does_no_harm_stays():
+    loads = [load("host", "idle", 7200.0, bound=0.05), load("guest", "busy", 1800.0)]
+    jobs = {job.name: job for job in run(loads, pair(1.0)).jobs}
+    assert [stay.host for stay in jobs["guest"].stays] == ["host"]
+    assert jobs["guest"].evictions == 0
+    assert jobs["host"].host_slowdown < 1.05
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), bound=st.sampled_from([0.05, 0.1, 0.3]), cores=st.sampled_from([64, 128]))
+def test_hosts_that_report_exactly_are_never_beyond_their_bound(seed, bound, cores):
+    rng = np.random.default_rng(seed)
+    cost = hidden_interference(rng)
+    loads = [hide(replace(each, request=each.request.bounded(bound)), rng) for each in paper_queue(cores, rng)]
+    queue = run([replace(each, tasks=None) for each in loads], cost, cores)
+    assert queue.promises()[1] == ()
+
+
+def test_a_job_that_does_not_report_has_no_guests():
+    class Silent(SimulatedWorld):
+        def advance(self):
+            view = super().advance()
+            return view and replace(view, running=replace(view.running, done=np.full(len(view.running), np.nan)))
+
+    world = Silent([load("host", "idle", 7200.0, bound=0.1), load("guest", "busy")], 16, pair(1.0))
+    drive(world, SHARING_RULES.create("scavenger"))
+    assert [job.host_slowdown for job in world.result().jobs if not math.isnan(job.host_slowdown)] == []
+
+
+def test_a_guest_that_inherits_cores_is_slowed_down_by_its_own_guests_only():
+    loads = [load("host", "idle", 600.0), load("guest", "busy", 7200.0), load("third", "busy")]
+    jobs = {job.name: job for job in run(loads, Contention(tax=1.0), rule="static").jobs}
+    assert [stay.host for stay in jobs["guest"].stays][:2] == ["host", None]
+    assert [stay.host for stay in jobs["third"].stays] == ["guest"]
+    left_s = 7200 - 540 * 15 / 16  # a guest from the second look on; then both have half of the cores for 7,200 s
+    assert jobs["guest"].host_slowdown == pytest.approx((7200 + left_s - 3600) / left_s)
+
+
+def looks(account, *reports):
+    for now, done in reports:
+        account.look(now, done)
+    return account
+
+
+def test_time_between_two_reports_belongs_to_what_the_host_did_meanwhile():
+    account = looks(Account("idle", 0.0, 0.0), (10.0, 0.01), (20.0, 0.01), (30.0, 0.03))
+    assert (account.alone_s, account.alone_done) == (30.0, pytest.approx(0.03))
+    account.guests = ("busy",)
+    looks(account, (34.0, 0.03), (40.0, 0.035))
+    assert (account.shared_s, account.shared_done) == (10.0, pytest.approx(0.005))
+    assert (account.pair_s, account.pair_done) == (10.0, pytest.approx(0.005))
+
+
+@given(
+    spread=st.floats(0.05, 0.6),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=50, deadline=None)
+def test_the_noise_of_reports_is_found(spread, seed):
+    rng = np.random.default_rng(seed)
+    tasks = rng.gamma(1 / spread**2, spread**2, 2000)  # of mean 1 and this standard deviation
+    account = looks(Account("idle", 0.0, 0.0), *zip(np.cumsum(tasks), np.arange(1, 2001) / 2000, strict=True))
+    found = account.squares / account.looks * 2000  # variance of one task
+    assert found == pytest.approx(spread**2, rel=0.35)
+
+
+def test_a_rule_asks_to_look_before_an_account_is_used_up():
+    world = SimulatedWorld([load("host", "idle", 7200.0, bound=0.1), load("guest", "busy")], 16, pair(1.0))
+    rule = SHARING_RULES.create("scavenger")
+    times, decided = [], []
+    while len(times) < 40 and (view := world.advance()) is not None:
+        times.append(view.now)
+        decided.append(rule.decide(view))
+        world.apply(decided[-1])
+    started = next(place for place, each in enumerate(decided) if any(isinstance(one, StartGuest) for one in each))
+    assert started >= LOOKS
+    first = next(each for each in decided[started] if isinstance(each, LookAgain))
+    assert LOOK_S <= first.at - times[started] <= 0.1 * times[started]  # it may lose no more than it has earned
+    assert times[started + 1] <= first.at + 1e-6
+    assert not any(isinstance(one, Evict) for each in decided for one in each)
+
+
+def test_a_rule_that_restores_its_accounts_decides_like_its_author():
+    loads = [load("host", "idle", 7200.0, bound=0.1), load("guest", "busy"), load("later", "busy")]
+    world, author = SimulatedWorld(loads, 16, pair(1.2)), SHARING_RULES.create("scavenger")
+    for _ in range(60):
+        view = world.advance()
+        reader = SHARING_RULES.create("scavenger")
+        reader.restore(json.loads(json.dumps(author.state(), allow_nan=False)))
+        decisions = author.decide(view)
+        assert reader.decide(view) == decisions
+        world.apply(decisions)
+
+
+def test_a_job_that_began_anew_has_a_new_account():
+    rule = SHARING_RULES.create("scavenger")
+    world = SimulatedWorld([load("host", "idle", 7200.0, bound=0.1)], 16, pair(1.0))
+    for _ in range(10):
+        view = world.advance()
+        world.apply(rule.decide(view))
+    began = view.now + 5
+    running = replace(view.running, started=np.array([began]), done=np.array([0.001]))
+    rule.decide(replace(view, now=began + 7, running=running))
+    account = rule.state()["pending"]["accounts"]["host"]
+    assert (account["alone_s"], account["done"]) == (7.0, 0.001)
+
+
+@pytest.mark.parametrize("value", [0, "0%", -0.1, "nan", "inf", "much", 5])
+def test_a_bound_is_a_share_above_zero(value):
+    with pytest.raises(InvalidInput, match="--bound"):
+        bound_of(value)
+    assert bound_of(None) == math.inf
+    assert bound_of("10%") == bound_of(0.1) == 0.1
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, math.nan])
+def test_so_is_that_of_a_job(bound):
+    with pytest.raises(InvalidInput, match="its slowdown bound is"):
+        WaitingJob("a", "idle", 1, 60.0, bound=bound)
+
+
+QUEUE = """\
+cores = 16
+[[jobs]]
+name = "host"
+cores = 16
+walltime = "6h"
+run_time = "2h"
+cpu = 0.1
+{bound}
+[[jobs]]
+name = "guest"
+cores = 16
+walltime = "3h"
+run_time = "1h"
+"""
+
+
+def test_the_command_says_who_was_promised_what(tmp_path, capsys):
+    path = tmp_path / "queue.toml"
+    path.write_text(QUEUE.format(bound='slowdown_bound = "20%"'))
+    assert (
+        main(["cosched", "run", str(path), "--work", str(tmp_path / "work"), "--json", str(tmp_path / "out.json")]) == 0
+    )
+    assert "1 of 1 hosts were slowed down by no more than their bound" in capsys.readouterr().out
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["promises"] == {"hosts": 1, "broken": []}
+    assert main(["cosched", "explain", "host", "--work", str(tmp_path / "work")]) == 0
+    assert "its guests slowed it down by" in (said := capsys.readouterr().out)
+    assert "its bound is 20%" in said
+
+
+def test_a_broken_promise_is_named(tmp_path, capsys):
+    path = tmp_path / "queue.toml"
+    path.write_text(QUEUE.format(bound=""))
+    assert main(["cosched", "run", str(path), "--sharing", "static", "--bound", "1%"]) == 0
+    said = capsys.readouterr().out
+    assert "0 of 1 hosts were slowed down by no more than their bound" in said
+    assert "host was slowed down by" in said
+    assert "its bound is 1%" in said
+
+
+def test_a_comparison_counts_hosts_beyond_their_bound(tmp_path, capsys):
+    out = tmp_path / "out.json"
+    command = ["cosched", "compare", "--contention", "hidden", "--bound", "10%", "--seeds", "1", "--cores", "128"]
+    assert main([*command, "--rules", "static,scavenger", "--json", str(out)]) == 0
+    static, scavenger = json.loads(out.read_text())["rows"]
+    assert static["broken"] > static["hosts"] / 2
+    assert scavenger["hosts"] > 0
+    assert scavenger["broken"] == 0
+    assert "hosts beyond bound" in capsys.readouterr().out
+
+
+def test_starts_need_no_promise():
+    world = SimulatedWorld([load("host", "idle", 7200.0, bound=0.1)], 16, pair(1.0))
+    assert SHARING_RULES.create("scavenger").decide(world.advance())[:1] == [Start("host")]
