@@ -72,9 +72,10 @@ FRAGMENTS = {
         3,
     ),
     "howto/reuse.md": ("import asa\nfrom pathlib import Path\nPath('uv.lock').touch()\n", 1),
+    "howto/run-a-workflow.md": (STAGES, 2),
     "howto/shared-pools.md": (WORKFLOW, 1),
     "howto/slurm.md": (WORKFLOW, 2),
-    "howto/write-a-workflow.md": (STAGES, 8),
+    "howto/write-a-workflow.md": (STAGES, 6),
 }
 """Pages, what a reader has before them, and how many blocks of Python they have."""
 
