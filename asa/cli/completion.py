@@ -13,7 +13,7 @@ from asa.core.registry import Registry
 class CompletionCommand:
     """Print a script that makes a shell complete asa's command line."""
 
-    help = "print what makes a shell complete commands, options and names"
+    help = "print the shell script that completes commands, options and names"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="source <(asa completion bash)")

@@ -43,7 +43,7 @@ _WORDS = {True: "works", False: "DOES NOT WORK", None: "not tried"}
 class DoctorCommand:
     """Say what works on this machine, and what the batch system is like."""
 
-    help = "say what works here, and what matters to planning"
+    help = "check what works here, and how the batch system treats jobs"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--backend", help="look at this backend (local, and slurm where there is one)")
@@ -180,7 +180,7 @@ def locks(folder: Path) -> dict[str, Any]:
             kept = _child(path) == 75
         free = _child(path) == 0
     except (OSError, subprocess.TimeoutExpired) as error:
-        return row("file locks", False, f"cannot be had in {folder.parent}: {error}")
+        return row("file locks", False, f"do not work in {folder.parent}: {error}")
     if kept and free:
         return row("file locks", True, "kept between processes: one driver a run")
     what = "do not end with their holder" if kept else "do not exclude other processes"
@@ -234,7 +234,7 @@ def ports() -> dict[str, Any]:
                 found = f"on this machine; its name {name} leads nowhere ({error.strerror or error}): nodes need it"
                 return row("ports", True, found)
     except OSError as error:
-        return row("ports", False, f"none can be had: {error}: a firewall or a sandbox forbids it")
+        return row("ports", False, f"none can be opened: {error}: a firewall or a sandbox forbids it")
     lonely = " (loopback: other machines cannot use that)" if address.startswith("127.") else ""
     return row("ports", True, f"any free one, at {name}, {address}{lonely}")
 

@@ -33,7 +33,7 @@ class LogsCommand:
         parser.add_argument(
             "task", metavar="STAGE[INDEX]", nargs="?", help="a stage, or one task of it such as 'align[3]' (all)"
         )
-        parser.add_argument("-f", "--follow", action="store_true", help="go on until the run is over")
+        parser.add_argument("-f", "--follow", action="store_true", help="follow until the run is over")
         parser.add_argument("--failed", action="store_true", help="only of attempts that failed")
         parser.add_argument("--grep", metavar="PATTERN", help="only lines in which this regular expression is found")
         parser.add_argument("--nodes", action="store_true", help="print on which node, and when the task began, too")

@@ -80,7 +80,7 @@ def _add_run(parser: argparse.ArgumentParser, more: str = "") -> None:
 class ExplainCommand:
     """Say of every stage of a run what it does or waits for; or of a job of a co-scheduled queue, why it ran there."""
 
-    help = "say of every stage of a run what it does or waits for"
+    help = "show what each stage of a run does, or waits for"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         _add_run(parser, "; or a job of a queue")

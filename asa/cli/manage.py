@@ -30,7 +30,7 @@ RUN = "name of the run, a beginning of it (the newest is meant), or @last, @last
 class CancelCommand:
     """End a run: pending jobs are cancelled, running ones released. What is done stays done."""
 
-    help = "end a run, wherever its driver is; asa resume goes on with it"
+    help = "cancel a run, whichever process drives it; asa resume continues it"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", metavar="RUN", help=RUN)
@@ -50,7 +50,7 @@ class CancelCommand:
 class HoldCommand:
     """Have nothing new submitted or launched for a run. What runs goes on; what is in the queue stays there."""
 
-    help = "have nothing new submitted or launched for a run; what runs goes on"
+    help = "pause a run: nothing new is submitted or launched, what runs continues"
     held = True
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
@@ -72,14 +72,14 @@ class HoldCommand:
 class ReleaseCommand(HoldCommand):
     """Go on with a run that is held."""
 
-    help = "go on with a run that is held"
+    help = "continue a run that is held"
     held = False
 
 
 class StatusCommand:
     """Say in a few lines how a run stands."""
 
-    help = "say in a few lines how a run stands"
+    help = "show the state of a run in a few lines"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", metavar="RUN", nargs="?", default="@last", help=f"{RUN} (@last)")
@@ -134,12 +134,12 @@ def _counts(found: Counter[str]) -> str:
 class RmCommand:
     """Remove runs: their logs, results and keys. Files that their tasks wrote elsewhere stay."""
 
-    help = "remove runs with their results, logs and keys; says what goes, and asks"
+    help = "remove runs with their results, logs and keys, after asking"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("runs", metavar="RUN", nargs="*", help=RUN)
         parser.add_argument("--older", type=duration, metavar="AGE", help="those that ended so long ago, such as 30d")
-        parser.add_argument("--keep", type=positive, metavar="COUNT", help="all but the newest so many")
+        parser.add_argument("--keep", type=positive, metavar="COUNT", help="all but this many of the newest")
         parser.add_argument("--over", type=memory, metavar="SIZE", help="the oldest, until the others fit into 100G")
         parser.add_argument("--yes", action="store_true", help="remove them without asking")
 

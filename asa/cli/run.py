@@ -52,11 +52,11 @@ class RunCommand:
         add_strategy_options(parser)
         for name, what in (
             ("price", "price of a core-hour in each queue that a stage may go to"),
-            ("preempted", "how often an hour jobs there are preempted (learned)"),
+            ("preempted", "preemptions an hour in these queues (learned)"),
         ):
             parser.add_argument(f"--{name}", metavar="QUEUE=NUMBER,...", type=_numbers, help=what)
         parser.add_argument(
-            "--ask-once", action="store_true", help="ask for nothing in the second best queue of those, too"
+            "--ask-once", action="store_true", help="do not submit to the second best of these queues, too"
         )
         parser.add_argument(
             "--executor", help=f"how tasks run in allocations: {', '.join(EXECUTORS)} (mesos; local on this machine)"
@@ -66,14 +66,14 @@ class RunCommand:
         parser.add_argument(
             "--keep-going",
             action="store_true",
-            help="when a task has failed, run all that does not need it; the exit code is 3 then",
+            help="after a failed task run all that does not need it, with exit code 3",
         )
         _add_request_option(parser)
         parser.add_argument(
-            "--reuse", action="store_true", help="run nothing again that an earlier run has done, and has not changed"
+            "--reuse", action="store_true", help="take results of earlier runs for whatever has not changed"
         )
         parser.add_argument(
-            "--reuse-from", action="append", default=[], metavar="DIR", help="the same, from another state directory"
+            "--reuse-from", action="append", default=[], metavar="DIR", help="take them from this state directory, too"
         )
         parser.add_argument("--workdir", default=".", help="directory that tasks run in (.)")
         parser.add_argument(
@@ -140,7 +140,7 @@ class QuoteCommand:
         )
         add_strategy_options(parser)
         parser.add_argument("--pool", default="shared", help="shared, per-stage or shared:NAME (shared)")
-        parser.add_argument("--name", help="what the run would be called: its history goes by that")
+        parser.add_argument("--name", help="name of the run, by which its history is found")
         _add_request_option(parser)
         parser.add_argument("--only", action="store_true", help="compare with no other strategies and widths")
 
@@ -215,9 +215,9 @@ def add_strategy_options(parser: argparse.ArgumentParser) -> None:
         "--strategy", help=f"when jobs are asked for: {', '.join(STRATEGIES)} (auto; big-job on this machine)"
     )
     parser.add_argument(
-        "--patience", type=float, metavar="CORE_HOURS", help="what an hour of your time is worth (strategy auto)"
+        "--patience", type=float, metavar="CORE_HOURS", help="core-hours an hour sooner is worth (strategy auto)"
     )
-    parser.add_argument("--max-overhead", metavar="SHARE", help="what may be lost by coming early, such as 3%%")
+    parser.add_argument("--max-overhead", metavar="SHARE", help="core-hours coming early may lose, such as 3%%")
 
 
 def workflow_of(options: argparse.Namespace) -> Any:
@@ -245,7 +245,7 @@ def check_display_options(options: argparse.Namespace) -> None:
 
 def add_notify_option(parser: argparse.ArgumentParser) -> None:
     """The option of commands that drive a run, or have it driven, to its end."""
-    parser.add_argument("--notify", metavar="COMMAND", help="run this, or mail this address, when it has ended")
+    parser.add_argument("--notify", metavar="COMMAND", help="command to run, or address to mail, at the end")
 
 
 def add_driver_options(parser: argparse.ArgumentParser) -> None:
@@ -254,7 +254,7 @@ def add_driver_options(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--detach",
         action="store_true",
-        help="start the driver apart from this terminal, and return; asa attach shows it, asa cancel ends it",
+        help="run the driver apart from this terminal; asa attach shows the run, asa cancel ends it",
     )
     where.add_argument(
         "--driver",
@@ -305,7 +305,7 @@ def detached(run: RunDirectory, options: argparse.Namespace) -> CommandResult:
 class AttachCommand:
     """Show a run's progress as if it had been started here; Ctrl-C detaches, and the run goes on."""
 
-    help = "show a run's progress as if it had been started here; Ctrl-C detaches, the run goes on"
+    help = "show the progress of a run as if it had been started here; Ctrl-C detaches"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -419,7 +419,7 @@ def _name_of(target: str) -> str:
 class ResumeCommand:
     """Go on with a run; what is done is not done again."""
 
-    help = "go on with a run whose driver died, that failed, or that was cancelled"
+    help = "continue a run whose driver died, that failed, or that was cancelled"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", metavar="RUN", help="name of the run, a beginning of it, or @last")
@@ -427,7 +427,7 @@ class ResumeCommand:
             "--code",
             dest="workflow",
             metavar="FILE[:NAME]",
-            help="with this workflow instead: what has changed in it runs, and what follows from that, in a new run",
+            help="use this workflow, in a new run: only what has changed runs, and what follows from it",
         )
         add_set_option(parser)
         add_notify_option(parser)
@@ -452,7 +452,7 @@ class ResumeCommand:
 class WhyCommand:
     """Say why a task of a run ran, or did not run, although an earlier run had done its stage."""
 
-    help = "say what has changed since an earlier run, so that a task ran again"
+    help = "show what changed since an earlier run, and so made a task run again"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", metavar="RUN", help="name of the run, or a beginning of it")

@@ -52,7 +52,7 @@ class SelfTest:
         parser.add_argument(
             "--wait", type=duration, default=600.0, help="how long each run may take, queue included (10m)"
         )
-        parser.add_argument("--keep", action="store_true", help="keep the runs, for a look at them")
+        parser.add_argument("--keep", action="store_true", help="keep the runs")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         began = time.time()

@@ -617,7 +617,7 @@ def test_a_table_is_drawn_as_a_diagram() -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_documentation_has_the_tables_as_they_are(name: str) -> None:
-    page = Path(__file__).parents[2] / "docs" / "how-it-decides.md"
+    page = Path(__file__).parents[2] / "docs" / "walk.md"
     assert f"### {name.capitalize()}\n\n```mermaid\n{drawn(TABLES[name])}\n```" in page.read_text()
 
 

@@ -22,9 +22,12 @@ FOLLOWED = {
     "howto/calibrate-your-queue.md": 5,
     "howto/files.md": 4,
     "howto/checkpoint.md": 4,
+    "howto/containers.md": 1,
+    "howto/gpus.md": 1,
     "howto/migrate.md": 4,
     "howto/notebook.md": 1,
     "howto/set-up-a-site.md": 2,
+    "howto/troubleshooting.md": 4,
     "howto/twin.md": 1,
     "howto/write-a-backend.md": 3,
     "howto/write-a-dispatcher.md": 1,
@@ -70,9 +73,10 @@ FRAGMENTS = {
         3,
     ),
     "howto/reuse.md": ("import asa\nfrom pathlib import Path\nPath('uv.lock').touch()\n", 1),
+    "howto/run-a-workflow.md": (STAGES, 2),
     "howto/shared-pools.md": (WORKFLOW, 1),
     "howto/slurm.md": (WORKFLOW, 2),
-    "howto/write-a-workflow.md": (STAGES, 8),
+    "howto/write-a-workflow.md": (STAGES, 6),
 }
 """Pages, what a reader has before them, and how many blocks of Python they have."""
 
