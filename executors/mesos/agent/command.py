@@ -31,7 +31,7 @@ from executors.cgroup import probe
 from executors.cgroup.group import Quotas
 from executors.mesos.agent.containers import AGENT_HOST, AgentHost, Unlimited
 from executors.mesos.agent.state import AgentOptions
-from executors.mesos.agent.storage import FETCH_MOST, WorkDirectory, own_place, remove_abandoned
+from executors.mesos.agent.storage import WorkDirectory, own_place, remove_abandoned
 from executors.mesos.codec import Message
 from executors.mesos.pool_directory import PoolDirectory
 from executors.mesos.resources import CAPACITY, LEAST_CPUS, Resources, scalars
@@ -79,8 +79,6 @@ class AgentCommand:
         parser.add_argument("--margin", type=float, metavar="S", help=margin)
         parser.add_argument("--name", help="the node's name (Slurm's, or the host's)")
         parser.add_argument("--work", type=Path, metavar="DIR", help="directory on a local disk (a temporary one)")
-        fetched = "bytes that a task may have copied into its sandbox, all files together (2 GiB)"
-        parser.add_argument("--fetch-most", type=int, metavar="BYTES", default=FETCH_MOST, help=fetched)
         parser.add_argument("--quotas", help="how CPU limits are kept, as `asa doctor` calls it, or none (the best)")
         parser.add_argument("--host", help="address on which operators are listened to (all; without TLS, loopback)")
         parser.add_argument("--port", type=int, default=0, help="port for operators (any)")
@@ -101,8 +99,6 @@ class AgentCommand:
 
             text = f"no pool was made in {directory.path} for {options.patience:g} s: asa master makes one"
             return CommandResult({"master": None}, text, NO_MASTER)
-        if options.fetch_most < 0:
-            raise InvalidInput(f"--fetch-most {options.fetch_most}: expected a number of bytes, 0 for no files")
         name, key, held = _hold(options)
         given = agent_options(options, name)
         sweep()
@@ -153,7 +149,6 @@ def agent_service(
         orphan_grace_s=options.orphan_grace,
         space="" if quotas.name == Unlimited.name else _space(directory_key(options, given.hostname)),
         released=options.released,
-        fetch_most=options.fetch_most,
         shim=shim,
         node=host,
     )

@@ -25,7 +25,6 @@ from executors.mesos.agent.state import (
     ToMaster,
     WeighCpu,
 )
-from executors.mesos.agent.storage import FETCH_MOST
 from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import Message
 from executors.mesos.commit import GroupCommit, Parcel
@@ -56,7 +55,6 @@ class AgentEngine:
         lock: Path,
         orphans: OrphanPolicy,
         patience_s: float,
-        fetch_most: int = FETCH_MOST,
         over: Path | None = None,
         node: AgentHost = AGENT_HOST,
     ) -> None:
@@ -81,7 +79,6 @@ class AgentEngine:
             orphans,
             started=self.started,
             exited=self.exited,
-            fetch_most=fetch_most,
             node=node,
         )
         self.streams: dict[str, ResponseStream] = {}

@@ -47,7 +47,7 @@ from executors.mesos.agent.engine import AgentEngine
 from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.shim import ForkedShim
 from executors.mesos.agent.state import AgentOptions
-from executors.mesos.agent.storage import FETCH_MOST, PIECE_MOST, WorkDirectory, list_directory, read_file
+from executors.mesos.agent.storage import PIECE_MOST, WorkDirectory, list_directory, read_file
 from executors.mesos.codec import Message
 from executors.mesos.http_api import (
     EXECUTOR,
@@ -228,8 +228,6 @@ class AgentService:
         Whether the work directory stays when the agent is no more.
     released
         A file that says, when there is no master, that none is to be looked for.
-    fetch_most
-        Most bytes that are copied into the sandbox of one container.
     shim
         One that was forked in advance.
     node
@@ -257,7 +255,6 @@ class AgentService:
         space: str = "",
         keep: bool = True,
         released: Path | None = None,
-        fetch_most: int = FETCH_MOST,
         shim: ForkedShim | None = None,
         node: AgentHost = AGENT_HOST,
     ) -> None:
@@ -265,7 +262,7 @@ class AgentService:
         self._directory, self._options, self._quotas = directory, options, quotas
         self._work = work if isinstance(work, WorkDirectory) else WorkDirectory(work)
         self._tls, self._authenticate, self._patience_s = tls, authenticate, patience_s
-        self._released, self._fetch_most = released, fetch_most
+        self._released = released
         self._host, self._port = listening_host(host, secured=tls and authenticate), port
         grace_s = options.recovery_s if orphan_grace_s is None else orphan_grace_s
         self._orphans = OrphanPolicy(grace_s, quotas.name, space, "" if keep else str(self._work.path), shim)
@@ -417,7 +414,7 @@ class AgentService:
         return AgentEngine(
             agent, journal, self._directory, self._quotas,
             run=run, lock=self._work.lock, orphans=self._orphans, patience_s=self._patience_s, over=self._released,
-            fetch_most=self._fetch_most, node=self._node,
+            node=self._node,
         )  # fmt: skip
 
     def _names(self) -> frozenset[str]:

@@ -30,14 +30,6 @@ class ToMaster(NamedTuple):
     item: Message
 
 
-class SandboxFile(NamedTuple):
-    """What to copy into a sandbox before anything runs in it: an absolute path, a name there, and whether to run it."""
-
-    source: str
-    name: str
-    executable: bool = False
-
-
 class ContainerSpec(NamedTuple):
     """What to start, and within what limits.
 
@@ -60,8 +52,6 @@ class ContainerSpec(NamedTuple):
         What it may have at most; None for no limit.
     memory
         Limit [bytes]; None for none.
-    files
-        What to copy into the sandbox first; a container whose files cannot be had does not start.
     """
 
     id: str
@@ -73,7 +63,6 @@ class ContainerSpec(NamedTuple):
     cpus: float
     cpus_limit: float | None
     memory: int | None
-    files: tuple[SandboxFile, ...] = ()
 
 
 class StartContainer(NamedTuple):

@@ -13,9 +13,8 @@ import shutil
 import socket
 import stat
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
@@ -24,7 +23,6 @@ from asa.security.files import cannot, check_private, private_directory, write_p
 from asa.web.errors import HTTPError
 from asa.web.hosts import LOOPBACK
 from executors.mesos.agent.shim import process_of
-from executors.mesos.agent.state import SandboxFile
 from executors.mesos.codec import Message
 from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import nanoseconds
@@ -165,122 +163,6 @@ PIECE_MOST = 1 << 20
 """Most bytes that one answer has of a file."""
 ENTRIES_MOST = 10_000
 """Most entries of a directory that are listed."""
-FETCH_MOST = 2 << 30
-"""Most bytes that are copied into one sandbox, by default; as much as Mesos' agents keep of what they fetch."""
-FETCH_STALL_S = 60.0
-"""How long nothing may come of what is copied [s], as in Mesos (``--fetcher_stall_timeout``)."""
-_LOOK_S, _ENDING_S = 0.05, 3.0
-_ENDED = "its container was asked to end"
-_CHUNK = 1 << 20
-_ENTRY = 4096
-"""What an entry of a directory counts for at least [bytes]."""
-
-
-def make_sandbox(
-    path: Path, files: Sequence[SandboxFile], most: int = FETCH_MOST, ended: Callable[[], bool] = lambda: False
-) -> None:
-    """Make a sandbox, mode 0700, and copy regular files, and directories of such, into it.
-
-    Parameters
-    ----------
-    most
-        So many bytes at most, all together.
-    ended
-        Whether it is no longer needed: then no more is copied.
-
-    Raises
-    ------
-    StateError
-        When that cannot be done, nothing comes of a file for `FETCH_STALL_S`, or it has ended; the text says why.
-    """
-    private_directory(path)
-    if files:
-        _Copying(path, files, most, ended).run()
-
-
-class _Copying:
-    """Copies files until they are too large together, no longer needed, or nothing comes of them; in a thread that is
-    left alone then, since one that waits for a file system that does not answer cannot be ended."""
-
-    def __init__(self, path: Path, files: Sequence[SandboxFile], most: int, ended: Callable[[], bool]) -> None:
-        self._path, self._files, self._most, self._left = path, files, most, most
-        self._ended, self._left_alone, self._source, self._moved = ended, False, "", time.monotonic()
-        self._failure: StateError | None = None
-
-    def run(self) -> None:
-        thread = threading.Thread(target=self._copy_all, name="asa-fetch", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            thread.join(_LOOK_S)
-            patience_s = _ENDING_S if self._ended() else FETCH_STALL_S
-            if thread.is_alive() and time.monotonic() > self._moved + patience_s:
-                why = _ENDED if self._ended() else f"nothing has come of it for {patience_s:g} s: is it there?"
-                self._left_alone, self._failure = True, self._cannot(why)
-                break
-        if self._failure:
-            raise self._failure
-
-    def _copy_all(self) -> None:
-        for file in self._files:
-            self._source, target = file.source, self._path / file.name
-            try:
-                self._check(0)
-                if os.path.isdir(file.source):
-                    shutil.copytree(
-                        file.source, target, symlinks=True, dirs_exist_ok=True,
-                        ignore=self._enter, copy_function=self._copy,
-                    )  # fmt: skip
-                else:
-                    self._copy(file.source, str(target))
-                    if file.executable:
-                        target.chmod(target.stat().st_mode | stat.S_IXUSR)
-            except (OSError, shutil.Error, RecursionError, StateError) as error:
-                with suppress(OSError):  # half of it is of no use, and takes room
-                    shutil.rmtree(target) if target.is_dir() else target.unlink()
-                self._failure = self._failure or self._cannot(error)
-                return
-
-    def _cannot(self, why: object) -> StateError:
-        return StateError(f"cannot copy {self._source} into the sandbox: {why!s:.1000}")
-
-    def _enter(self, directory: str, names: list[str]) -> tuple[str, ...]:
-        self._count(_ENTRY * len(names))
-        return ()
-
-    def _copy(self, source: str, target: str) -> None:
-        # A named pipe would keep us waiting for its writer: none is waited for.
-        with open(source, "rb", buffering=0, opener=_without_waiting) as read:
-            found = os.fstat(read.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise StateError(f"{source} is no regular file")
-            self._check(found.st_size)  # what is seen to be too large is not begun
-            with open(target, "wb", opener=_not_through_links) as written:
-                while chunk := read.read(_CHUNK):
-                    self._count(len(chunk))
-                    written.write(chunk)
-                os.fchmod(written.fileno(), stat.S_IMODE(found.st_mode))
-
-    def _count(self, size: int) -> None:
-        self._check(size)
-        self._left -= size
-
-    def _check(self, size: int) -> None:
-        if self._left_alone or self._ended():
-            raise StateError(_ENDED)
-        self._moved = time.monotonic()
-        if size > self._left:
-            raise StateError(
-                f"more than {self._most} bytes would be copied: have the task read it where it is, or start the agent "
-                "with a larger --fetch-most"
-            )
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def _not_through_links(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def read_file(root: Path, path: str, offset: int, length: int) -> tuple[bytes, int]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import os.path
 from collections.abc import Sequence
 from typing import Any
 
 from asa.core.units import MIB
-from executors.mesos.agent.state import AgentOptions, SandboxFile, TaskShare
+from executors.mesos.agent.state import AgentOptions, TaskShare
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import field, octets, value_of
 from executors.mesos.resources import parse
@@ -16,7 +15,6 @@ from executors.node import visible
 
 KILL_GRACE_S = 3.0
 """How long a task that is killed has by default until SIGKILL [s]; that of Mesos."""
-_ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip", ".gz")
 
 
 def share(info: Message, quotas: bool) -> TaskShare:
@@ -75,33 +73,8 @@ def argv(command: Message) -> tuple[str, ...]:
     return found
 
 
-def files(command: Message) -> tuple[SandboxFile, ...]:
-    """What a CommandInfo has copied into its sandbox: files of this node or a file system it shares, nothing to unpack.
-
-    Raises
-    ------
-    BadMessage
-        When it asks for something else.
-    """
-    found = []
-    for uri in field(command, "uris", list, []):
-        value = field(uri, "value", str)
-        path = value.removeprefix("file://")
-        if not path.startswith("/") or "\0" in path:
-            raise BadMessage(
-                f"cannot fetch {value!r:.200}: only absolute paths are supported, as they are or as file:///…"
-            )
-        if path.endswith(_ARCHIVES) and field(uri, "extract", bool, True):
-            raise BadMessage(f'cannot unpack {value!r:.200}: set "extract" to false and unpack it in the command')
-        name = field(uri, "output_file", str, "") or os.path.basename(path)
-        if not is_path_part(name):
-            raise BadMessage(f"cannot fetch {value!r:.200} as {name!r:.80}: expected the name of a file in the sandbox")
-        found.append(SandboxFile(path, name, field(uri, "executable", bool, False)))
-    return tuple(found)
-
-
 def is_path_part(name: str) -> bool:
-    """Whether an id or a file name may be part of a sandbox's path.
+    """Whether an id may be part of a sandbox's path.
 
     >>> is_path_part("t.1"), is_path_part(".."), is_path_part("a/b")
     (True, False, False)
@@ -114,13 +87,15 @@ def unsupported(info: Message, options: AgentOptions) -> str | None:
     try:
         share(info, options.quotas)
         command = field(info, "command", dict)
-        argv(command), files(command), variables(command)
+        argv(command), variables(command)
         role(info)
         for path in ("kill_policy.grace_period", "shutdown_grace_period"):
             seconds(info, path, 0.0)
         user = field(command, "user", str, "")
         if options.user is not None and user not in ("", options.user):
             return f"tasks run as {options.user!r} here, not as {user!r:.80}"
+        if field(command, "uris", list, []):
+            return "the agent does not fetch 'uris': let the command copy what it needs"
         if _is_image(info):
             return "container images and volumes are not supported: give the command alone"
         for name in ("health_check", "check", "max_completion_time"):

@@ -34,7 +34,6 @@ from executors.mesos.agent.task_info import (
     KILL_GRACE_S,
     argv,
     environment,
-    files,
     path_id,
     role,
     seconds,
@@ -383,9 +382,8 @@ def start_container(
         core.options, core.state.id or "", framework.info, executor, path,
         command=command, role=None if task is None else role(task.info), grace_s=grace_s, gpus=gpus,
     )  # fmt: skip
-    spec = ContainerSpec(
-        id, framework.id, executor, argv(command), variables, path, requests.now, instance.limit, memory, files(command)
-    )
+    words = argv(command)
+    spec = ContainerSpec(id, framework.id, executor, words, variables, path, requests.now, instance.limit, memory)
     _log.info("container %s: %s: %.80r for %s", id, instance.phase.value, spec.argv[0], executor)
     core.add(StartContainer(spec))
 

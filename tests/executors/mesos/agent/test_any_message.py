@@ -17,7 +17,7 @@ from tests.executors.mesos.agent.conftest import Node
 from tests.mutation import changed
 
 F, E = identity("F1"), identity("e1")
-COMMAND = {"value": "echo", "uris": [{"value": "/a/b", "executable": True}], "user": "me"}
+COMMAND = {"value": "echo", "user": "me"}
 EXECUTOR = {"executor_id": E, "framework_id": F, "command": COMMAND, "resources": to_json(scalars(cpus=0.1), "*")}
 TASK = {
     "name": "t",

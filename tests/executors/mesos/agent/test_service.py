@@ -88,19 +88,6 @@ def test_an_agent_that_tidies_up_leaves_its_neighbours_containers_alone(limited:
         other.close()
 
 
-def test_files_are_copied_first(pool: Pool, tmp_path: Path) -> None:
-    (tmp_path / "tool").write_text("#!/bin/sh\necho copied\n")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "x").write_text("1")
-    uris = [{"value": str(tmp_path / "tool"), "executable": True}, {"value": f"file://{tmp_path}/data"}]
-    scheduler = pool.scheduler()
-    scheduler.launch("t1", "", command={"value": "./tool; cat data/x", "uris": uris})
-    scheduler.update("t1", "TASK_FINISHED")
-    assert (sandbox_of(pool, "t1") / "stdout").read_text() == "copied\n1"
-    scheduler.launch("t2", "", command={"value": "true", "uris": [{"value": "/no/such/file"}]})
-    assert "/no/such/file" in scheduler.update("t2", "TASK_FAILED")["message"]
-
-
 def test_a_task_is_killed_with_all_it_has_started(pool: Pool) -> None:
     scheduler = pool.scheduler()
     scheduler.launch("t1", "sleep 1000 & echo $!; wait")
