@@ -22,7 +22,7 @@ from executors.mesos.agent.records import (
     keep,
     task_message,
 )
-from executors.mesos.agent.state import AgentCore, AgentExecutor, AgentOptions, AgentState, AgentTask, ContainerState
+from executors.mesos.agent.state import AgentCore, AgentExecutor, AgentTask, ContainerState
 from executors.mesos.agent.tasks import (
     add_update,
     change_cpus,
@@ -30,11 +30,9 @@ from executors.mesos.agent.tasks import (
     kill_undelivered,
     known_update,
     settle_task,
-    stop_container,
 )
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import (
-    TERMINAL,
     VERSION,
     base64_of,
     field,
@@ -45,7 +43,7 @@ from executors.mesos.messages import (
     redacted,
     value_of,
 )
-from executors.mesos.resources import LEAST_CPUS, NONE, Resources, parse
+from executors.mesos.resources import LEAST_CPUS
 
 _log = logging.getLogger(__name__)
 
@@ -90,8 +88,8 @@ def subscribe_executor(core: AgentCore, call: Message, stream: str) -> None:
     for report in reports:
         try:
             _take_update(core, executor, report)
-        except (HTTPError, BadMessage):
-            core.count("invalid_status_updates")
+        except (HTTPError, BadMessage) as error:
+            _log.warning("an update of executor %s makes no sense: %s", executor.id, error)
     _catch_up(core, executor, listed)
 
 
@@ -156,7 +154,6 @@ def _take_update(core: AgentCore, executor: AgentExecutor, report: Any) -> None:
         raise HTTPError(429, f"{PENDING_MOST} updates of task {task_id!r} are not acknowledged yet: wait")
     instance = core.state.instances.get(executor.container)
     add_update(core, task, complete_status(status, task, uuid, core.now, core.state.id or "", instance=instance))
-    core.count("valid_status_updates")
     if task.over:
         settle_task(core, task)
 
@@ -236,7 +233,7 @@ def complete_status(
 
 LEASE_MOST_S = 86400.0
 """For how long another CPU limit or weight can be had at most, unless it is asked for again [s]."""
-WRITES = frozenset({"KILL_CONTAINER", "ASA_UPDATE_LIMITS"})
+WRITES = frozenset({"ASA_UPDATE_LIMITS"})
 """Calls that change something."""
 
 Use = Callable[[str], GroupUsage | None]
@@ -248,8 +245,8 @@ def needs_write(call: Message) -> bool:
     return isinstance(kind, str) and kind in WRITES
 
 
-def operate(core: AgentCore, call: Message, usage: Use) -> Message | None:
-    """The answer to a call, None for an empty one; `usage` returns what a container has used, None when unknown.
+def operate(core: AgentCore, call: Message, usage: Use) -> Message:
+    """The answer to a call; `usage` returns what a container has used, None when unknown.
 
     Raises
     ------
@@ -265,9 +262,6 @@ def operate(core: AgentCore, call: Message, usage: Use) -> Message | None:
         return message(
             kind, containers=[_container_message(core, item, usage) for item in core.state.instances.values()]
         )
-    if kind == "KILL_CONTAINER":
-        stop_container(core, _known_container(core, value_of(call, "kill_container.container_id")).id, 0.0)
-        return None
     if kind == "ASA_UPDATE_LIMITS":
         return _update_limits(core, field(call, "asa_update_limits", dict))
     raise HTTPError(501, f"{kind!r:.80} is not supported by this agent")
@@ -344,20 +338,6 @@ def _statistics(core: AgentCore, instance: ContainerState, used: GroupUsage | No
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _flags(core: AgentCore) -> Message:
-    options = core.options
-    flags = {
-        "hostname": options.hostname,
-        "port": str(options.port),
-        "executor_registration_timeout": f"{options.registration_s:g}secs",
-        "executor_shutdown_grace_period": f"{options.grace_s:g}secs",
-        "recovery_timeout": f"{options.recovery_s:g}secs",
-        "cgroups_enable_cfs": str(options.quotas).lower(),
-        "sandbox_directory": options.directory,
-    }
-    return {"flags": [{"name": name, "value": value} for name, value in flags.items()]}
-
-
 def _frameworks(core: AgentCore) -> Message:
     found = [{"framework_info": framework_info(item)} for item in core.state.frameworks.values()]
     return {"frameworks": found, "completed_frameworks": []}
@@ -385,52 +365,11 @@ def _state(core: AgentCore) -> Message:
     return {"get_tasks": _tasks(core), "get_executors": _executors(core), "get_frameworks": _frameworks(core)}
 
 
-def _metrics(core: AgentCore) -> Message:
-    found = metrics(core.state, core.options, core.now)
-    return {"metrics": [{"name": name, "value": value} for name, value in sorted(found.items())]}
-
-
 VIEWS: dict[str, Callable[[AgentCore], Message]] = {
     "GET_HEALTH": lambda core: {"healthy": True},
     "GET_VERSION": lambda core: {"version_info": {"version": VERSION}},
-    "GET_FLAGS": _flags,
-    "GET_AGENT": lambda core: {"agent_info": agent_info(core.state, core.options)},
     "GET_FRAMEWORKS": _frameworks,
     "GET_EXECUTORS": _executors,
     "GET_TASKS": _tasks,
     "GET_STATE": _state,
-    "GET_METRICS": _metrics,
 }
-
-
-def resources_used(state: AgentState) -> Resources:
-    """What executors, and tasks that are not over, take."""
-    frameworks = state.frameworks.values()
-    infos = [executor.info for framework in frameworks for executor in framework.executors.values()]
-    infos += [task.info for framework in frameworks for task in framework.tasks.values() if not task.over]
-    return sum((parse(field(info, "resources", list, [])) for info in infos), start=NONE)
-
-
-def metrics(state: AgentState, options: AgentOptions, now: float) -> dict[str, float]:
-    """All figures: numbers of things, shares in [0, 1], times [s]."""
-    live = [task for framework in state.frameworks.values() for task in framework.tasks.values() if not task.over]
-    executors = [executor for framework in state.frameworks.values() for executor in framework.executors.values()]
-    found = {
-        "uptime_secs": now - state.started,
-        "registered": float(state.registered),
-        "frameworks_active": float(len(state.frameworks)),
-        "executors_running": float(sum(executor.verdict is None for executor in executors)),
-        "executors_terminating": float(sum(executor.verdict is not None for executor in executors)),
-        "containers": float(len(state.instances)),
-    }
-    for name in ("staging", "starting", "running", "killing"):
-        found[f"tasks_{name}"] = float(sum(task.state == f"TASK_{name.upper()}" for task in live))
-    found |= {name.lower().replace("task_", "tasks_", 1): 0.0 for name in TERMINAL}
-    for name in ("valid_status_updates", "invalid_status_updates", "invalid_master_messages"):
-        found[name] = 0.0
-    found |= {name: float(count) for name, count in state.counters.items()}
-    taken = resources_used(state)
-    for name in ("cpus", "mem", "gpus", "disk"):
-        total, share = options.resources.scalar(name), taken.scalar(name)
-        found |= {f"{name}_total": total, f"{name}_used": share, f"{name}_percent": share / total if total else 0.0}
-    return {f"slave/{name}": value for name, value in found.items()}

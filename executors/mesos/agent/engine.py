@@ -117,10 +117,10 @@ class AgentEngine:
         """Until all that has happened so far is written."""
         await self._commit.durable()
 
-    async def operate(self, call: Message) -> Message | None:
+    async def operate(self, call: Message) -> Message:
         """A call of an operator; raises what the machine raises."""
         found: dict[str, GroupUsage] = {}
-        if call.get("type") in ("GET_CONTAINERS", "GET_METRICS"):
+        if call.get("type") == "GET_CONTAINERS":
             found = await asyncio.to_thread(self.containers.usage)
         answer, effects = self._machine.operate(call, found.get, self._clock.now())
         self._carry_out(effects)

@@ -123,7 +123,6 @@ class NodeAgent:
             self._receive(field(item, "type", str), item)
         except BadMessage as error:
             _log.warning("a message of the master makes no sense: %s", error)
-            self._core.count("invalid_master_messages")
         return self._effects()
 
     def _receive(self, kind: str, item: Message) -> None:
@@ -237,8 +236,8 @@ class NodeAgent:
 
     def operate(
         self, call: Message, usage: Callable[[str], GroupUsage | None], now: float
-    ) -> tuple[Message | None, list[Effect]]:
-        """A call of an operator, and the answer, None for an empty one; raises as `api.operate` does."""
+    ) -> tuple[Message, list[Effect]]:
+        """A call of an operator, and the answer; raises as `api.operate` does."""
         self._core.now = now
         answer = operate(self._core, call, usage)
         return answer, self._effects()

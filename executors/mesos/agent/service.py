@@ -47,7 +47,7 @@ from executors.mesos.agent.engine import AgentEngine
 from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.shim import ForkedShim
 from executors.mesos.agent.state import AgentOptions
-from executors.mesos.agent.storage import PIECE_MOST, WorkDirectory, list_directory, read_file
+from executors.mesos.agent.storage import WorkDirectory
 from executors.mesos.codec import Message
 from executors.mesos.http_api import (
     EXECUTOR,
@@ -61,7 +61,7 @@ from executors.mesos.http_api import (
     in_json,
 )
 from executors.mesos.journal import Journal
-from executors.mesos.messages import EXECUTOR_PATH, OPERATOR_PATHS, base64_of, field, message
+from executors.mesos.messages import EXECUTOR_PATH, OPERATOR_PATHS
 from executors.mesos.pool_directory import AGENT_NAME, READER, WRITER, PoolDirectory
 
 _CLOSING_S = 2.0
@@ -109,7 +109,6 @@ class AgentServer:
         self._access, self._names = access, names
         self._loopback = LoopbackListener(self._from_executor, _WHO, node)
         self._listener = Listener(self._from_operator, _WHO)
-        self._root = Path(options.directory)
 
     async def listen(self, loopback: socket.socket, outside: socket.socket, context: ssl.SSLContext | None) -> None:
         """Accept connections: of executors on `loopback`, of operators on `outside`, over TLS if there is a context."""
@@ -162,30 +161,15 @@ class AgentServer:
         return StreamResponse(stream)
 
     def _operator(self, principal: Principal, request: Request) -> Answer:
-        call, kind = call_of(request)
+        call, _ = call_of(request)
         if needs_write(call):
             principal.check(WRITER)
-        return self._operated(request, call, kind)
+        return self._operated(request, call)
 
-    async def _operated(self, request: Request, call: Message, kind: str) -> Response:
-        if kind in ("LIST_FILES", "READ_FILE"):
-            answer: Message | None = await asyncio.to_thread(self._files, call, kind)
-        else:
-            answer = await self._engine.operate(call)
-        if answer is None:
-            return Response(200)
+    async def _operated(self, request: Request, call: Message) -> Response:
+        answer = await self._engine.operate(call)
         accepts_json(request)
         return in_json(answer)
-
-    def _files(self, call: Message, kind: str) -> Message:
-        if kind == "LIST_FILES":
-            return message(kind, file_infos=list_directory(self._root, field(call, "list_files.path", str)))
-        asked = field(call, "read_file", dict)
-        offset, length = field(asked, "offset", int), field(asked, "length", int, PIECE_MOST)
-        if offset < 0 or length < 0:
-            raise HTTPError(400, "expected 'offset' and 'length' not to be negative")
-        data, size = read_file(self._root, field(asked, "path", str), offset, length)
-        return message(kind, size=size, data=base64_of(data))
 
 
 NO_MASTER = 75

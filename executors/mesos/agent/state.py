@@ -389,8 +389,6 @@ class AgentState:
     """Whether it has."""
     completed: deque[Message] = field(default_factory=lambda: deque(maxlen=COMPLETED_MOST))
     """Tasks that have ended and been acknowledged, as messages."""
-    counters: dict[str, int] = field(default_factory=dict)
-    """Metrics that only grow: ``tasks_finished`` and so on."""
 
     def task(self, framework_id: str, task_id: str) -> AgentTask | None:
         framework = self.frameworks.get(framework_id)
@@ -440,10 +438,6 @@ class AgentCore:
 
     def new_id(self) -> str:
         return str(uuid.UUID(bytes=self.fresh(), version=4))
-
-    def count(self, name: str, by: int = 1) -> None:
-        """Add to a metric that only grows."""
-        self.state.counters[name] = self.state.counters.get(name, 0) + by
 
     def take_effects(self) -> list[Effect]:
         """The effects so far, which are forgotten here."""

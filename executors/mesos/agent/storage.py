@@ -1,11 +1,7 @@
-"""An agent's directory on its node, and the sandboxes in it.
-
-Nothing outside of a sandbox is ever opened for an operator, whatever links it holds.
-"""
+"""An agent's directory on its node."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import logging
 import os
@@ -14,18 +10,14 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from asa.core.errors import StateError
 from asa.security.files import cannot, check_private, private_directory, write_private
-from asa.web.errors import HTTPError
 from asa.web.hosts import LOOPBACK
 from executors.mesos.agent.shim import process_of
-from executors.mesos.codec import Message
 from executors.mesos.host import POOL_HOST, PoolHost
-from executors.mesos.messages import nanoseconds
 
 _LOCK_PATIENCE_S = 3.0
 _LOCK_RETRY_S = 0.01
@@ -157,88 +149,3 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-
-
-PIECE_MOST = 1 << 20
-"""Most bytes that one answer has of a file."""
-ENTRIES_MOST = 10_000
-"""Most entries of a directory that are listed."""
-
-
-def read_file(root: Path, path: str, offset: int, length: int) -> tuple[bytes, int]:
-    """At most `PIECE_MOST` bytes of a regular file below `root`, and how long it is [bytes].
-
-    Parameters
-    ----------
-    path
-        Absolute, or from `root` on.
-
-    Raises
-    ------
-    HTTPError
-        404 when there is none, 403 when it cannot be opened or lies behind a symbolic link.
-    """
-    with _opened_below(root, path, os.O_RDONLY | os.O_NONBLOCK) as descriptor:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise HTTPError(404, f"{path[:200]!r} is no file")
-        return os.pread(descriptor, min(length, PIECE_MOST), offset), found.st_size
-
-
-def list_directory(root: Path, path: str) -> list[Message]:
-    """What is in a directory below `root`, as Mesos' FileInfos; raises as `read_file` does."""
-    below = _relative_parts(root, path)
-    with _opened_below(root, path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
-        names = sorted(os.listdir(descriptor))[:ENTRIES_MOST]
-        return [_file_info(str(root.joinpath(*below, name)), descriptor, name) for name in names]
-
-
-def _file_info(path: str, descriptor: int, name: str) -> Message:
-    try:
-        found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-    except FileNotFoundError:  # removed meanwhile
-        return {"path": path}
-    return {
-        "path": path,
-        "nlink": found.st_nlink,
-        "size": found.st_size,
-        "mtime": nanoseconds(found.st_mtime),
-        "mode": found.st_mode,
-        "uid": str(found.st_uid),
-        "gid": str(found.st_gid),
-    }
-
-
-def _relative_parts(root: Path, path: str) -> tuple[str, ...]:
-    if "\0" in path:
-        raise HTTPError(400, "expected a path without zero bytes")
-    asked = PurePosixPath(path)
-    if asked.is_absolute():
-        if not asked.is_relative_to(root):
-            raise HTTPError(403, f"only sandboxes are shown: expected a path below {root}")
-        asked = asked.relative_to(root)
-    if ".." in asked.parts:
-        raise HTTPError(403, "expected a path without '..'")
-    return asked.parts
-
-
-@contextlib.contextmanager
-def _opened_below(root: Path, path: str, flags: int) -> Iterator[int]:
-    """A descriptor, reached step by step, so that no link on the way is followed even if it was made just now."""
-    parts = _relative_parts(root, path)
-    descriptor = -1
-    try:
-        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        for number, part in enumerate(parts, 1):
-            step = flags if number == len(parts) else os.O_RDONLY | os.O_DIRECTORY
-            inner = os.open(part, step | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = inner
-        yield descriptor
-    except FileNotFoundError:
-        raise HTTPError(404, f"there is no {path[:200]!r} below {root}") from None
-    except OSError as error:
-        raise HTTPError(403, f"{path[:200]!r} cannot be shown: {error.strerror}") from None
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)

@@ -621,8 +621,6 @@ def add_update(core: AgentCore, task: AgentTask, status: Message) -> None:
     task.state = status["state"]
     task.statuses = [item for item in task.statuses if item["state"] != task.state]
     task.statuses.append({name: item for name, item in status.items() if name != "data"})
-    if task.state in TERMINAL:
-        core.count(task.state.lower().replace("task_", "tasks_", 1))
     if core.state.frameworks[task.framework].over:
         if task.state in TERMINAL and core.state.registered:
             _send(core, task, status)

@@ -124,7 +124,7 @@ def register(core: Core, item: Message, stream: str) -> None:
     agent_id = claim.id or _new_id(core)
     is_listed = agent_id in core.state.agents
     agent = _returning(core, agent_id)
-    core.count("slave_registrations" if agent is None else "slave_reregistrations")
+    core.state.arrivals += 1
     if agent is None:
         agent = core.state.recovered[agent_id] = AgentRecord(agent_id, claim.info, claim.own, core.now)
     else:
@@ -474,7 +474,6 @@ def remove(
     keep_away(core, "gone" if gone else "unreachable", agent_id, core.now)
     _forget_oldest(core)
     if agent is not None:
-        core.count("slave_removals" if gone else "slave_unreachable_completed")
         failure = message("FAILURE", agent_id=identity(agent_id))
         for framework in known.frameworks.values():
             core.send(framework.stream, failure)
@@ -549,17 +548,6 @@ def unavailability_of(payload: Any) -> Message:
     if "duration" in payload:
         found["duration"] = {"nanoseconds": field(payload, "duration.nanoseconds", int)}
     return found
-
-
-def unavailable(core: Core, agent: AgentRecord, unavailability: Message) -> None:
-    """The agent will be unavailable from then on: its offers, which say so, are made anew."""
-    if unavailability == agent.unavailability:
-        return
-    _log.info("agent %s will be unavailable: %s", agent.id, unavailability)
-    agent.unavailability = unavailability
-    for offer in list(agent.offers.values()):
-        offers.rescind(core, offer)
-    keep_agent(core, agent)
 
 
 def exited(core: Core, agent: AgentRecord, item: Message) -> None:

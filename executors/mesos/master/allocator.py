@@ -333,7 +333,7 @@ def allocate(
     seekers = {
         leaf(role, framework.id): (framework, role)
         for framework in state.frameworks.values()
-        if framework.active and framework.stream is not None
+        if framework.stream is not None
         for role in framework.roles - framework.suppressed
     }
     if not seekers:

@@ -56,10 +56,6 @@ class Core:
         """Tell all operators that have subscribed."""
         self.effects += [Send(stream, message) for stream in self.state.operators]
 
-    def count(self, name: str, by: int = 1) -> None:
-        """Add to a metric that only grows."""
-        self.state.counters[name] = self.state.counters.get(name, 0) + by
-
     def take(self, agent: AgentRecord, framework: str, role: str, resources: Resources) -> None:
         """A task or an executor uses these."""
         agent.used += resources
@@ -93,7 +89,7 @@ def number(core: Core, kind: str) -> int:
     return last + 1
 
 
-_FRAMEWORK = ("info", "principal", "active", "registered", "reregistered", "disconnected")
+_FRAMEWORK = ("info", "principal", "registered", "reregistered", "disconnected")
 _AGENT = (
     *("info", "registered", "reregistered", "version"),
     *("active", "drain", "unavailability", "ip", "tls"),

@@ -105,7 +105,6 @@ def _launch(core: Core, site: LaunchSite, infos: list[Message], rest: Resources)
         if executor is not None:
             payload["executor_info"] = infos[0]["executor"]
         core.send(site.agent.stream, message("RUN", **payload))
-        core.count("messages_launch_tasks", len(infos))
     return rest
 
 
@@ -130,7 +129,6 @@ def _refuse(core: Core, framework: FrameworkRecord, info: Message, state: str, r
         reason=reason,
         text=text,
     )
-    tasks.count(core, state)
     core.send(framework.stream, message("UPDATE", status=status | _executor_of(info)))
 
 

@@ -42,7 +42,7 @@ class Master:
         """
         core = self._at(now)
         frameworks.subscribe(core, call, principal, stream)
-        core.count("messages_register_framework" if "framework_id" not in call else "messages_reregister_framework")
+        core.state.arrivals += 1
         return self._effects()
 
     def call(self, call: Message, principal: str | None, stream: str | None, now: float) -> list[Effect]:
@@ -58,10 +58,7 @@ class Master:
         if kind not in CALLS:
             raise HTTPError(400 if kind == "SUBSCRIBE" else 501, f"call {kind!r:.50} is not supported here")
         framework = self._caller(call, principal, stream)
-        part, counter = CALLS[kind]
-        part(core, framework, field(call, kind.lower(), dict, {}))
-        if counter is not None:
-            core.count("messages_" + counter)
+        CALLS[kind](core, framework, field(call, kind.lower(), dict, {}))
         return self._effects()
 
     def register(self, item: Message, stream: str, now: float) -> list[Effect]:
@@ -245,21 +242,20 @@ def _request(core: Core, framework: FrameworkRecord, call: Message) -> None:
     """What a framework wishes for; Mesos' allocator does not listen, either."""
 
 
-CALLS: dict[str, tuple[Part, str | None]] = {
-    "TEARDOWN": (_teardown, "unregister_framework"),
-    "ACCEPT": (launch.accept, None),
-    "DECLINE": (offers.decline, "decline_offers"),
-    "REVIVE": (frameworks.revive, "revive_offers"),
-    "SUPPRESS": (frameworks.suppress, "suppress_offers"),
-    "KILL": (_kill, "kill_task"),
-    "SHUTDOWN": (_shutdown, None),
-    "ACKNOWLEDGE": (tasks.acknowledge, "status_update_acknowledgement"),
-    "RECONCILE": (tasks.reconcile, "reconcile_tasks"),
-    "MESSAGE": (_message, "framework_to_executor"),
-    "REQUEST": (_request, "resource_request"),
-    "UPDATE_FRAMEWORK": (frameworks.update, None),
+CALLS: dict[str, Part] = {
+    "TEARDOWN": _teardown,
+    "ACCEPT": launch.accept,
+    "DECLINE": offers.decline,
+    "REVIVE": frameworks.revive,
+    "SUPPRESS": frameworks.suppress,
+    "KILL": _kill,
+    "SHUTDOWN": _shutdown,
+    "ACKNOWLEDGE": tasks.acknowledge,
+    "RECONCILE": tasks.reconcile,
+    "MESSAGE": _message,
+    "REQUEST": _request,
+    "UPDATE_FRAMEWORK": frameworks.update,
 }
-"""Type -> who carries it out, and what counts it."""
 
 
 _DUE: dict[str, Callable[..., None]] = {
@@ -291,18 +287,12 @@ def _from_agent(core: Core, agent: AgentRecord, item: Message) -> None:
                 core.send(agent.stream, message("SHUTDOWN_FRAMEWORK", framework_id=identity(framework_id)))
         elif kind == "UPDATE":
             tasks.update(core, framework, agent, payload)
-            core.count("messages_status_update")
         else:
             said = {"agent_id": identity(agent.id), "executor_id": identity(value_of(payload, "executor_id"))}
             core.send(framework.stream, message("MESSAGE", **said, data=field(payload, "data", str, "")))
-            core.count("messages_executor_to_framework")
     elif kind == "EXITED_EXECUTOR":
         agents.exited(core, agent, payload)
-        core.count("messages_exited_executor")
-    elif kind == "UNAVAILABLE":
-        agents.unavailable(core, agent, agents.unavailability_of(payload))
     elif kind == "UNREGISTER":
-        core.count("messages_unregister_slave")
         agents.remove(core, agent.id, gone=True, state="TASK_GONE")
     elif kind != "PONG":
         raise HTTPError(400, f"an agent does not say {kind!r:.50}")

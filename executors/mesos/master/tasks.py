@@ -177,7 +177,6 @@ def settle(core: Core, agent: AgentRecord, task: TaskRecord, state: str) -> None
     enter(task, state)
     if state in TERMINAL:
         core.give_back(agent, task.framework, task.role, task.resources)
-        count(core, state)
 
 
 def enter(task: TaskRecord, state: str) -> None:
@@ -185,11 +184,6 @@ def enter(task: TaskRecord, state: str) -> None:
     if task.state != state:
         _log.info("task %s of %s on %s: %s -> %s", task.id, task.framework, task.agent, task.state, state)
     task.state = state
-
-
-def count(core: Core, state: str) -> None:
-    """One more task has ended so."""
-    core.count(state.lower().replace("task_", "tasks_"))
 
 
 def end(
@@ -200,7 +194,6 @@ def end(
         settle(core, agent, task, state)
     else:
         enter(task, state)
-        count(core, state)
     status = made(core, task, state, reason, text, **more)
     note(task, status)
     tell(core, framework, task, status)

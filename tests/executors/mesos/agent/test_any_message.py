@@ -44,7 +44,6 @@ BY_EXECUTOR = [
     {"executor_id": E, "framework_id": F} | message("MESSAGE", data="aGk="),
 ]
 BY_OPERATOR = [
-    message("KILL_CONTAINER", container_id=identity("c"), signal=9),
     message("ASA_UPDATE_LIMITS", container_id=identity("c"), limits={"cpus": {"value": 1.0}}, lease_seconds=5.0),
     message("GET_STATE"),
     message("GET_CONTAINERS"),

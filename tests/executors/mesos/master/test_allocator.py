@@ -166,10 +166,9 @@ def test_roles_that_want_none_are_passed_over() -> None:
     assert allocated(state) == []
 
 
-def test_frameworks_that_are_away_or_inactive_get_nothing() -> None:
-    state = state_of(NODE, NODE, F="*", G="*")
-    state.frameworks["F"].active = False
-    state.frameworks["G"].stream = None
+def test_frameworks_that_are_away_get_nothing() -> None:
+    state = state_of(NODE, F="*")
+    state.frameworks["F"].stream = None
     assert allocated(state) == []
 
 

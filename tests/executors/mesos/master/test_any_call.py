@@ -155,7 +155,6 @@ ITEMS = [
     message("UPDATE", framework_id=identity("M-0001"), status=STATUS, latest_state="TASK_FINISHED"),
     message("EXITED_EXECUTOR", framework_id=identity("M-0001"), executor_id=identity("e"), status=9),
     message("MESSAGE", framework_id=identity("M-0001"), executor_id=identity("e"), data="aGk="),
-    message("UNAVAILABLE", start={"nanoseconds": 5}, duration={"nanoseconds": 5}),
     message("UNREGISTER", reason="x"),
     message("PONG"),
 ]

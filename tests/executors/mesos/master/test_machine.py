@@ -171,7 +171,6 @@ def test_each_transition_and_refusal_has_a_log_line(caplog: pytest.LogCaptureFix
     world.operate("DEACTIVATE_AGENT", agent_id=identity(agent))
     world.operate("REACTIVATE_AGENT", agent_id=identity(agent))
     world.hear(agent, "EXITED_EXECUTOR", framework_id=identity(framework), executor_id=identity("e"), status=9)
-    world.hear(agent, "UNAVAILABLE", start={"nanoseconds": 5})
     world.cut(agent)
     world.sleep(100)
     world.cut(framework)
@@ -197,7 +196,6 @@ def test_each_transition_and_refusal_has_a_log_line(caplog: pytest.LogCaptureFix
         "agent M-S1 is not active any more",
         "agent M-S1 is active again",
         "executor e of M-0001 on M-S1 has ended, with status 9",
-        "agent M-S1 will be unavailable: {'start': {'nanoseconds': 5}}",
         "agent M-S1 is disconnected",
         "agent M-S1 is unreachable, with 1 tasks",
         "task t of M-0001 on M-S1: TASK_RUNNING -> TASK_UNREACHABLE",
