@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from asa.core.errors import BackendError, InvalidInput
-from executors.mesos.client import ClientConnection, HTTPAnswer
+from executors.mesos.client import ClientConnection, Endpoint, HTTPAnswer, bearer
 from executors.mesos.codec import BadMessage, Message, decode, encode
-from executors.mesos.endpoint import Endpoint, bearer
 from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import OPERATOR_PATHS, field, identity, message, value_of
 from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME, WRITER, PoolDirectory

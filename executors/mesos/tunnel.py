@@ -19,7 +19,7 @@ from asa.web.errors import HTTPError
 from asa.web.hosts import LOOPBACK, check_addressed
 from asa.web.protocol import BodyData, EndOfMessage, RequestHead, RequestReader
 from executors.mesos import peer
-from executors.mesos.endpoint import CONNECT_S, Endpoint, of_agent, of_pool
+from executors.mesos.client import CONNECT_S, Endpoint, of_agent, of_pool
 from executors.mesos.pool_directory import FRAMEWORK, PoolDirectory
 
 _REPLACED = frozenset({"host", "authorization"})
