@@ -14,23 +14,8 @@ from typing import Any
 
 from asa.web.errors import HTTPError
 from executors.cgroup.group import GroupUsage
-from executors.mesos.agent.records import (
-    agent_info,
-    container_status,
-    executor_info,
-    framework_info,
-    keep,
-    task_message,
-)
+from executors.mesos.agent import records, tasks
 from executors.mesos.agent.state import AgentCore, AgentExecutor, AgentTask, ContainerState
-from executors.mesos.agent.tasks import (
-    add_update,
-    change_cpus,
-    deliver_tasks,
-    kill_undelivered,
-    known_update,
-    settle_task,
-)
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import (
     VERSION,
@@ -73,15 +58,15 @@ def subscribe_executor(core: AgentCore, call: Message, stream: str) -> None:
     core.timers.at(("heartbeat", stream), core.now + HEARTBEAT_S)
     if not executor.subscribed:
         executor.subscribed = True
-        keep(core, "executors", executor)
+        records.keep(core, "executors", executor)
     framework = core.state.frameworks[executor.framework]
     core.send(
         stream,
         message(
             "SUBSCRIBED",
-            executor_info=executor_info(executor),
-            framework_info=framework_info(framework),
-            agent_info=agent_info(core.state, core.options),
+            executor_info=records.executor_info(executor),
+            framework_info=records.framework_info(framework),
+            agent_info=records.agent_info(core.state, core.options),
             container_id=identity(executor.container),
         ),
     )
@@ -101,12 +86,12 @@ def _catch_up(core: AgentCore, executor: AgentExecutor, listed: Collection[str])
     """
     live = list(executor.tasks.values())
     missed = [task for task in live if task.id not in listed and not task.statuses]
-    deliver_tasks(core, executor, [task for task in missed if task.verdict is None])
+    tasks.deliver_tasks(core, executor, [task for task in missed if task.verdict is None])
     for task in live:
         if task.verdict is None or task.over:
             continue
         if task in missed:
-            kill_undelivered(core, task)
+            tasks.kill_undelivered(core, task)
         else:
             core.send(executor.stream, message("KILL", task_id=identity(task.id)))
 
@@ -144,7 +129,7 @@ def _take_update(core: AgentCore, executor: AgentExecutor, report: Any) -> None:
     task_id, uuid = check_status(status, executor.id)
     _check_data(octets(status, "data", b""))
     task = core.state.task(executor.framework, task_id)
-    again = None if task is None else known_update(task, uuid)
+    again = None if task is None else tasks.known_update(task, uuid)
     if again == "pending":
         return
     if task is None or task.executor != executor.id or task.over or again is not None:
@@ -153,9 +138,9 @@ def _take_update(core: AgentCore, executor: AgentExecutor, report: Any) -> None:
     if len(task.pending) >= PENDING_MOST:
         raise HTTPError(429, f"{PENDING_MOST} updates of task {task_id!r} are not acknowledged yet: wait")
     instance = core.state.instances.get(executor.container)
-    add_update(core, task, complete_status(status, task, uuid, core.now, core.state.id or "", instance=instance))
+    tasks.add_update(core, task, complete_status(status, task, uuid, core.now, core.state.id or "", instance=instance))
     if task.over:
-        settle_task(core, task)
+        tasks.settle_task(core, task)
 
 
 def send_acknowledged(core: AgentCore, executor: AgentExecutor, task_id: str, uuid: str) -> None:
@@ -222,7 +207,7 @@ def complete_status(
     """A checked status with everything in it that frameworks expect."""
     given: Message = {"timestamp": now} | status
     if instance is not None and "container_status" not in status:
-        given["container_status"] = container_status(instance)
+        given["container_status"] = records.container_status(instance)
     return given | {
         "source": "SOURCE_EXECUTOR",
         "uuid": base64_of(uuid),
@@ -276,7 +261,7 @@ def _update_limits(core: AgentCore, asked: Message) -> Message:
         raise HTTPError(400, "expected 'limits.cpus.value', 'requests.cpus.value' or both: nothing is to be changed")
     if seconds is not None and not 0 <= seconds <= LEASE_MOST_S:
         raise HTTPError(400, f"expected 'lease_seconds' to be from 0 to {LEASE_MOST_S:g}, found {seconds:g}")
-    change_cpus(core, instance, cores, seconds)
+    tasks.change_cpus(core, instance, cores, seconds)
     answer: Message = {
         "container_id": identity(instance.id),
         "limits": {"cpus": {"value": "Infinity" if instance.limit is None else instance.limit}},
@@ -312,7 +297,7 @@ def _container_message(core: AgentCore, instance: ContainerState, usage: Use) ->
         "executor_id": identity(instance.executor),
         "executor_name": name if isinstance(name, str) else "",
         "container_id": identity(instance.id),
-        "container_status": container_status(instance),
+        "container_status": records.container_status(instance),
         "resource_statistics": _statistics(core, instance, usage(instance.id)),
     }
 
@@ -339,13 +324,13 @@ def _statistics(core: AgentCore, instance: ContainerState, used: GroupUsage | No
 
 
 def _frameworks(core: AgentCore) -> Message:
-    found = [{"framework_info": framework_info(item)} for item in core.state.frameworks.values()]
+    found = [{"framework_info": records.framework_info(item)} for item in core.state.frameworks.values()]
     return {"frameworks": found, "completed_frameworks": []}
 
 
 def _executors(core: AgentCore) -> Message:
     found = [
-        {"executor_info": redacted(executor_info(executor))}
+        {"executor_info": redacted(records.executor_info(executor))}
         for framework in core.state.frameworks.values()
         for executor in framework.executors.values()
     ]
@@ -357,7 +342,7 @@ def _tasks(core: AgentCore) -> Message:
     for framework in core.state.frameworks.values():
         for task in framework.tasks.values():
             where = "terminated" if task.over else "queued" if task.state == "TASK_STAGING" else "launched"
-            found[f"{where}_tasks"].append(task_message(task, core.state.id))
+            found[f"{where}_tasks"].append(records.task_message(task, core.state.id))
     return {"pending_tasks": [], **found, "completed_tasks": list(core.state.completed)}
 
 
