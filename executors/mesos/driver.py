@@ -479,10 +479,7 @@ class Subscription:
     def step(self, ends: float | None) -> None:
         """Wait for something, at the latest until `ends`, and do it.
 
-        Raises
-        ------
-        OSError
-            When a connection broke or has been silent for too long.
+        Raises `OSError` when a connection broke or has been silent for too long.
         """
         ready = self._selector.select(self._timeout(ends))
         active = {key.fileobj for key, _ in ready}

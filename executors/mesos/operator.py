@@ -95,9 +95,7 @@ class Operator:
         mark_gone
             Whether it is to leave for good then.
         """
-        seconds, rest = divmod(grace_s or 0.0, 1.0)
-        duration = {"seconds": int(seconds), "nanos": round(rest * 1e9)}  # a google.protobuf.Duration, unlike others
-        grace = {} if grace_s is None else {"max_grace_period": duration}
+        grace = {} if grace_s is None else {"max_grace_period": f"{grace_s:.9f}s"}
         self.call("DRAIN_AGENT", agent_id=identity(agent_id), mark_gone=mark_gone, **grace)
 
     def deactivate(self, agent_id: str) -> None:

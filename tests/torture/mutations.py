@@ -444,7 +444,7 @@ MUTATIONS = (
             (
                 "a driver does not acknowledge",
                 "driver.py",
-                "            driver.acknowledgeStatusUpdate(found.arguments[0])\n",
+                "            self.acknowledgeStatusUpdate(found.arguments[0])\n",
                 "            pass\n",
             ),
             (

@@ -180,13 +180,7 @@ EXECUTOR_STATES = frozenset(
 
 
 def check_status(status: Message, executor_id: str) -> tuple[str, bytes]:
-    """The task and the uuid of a status.
-
-    Raises
-    ------
-    BadMessage
-        When it is none, or names another executor.
-    """
+    """The task and the uuid of a status; raises `BadMessage` when it is none, or names another executor."""
     task_id, uuid = value_of(status, "task_id"), octets(status, "uuid")
     if len(uuid) != 16:
         raise BadMessage(f"expected 'uuid' to be of 16 bytes, found {len(uuid)}")
@@ -233,12 +227,8 @@ def needs_write(call: Message) -> bool:
 def operate(core: AgentCore, call: Message, usage: Use) -> Message:
     """The answer to a call; `usage` returns what a container has used, None when unknown.
 
-    Raises
-    ------
-    HTTPError
-        When it is not supported (501), or is about a container that is not here (404).
-    BadMessage
-        When it is no call.
+    Raises `HTTPError` when it is not supported (501), or about a container that is not here (404), and `BadMessage`
+    when it is no call.
     """
     kind: str = field(call, "type", str)
     if kind in VIEWS:
@@ -343,7 +333,7 @@ def _tasks(core: AgentCore) -> Message:
         for task in framework.tasks.values():
             where = "terminated" if task.over else "queued" if task.state == "TASK_STAGING" else "launched"
             found[f"{where}_tasks"].append(records.task_message(task, core.state.id))
-    return {"pending_tasks": [], **found, "completed_tasks": list(core.state.completed)}
+    return {**found, "completed_tasks": list(core.state.completed)}
 
 
 def _state(core: AgentCore) -> Message:

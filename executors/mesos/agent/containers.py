@@ -170,13 +170,7 @@ class Launcher:
         self._closed = False
 
     async def open(self) -> None:
-        """Have a shim, the one that was forked or a new one: the first container need not wait for it.
-
-        Raises
-        ------
-        StateError
-            When it cannot be started.
-        """
+        """Have a shim, the one that was forked or a new one, before the first container; raises `StateError`."""
         shim, self._forked = self._forked, None
         try:
             self._shim = shim or self._node.start_shim(self._log)
@@ -189,10 +183,7 @@ class Launcher:
     async def launch(self, container: ContainerSpec, group: Group) -> tuple[int, int]:
         """Start a container, whose output goes to files in its sandbox: its first process and its start time.
 
-        Raises
-        ------
-        StateError
-            When it cannot be started; the text says why.
+        Raises `StateError` when it cannot be started; the text says why.
         """
         async with self._opening:  # of several containers, one has a new shim started
             if self._writer is None:

@@ -275,12 +275,8 @@ class AgentService:
             raise
 
     def wait(self, timeout: float | None = None) -> int:
-        """Until the agent's work is over: the exit code, 0 or `NO_MASTER`; raises what it died of, if it did.
-
-        Raises
-        ------
-        TimeoutError
-            After `timeout` [s].
+        """Until the agent's work is over: the exit code, 0 or `NO_MASTER`; raises what it died of, and `TimeoutError`
+        after `timeout` [s].
         """
         return self._thread.wait(timeout)
 

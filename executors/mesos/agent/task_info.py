@@ -50,13 +50,6 @@ def seconds(source: Message, path: str, default: float) -> float:
     return found / 1e9 if 0 <= found < 1e20 else default
 
 
-def role(info: Message) -> str | None:
-    """The role that a task's resources are allocated to, if it is known."""
-    resources = field(info, "resources", list, [])
-    found: str | None = field(resources[0], "allocation_info.role", str, None) if resources else None
-    return found
-
-
 def argv(command: Message) -> tuple[str, ...]:
     """Program and arguments of a CommandInfo. ``argv[0]`` is always the program's path.
 
@@ -88,7 +81,6 @@ def unsupported(info: Message, options: AgentOptions) -> str | None:
         share(info, options.quotas)
         command = field(info, "command", dict)
         argv(command), variables(command)
-        role(info)
         for path in ("kill_policy.grace_period", "shutdown_grace_period"):
             seconds(info, path, 0.0)
         user = field(command, "user", str, "")
@@ -134,7 +126,6 @@ def environment(
     sandbox: str,
     *,
     command: Message,
-    role: str | None = None,
     grace_s: float | None = None,
     gpus: Sequence[str] = (),
 ) -> dict[str, str]:
@@ -148,8 +139,6 @@ def environment(
         FrameworkInfo with ``id``.
     command
         The CommandInfo, whose own variables win.
-    role
-        What the task's resources are allocated to; for command tasks.
     grace_s
         How long the executor may take to end [s]; None for the agent's default.
     gpus
@@ -173,8 +162,6 @@ def environment(
         "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD": duration(grace),
         "LIBPROCESS_PORT": "0",
     }
-    if role is not None:
-        mesos["MESOS_ALLOCATION_ROLE"] = role
     if options.gpus:
         mesos |= visible(gpus, options.environment)
     if framework.get("checkpoint") is True:

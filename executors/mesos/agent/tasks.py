@@ -371,7 +371,7 @@ def start_container(
     records.keep(core, "instances", instance)
     variables = task_info.environment(
         core.options, core.state.id or "", framework.info, executor, path,
-        command=command, role=None if task is None else task_info.role(task.info), grace_s=grace_s, gpus=gpus,
+        command=command, grace_s=grace_s, gpus=gpus,
     )  # fmt: skip
     words = task_info.argv(command)
     spec = ContainerSpec(id, framework.id, executor, words, variables, path, requests.now, instance.limit, memory)

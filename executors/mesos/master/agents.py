@@ -107,12 +107,8 @@ class Claim(NamedTuple):
 def register(core: Core, item: Message, stream: str) -> None:
     """REGISTER: a new agent, or one that comes back and reports what it has; one that was given up has to go.
 
-    Raises
-    ------
-    BadMessage
-        When it is malformed; nothing has changed then.
-    HTTPError
-        409 while another agent offers the same node.
+    Raises `BadMessage` when it is malformed, and `HTTPError` (409) while another agent offers the same node; nothing
+    has changed then.
     """
     claim = _checked(item)
     _check_single(core, claim)
@@ -219,13 +215,7 @@ def _join(core: Core, agent: AgentRecord) -> None:
 
 
 def reported(item: Message) -> AgentReport:
-    """The contents of a REGISTER.
-
-    Raises
-    ------
-    BadMessage
-        When something is malformed.
-    """
+    """The contents of a REGISTER; raises `BadMessage` when something is malformed."""
     infos = {_id(info, "id"): adopted_info(info) for info in field(item, "frameworks", list, [])}
     executors = {}
     for one in field(item, "executors", list, []):
@@ -571,17 +561,12 @@ def exited(core: Core, agent: AgentRecord, item: Message) -> None:
 def drain(core: Core, payload: Message) -> None:
     """DRAIN_AGENT: it gets no tasks any more, and those it has are killed; if it is away, when it comes back.
 
-    Raises
-    ------
-    BadMessage, HTTPError
-        When the agent is not known.
+    Raises `BadMessage` or `HTTPError` when the agent is not known.
     """
     agent = _any_agent(core, payload)
     config: Message = {"mark_gone": field(payload, "mark_gone", bool, False)}
-    grace = _grace(payload)
-    if grace is not None:
-        seconds, nanos = divmod(grace, 1_000_000_000)
-        config["max_grace_period"] = {"seconds": seconds, "nanos": nanos}
+    if _grace(payload) is not None:
+        config["max_grace_period"] = payload["max_grace_period"]
     agent.drain = config
     _log.info("agent %s is drained: %s", agent.id, config)
     _deactivate(core, agent)
@@ -640,25 +625,17 @@ def _deactivate(core: Core, agent: AgentRecord) -> None:
 
 
 def _grace(payload: Message) -> int | None:
-    """The longest grace period [ns]: a ``google.protobuf.Duration`` (``"5s"``), or a ``DurationInfo`` as elsewhere.
+    """The longest grace period [ns], which comes as a ``google.protobuf.Duration``.
 
-    >>> _grace({"max_grace_period": "1.5s"}), _grace({"max_grace_period": {"nanoseconds": 5}}), _grace({})
-    (1500000000, 5, None)
+    >>> _grace({"max_grace_period": "1.5s"}), _grace({})
+    (1500000000, None)
     """
-    given = payload.get("max_grace_period")
+    given: str | None = field(payload, "max_grace_period", str, None)
     if given is None:
         return None
-    if isinstance(given, str):
-        if not (match := _SECONDS.fullmatch(given)):
-            raise BadMessage(f"expected 'max_grace_period' to be seconds like \"5s\", found {given!r:.50}")
-        grace = round(float(match[1]) * 1e9)
-    else:
-        seconds = field(payload, "max_grace_period.seconds", int, 0)
-        grace = seconds * 1_000_000_000 + field(payload, "max_grace_period.nanos", int, 0)
-        grace += field(payload, "max_grace_period.nanoseconds", int, 0)
-    if not 0 <= grace <= LONGEST_S * 1e9:
-        raise BadMessage(f"expected 'max_grace_period' to be between 0 s and {LONGEST_S:.0f} s")
-    return grace
+    if not (match := _SECONDS.fullmatch(given)) or float(match[1]) > LONGEST_S:
+        raise BadMessage(f'expected \'max_grace_period\' to be "0s" to "{LONGEST_S:.0f}s", found {given!r:.50}')
+    return round(float(match[1]) * 1e9)
 
 
 def _kill_policy(config: Message, info: Message) -> Message | None:

@@ -35,10 +35,7 @@ class Master:
     def subscribe(self, call: Message, principal: str | None, stream: str, now: float) -> list[Effect]:
         """A scheduler's SUBSCRIBE; `stream` is the id of its stream, which must be open.
 
-        Raises
-        ------
-        HTTPError
-            When the stream should not be opened at all.
+        Raises `HTTPError` when the stream should not be opened at all.
         """
         core = self._at(now)
         frameworks.subscribe(core, call, principal, stream)
@@ -48,10 +45,7 @@ class Master:
     def call(self, call: Message, principal: str | None, stream: str | None, now: float) -> list[Effect]:
         """Any other call of a scheduler; `stream` is the Mesos-Stream-Id that it came with.
 
-        Raises
-        ------
-        HTTPError
-            When it is none, or not this scheduler's to make.
+        Raises `HTTPError` when it is none, or not this scheduler's to make.
         """
         core = self._at(now)
         kind = field(call, "type", str)
@@ -62,12 +56,8 @@ class Master:
         return self._effects()
 
     def register(self, item: Message, stream: str, now: float) -> list[Effect]:
-        """An agent's REGISTER; `stream` is the id of its stream, which must be open.
-
-        Raises
-        ------
-        HTTPError
-            When it is malformed.
+        """An agent's REGISTER; `stream` is the id of its stream, which must be open. Raises `HTTPError` when it is
+        malformed.
         """
         core = self._at(now)
         agents.register(core, field(item, "register", dict), stream)
@@ -104,13 +94,7 @@ class Master:
         return self._effects()
 
     def operate(self, call: Message, now: float) -> tuple[Message | None, list[Effect]]:
-        """Any other call of an operator: the answer, if there is one.
-
-        Raises
-        ------
-        HTTPError
-            When it is none, or cannot be done.
-        """
+        """Any other call of an operator: the answer, if there is one; raises `HTTPError` when it cannot be done."""
         core = self._at(now)
         answer = operator.operate(core, call)
         if operator.needs_write(call):  # whatever it has changed: such calls are rare
@@ -270,13 +254,7 @@ _DUE: dict[str, Callable[..., None]] = {
 
 
 def _from_agent(core: Core, agent: AgentRecord, item: Message) -> None:
-    """An item from a registered agent.
-
-    Raises
-    ------
-    BadMessage, HTTPError
-        When it is malformed, or nothing that agents say.
-    """
+    """An item from a registered agent; raises `BadMessage` or `HTTPError` when it is malformed or unknown."""
     kind = field(item, "type", str)
     payload = field(item, kind.lower(), dict, {})
     if kind in ("UPDATE", "MESSAGE"):

@@ -29,16 +29,9 @@ HEAVIEST = 1e9
 
 
 def operate(core: Core, call: Message) -> Message | None:
-    """Carry out a call of an operator.
+    """Carry out a call of an operator: the answer, None for an empty one.
 
-    Returns
-    -------
-    The response, or None for an empty one.
-
-    Raises
-    ------
-    HTTPError
-        When it is no call, is not allowed now, or not supported.
+    Raises `HTTPError` when it is no call, is not allowed now, or not supported.
     """
     kind = field(call, "type", str)
     if look := LOOKS.get(kind):
@@ -142,10 +135,7 @@ def _weights(state: MasterState) -> Message:
 def _update_weights(core: Core, payload: Message) -> None:
     """UPDATE_WEIGHTS: from now on these roles have these weights; all offers are made anew.
 
-    Raises
-    ------
-    BadMessage, HTTPError
-        When one is no positive number, or a role no role.
+    Raises `BadMessage` or `HTTPError` when one is no positive number, or a role no role.
     """
     found = {}
     for item in field(payload, "weight_infos", list):
@@ -167,13 +157,9 @@ def _update_weights(core: Core, payload: Message) -> None:
 def _update_quota(core: Core, payload: Message) -> None:
     """UPDATE_QUOTA: the limits of each role that is named are replaced, by none if no amounts are named.
 
-    Raises
-    ------
-    HTTPError
-        When a role is named twice or cannot have quota, or something is guaranteed, which Mesos itself has given up in
-        favour of limits; without ``force`` also when a role has more than its new limit.
-    BadMessage
-        When it has not the shape of an ``UpdateQuota``.
+    Raises `BadMessage` when it is malformed, and `HTTPError` when a role is named twice or cannot have quota, when
+    something is guaranteed, which Mesos itself has given up in favour of limits, and, without ``force``, when a role
+    has more than its new limit.
     """
     force, found = field(payload, "force", bool, False), dict[str, dict[str, int]]()
     usage = RoleUsage.of(core.state)

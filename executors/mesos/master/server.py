@@ -108,10 +108,7 @@ class MasterServer:
     async def close(self) -> None:
         """Carry out what has been begun, end all streams, and listen no more; to be called when `run` has ended.
 
-        Raises
-        ------
-        StateError
-            When the journal cannot be written.
+        Raises `StateError` when the journal cannot be written.
         """
         self._closing = True
         self.clock.stop()
@@ -353,22 +350,13 @@ class MasterService:
             raise
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until it has ended; raises what it died of, if it did.
-
-        Raises
-        ------
-        TimeoutError
-            After `timeout` [s].
-        """
+        """Until it has ended; raises what it died of, if it did, and `TimeoutError` after `timeout` [s]."""
         self._thread.wait(timeout)
 
     def close(self) -> None:
         """Finish what has been begun, end all streams, and let go of the directory.
 
-        Raises
-        ------
-        StateError
-            When the journal could not be written at the end.
+        Raises `StateError` when the journal could not be written at the end.
         """
         if self._thread:
             self._end(kill=False)

@@ -60,13 +60,7 @@ def add(core: Core, framework: FrameworkRecord, agent: AgentRecord, task: TaskRe
 
 
 def update(core: Core, framework: FrameworkRecord, agent: AgentRecord, item: Message) -> None:
-    """A status update from an agent: passed on, as often as it comes, until it is acknowledged.
-
-    Raises
-    ------
-    BadMessage
-        When it is none.
-    """
+    """A status update from an agent: passed on, as often as it comes, until it is acknowledged; raises `BadMessage`."""
     status = dict(field(item, "status", dict))
     task_id, uuid = value_of(status, "task_id"), octets(status, "uuid")
     state = field(status, "state", str)
@@ -284,13 +278,7 @@ def _acknowledge(core: Core, agent: AgentRecord, framework_id: str, task_id: str
 
 
 def reconcile(core: Core, framework: FrameworkRecord, call: Message) -> None:
-    """Tell the latest state of these tasks, or, asked for none, of all.
-
-    Raises
-    ------
-    BadMessage
-        When the call has not the shape of one.
-    """
+    """RECONCILE: send the latest state of these tasks or, when none is named, of all; raises `BadMessage`."""
     asked = []
     for item in field(call, "tasks", list, []):
         one = {"it": item}

@@ -32,22 +32,20 @@ def state(state: MasterState) -> Message:
 
 
 def tasks(state: MasterState) -> Message:
-    """The answer to GET_TASKS. None is ever pending or an orphan here."""
+    """The answer to GET_TASKS."""
     ended = [one for f in state.frameworks.values() for one in f.completed]
     ended += [one for f in state.completed.values() for one in (*f.completed, *f.tasks.values())]
     return {
-        "pending_tasks": [],
         "tasks": [task(one) for f in state.frameworks.values() for one in f.tasks.values()],
         "unreachable_tasks": [task(one) for f in state.frameworks.values() for one in f.unreachable.values()],
         "completed_tasks": [task(one) for one in ended],
-        "orphan_tasks": [],
     }
 
 
 def executors(state: MasterState) -> Message:
     """The answer to GET_EXECUTORS."""
     found = [executor(one) for agent in state.agents.values() for one in agent.executors.values()]
-    return {"executors": found, "orphan_executors": []}
+    return {"executors": found}
 
 
 def frameworks(state: MasterState) -> Message:
@@ -59,7 +57,6 @@ def frameworks(state: MasterState) -> Message:
     return {
         "frameworks": [_framework(f, state, by_framework[f.id]) for f in state.frameworks.values()],
         "completed_frameworks": [_framework(f, state, ()) for f in state.completed.values()],
-        "recovered_frameworks": [],
     }
 
 
@@ -118,8 +115,6 @@ def _framework(f: FrameworkRecord, state: MasterState, running: Iterable[Executo
         # whether it is known only from before the master's restart, and not back yet
         "recovered": not completed and f.stream is None and max(f.registered, f.reregistered or 0.0) < state.started,
         "registered_time": nanoseconds(f.registered),
-        "offers": [offer(one, state) for one in f.offers.values()],
-        "inverse_offers": [],
         "allocated_resources": _by_role(taken((*f.tasks.values(), *running))),
         "offered_resources": _by_role(offered(f.offers.values())),
     }
@@ -142,8 +137,6 @@ def agent(a: AgentRecord, state: MasterState) -> Message:
         "total_resources": to_json(a.total),
         "allocated_resources": _by_role(taken((*a.tasks.values(), *a.executors.values()))),
         "offered_resources": _by_role(offered(a.offers.values())),
-        "capabilities": [],
-        "resource_providers": [],
     }
     if a.reregistered is not None:
         found["reregistered_time"] = nanoseconds(a.reregistered)
@@ -151,19 +144,6 @@ def agent(a: AgentRecord, state: MasterState) -> Message:
         # an agent that is drained gets no tasks, so once it has none it stays so
         found["drain_info"] = {"state": "DRAINING" if a.tasks else "DRAINED", "config": a.drain}
     return found
-
-
-def offer(o: Offer, state: MasterState) -> Message:
-    """An ``Offer``, as far as lookers-on need to know it."""
-    holder = state.agents.get(o.agent)
-    return {
-        "id": identity(o.id),
-        "framework_id": identity(o.framework),
-        "agent_id": identity(o.agent),
-        "hostname": "" if holder is None else holder.hostname,
-        "allocation_info": {"role": o.role},
-        "resources": to_json(o.resources, o.role),
-    }
 
 
 def master(state: MasterState) -> Message:

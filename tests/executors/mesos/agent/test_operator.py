@@ -52,7 +52,6 @@ def test_tasks_are_listed_by_state(node, task):
     found = ask(node, "GET_TASKS")["get_tasks"]
     names = {where: [item["name"] for item in items] for where, items in found.items()}
     assert names == {
-        "pending_tasks": [],
         "queued_tasks": ["t1"],
         "launched_tasks": ["t2"],
         "terminated_tasks": ["t3"],

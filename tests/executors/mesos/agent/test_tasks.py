@@ -53,7 +53,6 @@ def test_the_environment_is_that_of_mesos(node, task):
         "MESOS_HTTP_COMMAND_EXECUTOR": "0",
         "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD": "5secs",
         "LIBPROCESS_PORT": "0",
-        "MESOS_ALLOCATION_ROLE": "*",
     }
     node.run(task("t2"), checkpoint=True)
     found = node.container("t2").environment

@@ -145,7 +145,7 @@ CALLS = [
 CHANGES = [
     message("TEARDOWN", framework_id=identity("M-0001")),
     message("MARK_AGENT_GONE", agent_id=identity("M-S2")),
-    message("DRAIN_AGENT", agent_id=identity("M-S1"), max_grace_period={"seconds": 5}, mark_gone=True),
+    message("DRAIN_AGENT", agent_id=identity("M-S1"), max_grace_period="5s", mark_gone=True),
     message("DEACTIVATE_AGENT", agent_id=identity("M-S1")),
     message("REACTIVATE_AGENT", agent_id=identity("M-S1")),
     message("UPDATE_WEIGHTS", weight_infos=[{"role": "*", "weight": 2.0}]),

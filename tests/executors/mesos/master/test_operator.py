@@ -194,11 +194,9 @@ def test_tasks_are_listed_by_what_became_of_them() -> None:
     world, _, _ = full()
     found = world.operate("GET_TASKS")
     assert {name: [task["task_id"]["value"] for task in found[name]] for name in found} == {
-        "pending_tasks": [],
         "tasks": ["t1"],
         "unreachable_tasks": ["t3"],
         "completed_tasks": ["t2"],
-        "orphan_tasks": [],
     }
     [task], [ended] = found["tasks"], found["completed_tasks"]
     assert (task["executor_id"], task["labels"]) == (identity("e1"), {"labels": [{"key": "a", "value": "b"}]})
@@ -223,7 +221,7 @@ def test_a_framework_is_shown_with_what_it_holds_and_is_offered() -> None:
     assert found["registered_time"] == nanoseconds(1000.0)
     amounts = {item["name"]: item["scalar"]["value"] for item in found["allocated_resources"]}
     assert amounts == {"cpus": 2.0}  # the ended task takes nothing, the executor does
-    assert found["offered_resources"][0]["scalar"]["value"] == 6.0 and len(found["offers"]) == 2
+    assert found["offered_resources"][0]["scalar"]["value"] == 6.0
     world.now += 1
     world.restart()
     [found] = world.operate("GET_FRAMEWORKS")["frameworks"]
