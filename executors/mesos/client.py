@@ -53,13 +53,7 @@ def of_pool(directory: PoolDirectory, role: str = FRAMEWORK) -> Finder:
 
 
 def of_agent(directory: PoolDirectory, address: str, role: str) -> Finder:
-    """Finds an agent of a pool at ``host:port``; as `of_pool` else.
-
-    Raises
-    ------
-    InvalidInput
-        When it is no such address.
-    """
+    """Finds an agent of a pool at ``host:port``; as `of_pool` else. Raises `InvalidInput` when that is no address."""
     try:
         parts = urlsplit(f"//{address}")
         host, port = parts.hostname, parts.port
@@ -95,12 +89,8 @@ class HTTPAnswer:
 class ClientConnection:
     """One connection: requests go out one behind the other, without waiting for their responses.
 
-    `fileno` makes it known to a selector.
-
-    Raises
-    ------
-    OSError
-        When no address answers, or its certificate is not the one that was expected.
+    `fileno` makes it known to a selector. Raises `OSError` when no address answers, or its certificate is not the one
+    expected.
     """
 
     def __init__(self, endpoint: Endpoint, timeout: float = CONNECT_S, host: PoolHost = POOL_HOST) -> None:
@@ -138,13 +128,7 @@ class ClientConnection:
             del self._out[:sent]
 
     def receive(self) -> None:
-        """Take what is there apart into `answers`.
-
-        Raises
-        ------
-        OSError
-            When the peer is gone, or what it sends is no HTTP.
-        """
+        """Parse what has come into `answers`; raises `OSError` when the peer is gone, or sends no HTTP."""
         try:
             while True:
                 chunk = self._socket.recv(_CHUNK)
@@ -158,7 +142,6 @@ class ClientConnection:
             return
 
     def close(self) -> None:
-        """Close it; what waits to be sent is dropped."""
         self._socket.close()
 
     def _take(self, event: Event) -> None:

@@ -106,12 +106,9 @@ class GroupCommit(Generic[Other]):
             await self._commit()
 
     def flush(self) -> None:
-        """Write what is left, once and at once, and do the rest, when it is not `strict` in any case.
+        """Write what is left, once and at once, and do the rest; when it is not `strict`, in any case.
 
-        Raises
-        ------
-        StateError
-            When it cannot be written.
+        Raises `StateError` when it cannot be written.
         """
         rows, self._entries = [*self._unwritten.values(), *self._entries], []
         try:

@@ -157,13 +157,11 @@ class SchedulerDriver:
 
     @property
     def framework_id(self) -> str | None:
-        """The framework's id; None before it has one."""
         found: str | None = field(self._framework, "id.value", str, None)
         return found
 
     @property
     def connected(self) -> bool:
-        """Whether there is a subscription."""
         return self._endpoint is not None
 
     @property
@@ -206,7 +204,6 @@ class SchedulerDriver:
                 raise raised
 
     def run(self) -> None:
-        """`start` and `join`."""
         self.start()
         self.join()
 
@@ -219,7 +216,6 @@ class SchedulerDriver:
         return self._send("ACCEPT", offer_ids=_list(offer_ids), operations=list(operations), **_given(filters=filters))
 
     def launchTasks(self, offer_ids: Ids, tasks: Sequence[Message], filters: Message | None = None) -> None:
-        """Launch TaskInfos on offers of one agent."""
         operations = [{"type": "LAUNCH", "launch": {"task_infos": list(tasks)}}] if tasks else []
         self.acceptOffers(offer_ids, operations, filters)
 
@@ -494,7 +490,6 @@ class Subscription:
         self._check(self._stream in active, self._caller in active)
 
     def close(self) -> None:
-        """Close both connections."""
         for connection in (self._stream, self._caller):
             if connection is not None:
                 connection.close()

@@ -67,13 +67,10 @@ class TokenAccess:
         self._tokens: dict[str, bytes] = {}
 
     def authenticate(self, headers: Mapping[str, str], peer: str | None) -> Principal:
-        """Who it is that sends these headers from the address `peer`.
+        """The role and name of who sends these headers from the address `peer`.
 
-        Raises
-        ------
-        HTTPError
-            401 when no token, or none of ours, is given; 429 when that has happened too often; 503 when the tokens
-            cannot be read.
+        Raises `HTTPError`: 401 when no token, or none of ours, is given; 429 when that has happened too often; 503 when
+        the tokens cannot be read.
         """
         if not self._required:
             return Principal(ANYONE)

@@ -46,7 +46,6 @@ class Operator:
         self.close()
 
     def close(self) -> None:
-        """Close its connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -81,7 +80,6 @@ class Operator:
         return found
 
     def get_frameworks(self) -> list[Message]:
-        """All frameworks that are not over."""
         found: list[Message] = field(self.call("GET_FRAMEWORKS"), "frameworks", list, [])
         return found
 

@@ -24,7 +24,6 @@ class PoolCommand:
     help = "show a pool of agents and change its quotas"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parts = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
         for name, (help, _) in _LOOKS.items():
             _where(parts.add_parser(name, help=help, description=help))
@@ -44,7 +43,6 @@ class PoolCommand:
             _where(part)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Ask, or change."""
         directory = _directory(options)
         if options.run and directory.master() is None:
             raise BackendError(

@@ -99,13 +99,11 @@ class FrameworkScheduler:
         self.ready.clear()
 
     def resourceOffers(self, driver: PymesosDriver, offers: Sequence[Message]) -> None:
-        """Offers."""
         welcome = [offer for offer in offers if self._seen(offer)]
         others = tuple(offer["id"]["value"] for offer in offers if offer not in welcome)
         self.want(lambda framework, now: [Decline(others, NEVER_S)] * bool(others) + framework.offers(welcome, now))
 
     def offerRescinded(self, driver: PymesosDriver, offer_id: Message) -> None:
-        """An offer is void."""
         with self._lock:
             self._framework.rescinded(offer_id["value"])
 

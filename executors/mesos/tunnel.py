@@ -40,10 +40,7 @@ class ForwardedRequests:
     def feed(self, data: bytes) -> bytes:
         """What to send on for `data`.
 
-        Raises
-        ------
-        HTTPError
-            When it is no HTTP request, or none that may be forwarded; the connection is of no more use.
+        Raises `HTTPError` when it is no HTTP request, or none that may be forwarded; the connection is of no more use.
         """
         found = bytearray()
         for event in self._reader.receive(data):
@@ -102,7 +99,6 @@ class Tunnel:
         self.close()
 
     def close(self) -> None:
-        """Close it with all connections through it."""
         if self._thread.is_alive():
             with suppress(RuntimeError):  # it has just ended
                 self._loop.call_soon_threadsafe(self._ended.set)

@@ -58,7 +58,6 @@ class AgentCommand:
         self._shim = shim
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("--directory", type=Path, required=True, help="the pool's directory")
         parser.add_argument(
             "--cores", type=int, metavar="N", help="cores to offer at most (all that this process may use)"
@@ -92,7 +91,6 @@ class AgentCommand:
         parser.add_argument("--no-authentication", action="store_true", help="let everybody in: for this machine alone")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Run it until its work is over."""
         directory = PoolDirectory(options.directory.absolute())
         if not appears(directory, options.patience):
             from executors.mesos.agent.service import NO_MASTER
@@ -360,12 +358,7 @@ def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def bound_capacity(quotas: Quotas, cores: float, most: float) -> None:
     """Keep all containers together to so many cores of the processor, of the `most` that the agent offers.
 
-    Raises
-    ------
-    InvalidInput
-        When that is no part of what the agent offers.
-    StateError
-        When it cannot be kept here.
+    Raises `InvalidInput` when that is no part of what the agent offers, and `StateError` when it cannot be kept here.
     """
     if not LEAST_CPUS <= cores <= most:
         raise InvalidInput(f"--capacity {cores:g}: expected from {LEAST_CPUS} to the {most:g} cores that are offered")

@@ -111,7 +111,6 @@ class SessionGroup:
     def close(self) -> None: ...
 
     def _members(self) -> dict[int, proc.Stat]:
-        """The living processes, by number."""
         return {pid: found for pid, found in proc.living() if found.session == self._leader} if self._leader else {}
 
 
@@ -219,7 +218,6 @@ class Launcher:
             await asyncio.to_thread(self._shim.wait, _ENDING_S)
 
     def abandon(self) -> None:
-        """As if we had died: containers go on."""
         self._closed = True
         if self._writer:
             self._writer.transport.abort()

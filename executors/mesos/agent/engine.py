@@ -104,7 +104,6 @@ class AgentEngine:
             stream.end()
 
     def abandon(self) -> None:
-        """As if the process had died."""
         self._stop()
         self.containers.abandon()
 
@@ -142,7 +141,6 @@ class AgentEngine:
         return self._commit.pending
 
     def closed(self, stream: ResponseStream) -> None:
-        """An executor's stream has ended."""
         del self.streams[stream.id]
         if not stream.ended:
             self._step_safely(lambda now: self._machine.closed(stream.id, now))

@@ -60,7 +60,6 @@ class NodeAgent:
 
     @property
     def options(self) -> AgentOptions:
-        """What it was started with."""
         return self._core.options
 
     def recovered(self) -> list[tuple[str, int, int]]:
@@ -81,12 +80,11 @@ class NodeAgent:
         return [register, *self._effects()]
 
     def disconnected(self, now: float) -> list[Effect]:
-        """The stream to the master broke."""
         self._core.now, self._core.state.registered = now, False
         return self._effects()
 
     def from_master(self, item: Message, now: float) -> list[Effect]:
-        """The master has sent this; what makes no sense is logged and counted."""
+        """The master has sent this; what is malformed is logged."""
         self._core.now = now
         try:
             self._receive(field(item, "type", str), item)
@@ -170,7 +168,6 @@ class NodeAgent:
         return self._effects()
 
     def closed(self, stream: str, now: float) -> list[Effect]:
-        """An executor's stream broke."""
         self._core.now = now
         api.stream_closed(self._core, stream)
         return self._effects()
@@ -225,7 +222,6 @@ class NodeAgent:
         return self._core.timers.due()
 
     def wake(self, now: float) -> list[Effect]:
-        """Do what is due."""
         core = self._core
         core.now = now
         for what, *ids in core.timers.expired(now):

@@ -120,7 +120,6 @@ class AgentServer:
         await asyncio.gather(self._loopback.close(_CLOSING_S), self._listener.close(_CLOSING_S))
 
     def abort(self) -> None:
-        """Break all connections, as the death of the process would."""
         self._loopback.abort()
         self._listener.abort()
 
@@ -262,10 +261,8 @@ class AgentService:
     def start(self) -> None:
         """Take over what an earlier agent has left, listen, and look for the master.
 
-        Raises
-        ------
-        StateError
-            When another agent holds the work directory, or it, the certificates or the port cannot be used.
+        Raises `StateError` when another agent holds the work directory, or it, the certificates or the port cannot be
+        used.
         """
         self._work.hold()
         try:

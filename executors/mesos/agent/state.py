@@ -440,6 +440,5 @@ class AgentCore:
         return str(uuid.UUID(bytes=self.fresh(), version=4))
 
     def take_effects(self) -> list[Effect]:
-        """The effects so far, which are forgotten here."""
         effects, self.effects = self.effects, []
         return effects

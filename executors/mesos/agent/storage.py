@@ -47,10 +47,7 @@ class WorkDirectory:
     def hold(self) -> None:
         """Make the directory, and take its lock; nothing happens while we hold it.
 
-        Raises
-        ------
-        StateError
-            When another agent holds it, or it is not private or cannot be written.
+        Raises `StateError` when another agent holds it, or it is not private or cannot be written.
         """
         deadline = time.monotonic() + _LOCK_PATIENCE_S
         while self._descriptor < 0:
@@ -70,12 +67,10 @@ class WorkDirectory:
             time.sleep(_LOCK_RETRY_S)
 
     def release(self) -> None:
-        """Let go of the lock."""
         os.close(self._descriptor)
         self._descriptor = -1
 
     def remove(self) -> None:
-        """Remove all of it, as far as that is possible."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def loopback(self, node: PoolHost = POOL_HOST) -> socket.socket:

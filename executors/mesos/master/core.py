@@ -70,7 +70,6 @@ class Core:
             self.dirty.add(agent.id)
 
     def taken(self) -> list[Effect]:
-        """The effects so far, which are forgotten here."""
         effects, self.effects = self.effects, []
         return effects
 

@@ -83,7 +83,6 @@ class Master:
         return self._effects(), problem
 
     def watch(self, stream: str, now: float) -> list[Effect]:
-        """An operator's SUBSCRIBE."""
         core = self._at(now)
         interval = core.state.options.heartbeat_s
         subscribed = message("SUBSCRIBED", get_state=views.state(core.state), heartbeat_interval_seconds=interval)
@@ -115,7 +114,6 @@ class Master:
         return self._effects()
 
     def wake(self, now: float) -> list[Effect]:
-        """Time has passed."""
         core = self._at(now)
         for what, *ids in core.timers.expired(now):
             _DUE[what](core, *ids)

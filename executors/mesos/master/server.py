@@ -120,7 +120,6 @@ class MasterServer:
             await self.listener.close(CLOSING_S)
 
     def abort(self) -> None:
-        """Break all connections, as the death of the process would."""
         self._closing = True
         self.clock.stop()
         self.listener.abort()
@@ -336,10 +335,8 @@ class MasterService:
     def start(self) -> None:
         """Read the journal, listen, and say where in the pool's directory.
 
-        Raises
-        ------
-        StateError
-            When another master holds the directory, or the journal, the certificates or the port cannot be used.
+        Raises `StateError` when another master holds the directory, or the journal, the certificates or the port cannot
+        be used.
         """
         self._hold()
         raise_file_limit()
