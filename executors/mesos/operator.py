@@ -114,11 +114,6 @@ class Operator:
         config = {"role": role, "limits": {name: {"value": amount} for name, amount in limits.items()}}
         self.call("UPDATE_QUOTA", force=True, quota_configs=[config])
 
-    def weights(self) -> dict[str, float]:
-        """How large the fair shares of roles are; a role that is not in it has 1."""
-        found: list[Message] = field(self.call("GET_WEIGHTS"), "weight_infos", list, [])
-        return {field(item, "role", str): field(item, "weight", float) for item in found}
-
     # ------------------------------------------------------- an agent
 
     def call_agent(self, agent_id: str, name: str, **payload: Any) -> Message:

@@ -130,7 +130,7 @@ _LOOKS: dict[str, tuple[str, Callable[[Operator], list[pool_rows.Row]]]] = {
     "allocations": ("the allocations that the nodes belong to", pool_rows.allocations),
     "containers": ("what runs on the nodes, and how much it was throttled", pool_rows.containers),
     "frameworks": ("who takes the pool's resources", pool_rows.frameworks),
-    "quota": ("quotas and weights of roles", pool_rows.quota),
+    "quota": ("quotas of roles", pool_rows.quota),
 }
 _CHANGES: dict[str, Callable[[Operator, argparse.Namespace], str]] = {
     "set-quota": _set_quota,

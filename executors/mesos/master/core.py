@@ -138,8 +138,8 @@ def drop_executor(core: Core, executor: ExecutorRecord) -> None:
 
 
 def keep_roles(core: Core) -> None:
-    """Weights and quota."""
-    core.keep("roles", "all", {"weights": core.state.weights, "quota": core.state.quota})
+    """The quota of all roles."""
+    core.keep("roles", "all", {"quota": core.state.quota})
 
 
 def keep_away(core: Core, table: str, agent_id: str, since: float | None) -> None:
@@ -163,7 +163,7 @@ def _serial(state: MasterState, key: str, row: Message) -> None:
 
 
 def _roles(state: MasterState, key: str, row: Message) -> None:
-    state.weights, state.quota = row["weights"], row["quota"]
+    state.quota = row["quota"]
 
 
 def _framework(state: MasterState, key: str, row: Message) -> None:

@@ -2,7 +2,7 @@
 
 References
 ----------
-Apache Mesos, *Operator HTTP API*, ``include/mesos/v1/master/master.proto``, ``docs/roles.md``, ``docs/weights.md`` and
+Apache Mesos, *Operator HTTP API*, ``include/mesos/v1/master/master.proto``, ``docs/roles.md`` and
 ``docs/quota.md``.
 """
 
@@ -23,9 +23,6 @@ from executors.mesos.messages import VERSION, field, identity, value_of
 from executors.mesos.resources import LARGEST, NONE, THOUSAND, Resources, to_json
 
 _log = logging.getLogger(__name__)
-
-HEAVIEST = 1e9
-"""Largest weight that is taken."""
 
 
 def operate(core: Core, call: Message) -> Message | None:
@@ -103,7 +100,7 @@ def _mark_agent_gone(core: Core, payload: Message) -> None:
 
 
 def _roles(state: MasterState) -> Message:
-    """All roles that a framework is in, or that an operator has given a weight or a quota, by name."""
+    """All roles that a framework is in, or that an operator has given a quota, by name."""
     frameworks: dict[str, list[Message]] = defaultdict(list)
     for framework in state.frameworks.values():
         for name in framework.roles:
@@ -113,45 +110,18 @@ def _roles(state: MasterState) -> Message:
         taken = views.taken((*agent.tasks.values(), *agent.executors.values()))
         for name, resources in (*taken.items(), *views.offered(agent.offers.values()).items()):
             held[name] += resources
-    names = sorted({*frameworks, *held, *state.weights, *state.quota})
+    names = sorted({*frameworks, *held, *state.quota})
     return {
         "roles": [
             {
                 "name": name,
-                "weight": state.weights.get(name, 1.0),
+                "weight": 1.0,
                 "frameworks": frameworks[name],
                 "resources": to_json(held[name]),
             }
             for name in names
         ]
     }
-
-
-def _weights(state: MasterState) -> Message:
-    """The answer to GET_WEIGHTS: those that are not 1 by default."""
-    return {"weight_infos": [{"role": role, "weight": weight} for role, weight in sorted(state.weights.items())]}
-
-
-def _update_weights(core: Core, payload: Message) -> None:
-    """UPDATE_WEIGHTS: from now on these roles have these weights; all offers are made anew.
-
-    Raises `BadMessage` or `HTTPError` when one is no positive number, or a role no role.
-    """
-    found = {}
-    for item in field(payload, "weight_infos", list):
-        info = {"weight_info": item}
-        role, weight = field(info, "weight_info.role", str, "*").strip(), field(info, "weight_info.weight", float)
-        if reason := wrong_role(role):
-            raise HTTPError(400, f"role {role!r:.100} {reason}")
-        if not 0 < weight <= HEAVIEST:
-            reason = f"the weight of role {role!r:.100} must be positive and at most {HEAVIEST:g}: {weight}"
-            raise HTTPError(400, reason)
-        found[role] = weight
-    _log.info("roles have weights: %s", found)
-    core.state.weights |= found
-    keep_roles(core)
-    if any(not found.keys().isdisjoint(framework.roles) for framework in core.state.frameworks.values()):
-        _offer_anew(core)
 
 
 def _update_quota(core: Core, payload: Message) -> None:
@@ -176,7 +146,7 @@ def _update_quota(core: Core, payload: Message) -> None:
         if any(_amounts(config, "guarantees").values()):
             raise HTTPError(501, "resources are not guaranteed here: give limits to other roles")
         found[role] = _amounts(config, "limits")
-        held = usage.held.get(tuple(role.split("/")), {})
+        held = usage.held.get((role,), {})
         for name, limit in found[role].items():
             if not force and held.get(name, 0) > limit:
                 has, most = held[name] / THOUSAND, limit / THOUSAND
@@ -225,7 +195,6 @@ LOOKS: dict[str, Callable[[MasterState, float], Message]] = {
     "GET_EXECUTORS": lambda state, now: views.executors(state),
     "GET_TASKS": lambda state, now: views.tasks(state),
     "GET_ROLES": lambda state, now: _roles(state),
-    "GET_WEIGHTS": lambda state, now: _weights(state),
     "GET_QUOTA": lambda state, now: {"status": _quota(state)},
     "GET_MASTER": _master,
     "ASA_GET_UNAVAILABILITY": _unavailability,
@@ -237,6 +206,5 @@ _CHANGES: dict[str, Callable[[Core, Message], None]] = {
     "DRAIN_AGENT": agents.drain,
     "DEACTIVATE_AGENT": agents.deactivate,
     "REACTIVATE_AGENT": agents.reactivate,
-    "UPDATE_WEIGHTS": _update_weights,
     "UPDATE_QUOTA": _update_quota,
 }

@@ -205,7 +205,6 @@ class MasterState:
     unreachable_tasks: dict[str, list[TaskRecord]] = field(default_factory=dict)
     """Agent id -> its tasks, which come back if it does."""
     offers: dict[str, Offer] = field(default_factory=dict)
-    weights: dict[str, float] = field(default_factory=dict)
     quota: dict[str, dict[str, int]] = field(default_factory=dict)
     """Role -> scalar -> limit [thousandths]."""
     operators: set[str] = field(default_factory=set)

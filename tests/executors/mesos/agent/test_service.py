@@ -547,7 +547,7 @@ def test_damaged_requests_are_answered_or_refused(
         master.start()
         address = until(directory.master)
         url = f"http://127.0.0.1:{address.port}"
-        calls += [message("GET_ROLES"), message("GET_FRAMEWORKS"), message("UPDATE_WEIGHTS", weight_infos=[])]
+        calls += [message("GET_ROLES"), message("GET_FRAMEWORKS"), message("UPDATE_QUOTA", quota_configs=[])]
         calls += [message("REVIVE", **ids), message("ACCEPT", offer_ids=[{"value": "o"}], operations=[])]
         calls += [message("SUBSCRIBE", framework_info={"user": "me", "name": "f", "roles": ["a"]})]
     else:

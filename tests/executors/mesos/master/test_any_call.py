@@ -148,7 +148,6 @@ CHANGES = [
     message("DRAIN_AGENT", agent_id=identity("M-S1"), max_grace_period="5s", mark_gone=True),
     message("DEACTIVATE_AGENT", agent_id=identity("M-S1")),
     message("REACTIVATE_AGENT", agent_id=identity("M-S1")),
-    message("UPDATE_WEIGHTS", weight_infos=[{"role": "*", "weight": 2.0}]),
     message("UPDATE_QUOTA", quota_configs=[{"role": "a", "limits": {"cpus": {"value": 1.0}}}], force=True),
 ]
 ITEMS = [

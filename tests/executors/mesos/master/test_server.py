@@ -290,7 +290,7 @@ def test_what_operators_get(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         status, text = await bench.post("/api/v1/operator", message("GET_HEALTH"), READER)
         assert (status, json.loads(text)) == (200, message("GET_HEALTH", healthy=True))
-        assert await bench.post("/api/v1", message("UPDATE_WEIGHTS"), WRITER) == (200, "")
+        assert await bench.post("/api/v1", message("UPDATE_QUOTA"), WRITER) == (200, "")
         async with bench.client.get(bench.url("/nothing/here"), headers=bench.headers(READER)) as response:
             assert response.status == 404
         async with bench.client.head(bench.url("/version")) as response:
