@@ -215,7 +215,7 @@ LEASE_MOST_S = 86400.0
 WRITES = frozenset({"ASA_UPDATE_LIMITS"})
 """Calls that change something."""
 
-Use = Callable[[str], GroupUsage | None]
+UsageOf = Callable[[str], GroupUsage | None]
 
 
 def needs_write(call: Message) -> bool:
@@ -224,15 +224,15 @@ def needs_write(call: Message) -> bool:
     return isinstance(kind, str) and kind in WRITES
 
 
-def operate(core: AgentCore, call: Message, usage: Use) -> Message:
+def operate(core: AgentCore, call: Message, usage: UsageOf) -> Message:
     """The answer to a call; `usage` returns what a container has used, None when unknown.
 
     Raises `HTTPError` when it is not supported (501), or about a container that is not here (404), and `BadMessage`
     when it is no call.
     """
     kind: str = field(call, "type", str)
-    if kind in VIEWS:
-        return message(kind, **VIEWS[kind](core))
+    if kind in QUERIES:
+        return message(kind, **QUERIES[kind](core))
     if kind == "GET_CONTAINERS":
         return message(
             kind, containers=[_container_message(core, item, usage) for item in core.state.instances.values()]
@@ -279,7 +279,7 @@ def _known_container(core: AgentCore, container_id: str) -> ContainerState:
     return instance
 
 
-def _container_message(core: AgentCore, instance: ContainerState, usage: Use) -> Message:
+def _container_message(core: AgentCore, instance: ContainerState, usage: UsageOf) -> Message:
     executor = core.state.executor(instance.framework, instance.executor)
     name = "" if executor is None else executor.info.get("name", "")
     return {
@@ -340,7 +340,7 @@ def _state(core: AgentCore) -> Message:
     return {"get_tasks": _tasks(core), "get_executors": _executors(core), "get_frameworks": _frameworks(core)}
 
 
-VIEWS: dict[str, Callable[[AgentCore], Message]] = {
+QUERIES: dict[str, Callable[[AgentCore], Message]] = {
     "GET_HEALTH": lambda core: {"healthy": True},
     "GET_VERSION": lambda core: {"version_info": {"version": VERSION}},
     "GET_FRAMEWORKS": _frameworks,

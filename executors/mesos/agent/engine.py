@@ -15,10 +15,10 @@ from executors.mesos.agent.containers import AGENT_HOST, AgentHost, NodeContaine
 from executors.mesos.agent.link import MasterLink
 from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.state import (
+    AgentEffect,
     Effect,
     ExitAgent,
     LimitCpu,
-    Own,
     RemoveContainer,
     StartContainer,
     StopContainer,
@@ -27,7 +27,7 @@ from executors.mesos.agent.state import (
 )
 from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import Message
-from executors.mesos.commit import GroupCommit, Parcel
+from executors.mesos.commit import GroupCommit, StreamRecord
 from executors.mesos.journal import Journal
 from executors.mesos.pool_directory import PoolDirectory
 
@@ -59,7 +59,7 @@ class AgentEngine:
         node: AgentHost = AGENT_HOST,
     ) -> None:
         self._machine = machine
-        self._commit: GroupCommit[Own] = GroupCommit(journal, self._deliver, strict=False)
+        self._commit: GroupCommit[AgentEffect] = GroupCommit(journal, self._deliver, strict=False)
         self._committing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._clock = Clockwork(machine.due, lambda: self.step(machine.wake), node.time)
@@ -192,18 +192,18 @@ class AgentEngine:
         with suppress(StateError):  # it is tried again
             self._commit.flush()
 
-    def _deliver(self, effects: Sequence[Parcel | Own]) -> None:
+    def _deliver(self, effects: Sequence[StreamRecord | AgentEffect]) -> None:
         for effect in effects:
             try:
                 self._do(effect)
             except Exception:  # a fault of ours: what runs here goes on all the same
                 _log.exception("an effect of the agent's machine failed")
 
-    def _do(self, effect: Parcel | Own) -> None:
+    def _do(self, effect: StreamRecord | AgentEffect) -> None:
         match effect:
             case ToMaster(item):
                 self.link.send(item)
-            case Parcel(stream, record):
+            case StreamRecord(stream, record):
                 if (found := self.streams.get(stream)) is not None:
                     found.end() if record is None else found.put(record)
             case StartContainer(container) if self._commit.trouble is None:

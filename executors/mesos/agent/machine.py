@@ -26,7 +26,7 @@ from executors.mesos.codec import BadMessage, Message
 from executors.mesos.effects import KeepRow
 from executors.mesos.messages import VERSION, base64_of, field, message, octets, value_of
 
-_SIXTEEN = partial(os.urandom, 16)
+_RANDOM = partial(os.urandom, 16)
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +45,7 @@ class NodeAgent:
     """
 
     def __init__(
-        self, options: AgentOptions, now: float, rows: Iterable[KeepRow] = (), *, fresh: Callable[[], bytes] = _SIXTEEN
+        self, options: AgentOptions, now: float, rows: Iterable[KeepRow] = (), *, fresh: Callable[[], bytes] = _RANDOM
     ) -> None:
         self._core = AgentCore(options, records.restored(rows, now), fresh, now)
         state = self._core.state

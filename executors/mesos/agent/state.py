@@ -104,8 +104,8 @@ class ExitAgent(NamedTuple):
     code: int
 
 
-Own = ToMaster | StartContainer | StopContainer | LimitCpu | WeighCpu | RemoveContainer | ExitAgent
-Effect = effects.Effect | Own
+AgentEffect = ToMaster | StartContainer | StopContainer | LimitCpu | WeighCpu | RemoveContainer | ExitAgent
+Effect = effects.Effect | AgentEffect
 
 
 @dataclass(frozen=True)

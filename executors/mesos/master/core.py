@@ -53,7 +53,7 @@ class Core:
         self.effects.append((CopyRow if copied else KeepRow)(table, key, row))
 
     def publish(self, message: Message) -> None:
-        """Tell all operators that have subscribed."""
+        """Send to all operators that have subscribed."""
         self.effects += [Send(stream, message) for stream in self.state.operators]
 
     def take(self, agent: AgentRecord, framework: str, role: str, resources: Resources) -> None:
@@ -69,7 +69,7 @@ class Core:
             self.usage.gave_back(framework, role, resources)
             self.dirty.add(agent.id)
 
-    def taken(self) -> list[Effect]:
+    def take_effects(self) -> list[Effect]:
         effects, self.effects = self.effects, []
         return effects
 

@@ -237,10 +237,10 @@ def remove(core: Core, framework: FrameworkRecord, text: str) -> None:
             tasks.forget(core, framework, task)
         else:
             why = text or "Framework torn down"
-            agent = tasks.holder(core, task)
+            agent = tasks.agent_of(core, task)
             tasks.end(core, framework, task, "TASK_KILLED", "REASON_FRAMEWORK_REMOVED", text=why)
             if agent is not None:
-                tasks.outlive(core, agent, replace(task, state="TASK_KILLING"))
+                tasks.hold_orphan(core, agent, replace(task, state="TASK_KILLING"))
     for agent_id in list(state.unreachable_tasks):
         state.unreachable_tasks[agent_id] = [
             task for task in state.unreachable_tasks[agent_id] if task.framework != framework.id

@@ -38,7 +38,7 @@ def accept(core: Core, framework: FrameworkRecord, call: Message) -> None:
         for offer in taken:  # they are used up all the same
             offers.remove(core, offer)
         for info in infos:
-            state, text = tasks.worded(framework, "TASK_DROPPED"), "Invalid offers: " + wrong
+            state, text = tasks.state_for(framework, "TASK_DROPPED"), "Invalid offers: " + wrong
             _refuse(core, framework, info, state, "REASON_INVALID_OFFERS", text=text)
         return
     agent, role = core.state.agents[taken[0].agent], taken[0].role

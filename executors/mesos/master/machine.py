@@ -145,7 +145,7 @@ class Master:
                 agents.drained(core, agent)
         if core.dirty:
             self._allocate(core.dirty)
-        return core.taken()
+        return core.take_effects()
 
     def _allocate(self, names: set[str] | None) -> None:
         core = self.core
@@ -186,7 +186,7 @@ def _restore(core: Core, kept: Iterable[KeepRow]) -> None:
 # ---------------------------------------------------------------------- calls of schedulers, but for SUBSCRIBE
 
 
-Part = Callable[[Core, FrameworkRecord, Message], None]
+CallHandler = Callable[[Core, FrameworkRecord, Message], None]
 """Takes the call's payload; raises `BadMessage` before it changes anything."""
 
 
@@ -224,7 +224,7 @@ def _request(core: Core, framework: FrameworkRecord, call: Message) -> None:
     """What a framework wishes for; Mesos' allocator does not listen, either."""
 
 
-CALLS: dict[str, Part] = {
+CALLS: dict[str, CallHandler] = {
     "TEARDOWN": _teardown,
     "ACCEPT": launch.accept,
     "DECLINE": offers.decline,
@@ -259,7 +259,7 @@ def _from_agent(core: Core, agent: AgentRecord, item: Message) -> None:
         framework_id = value_of(payload, "framework_id")
         framework = core.state.frameworks.get(framework_id)
         if framework is None:
-            if kind == "MESSAGE" or not tasks.has_ended(core, agent, framework_id, payload):
+            if kind == "MESSAGE" or not tasks.ends_orphan(core, agent, framework_id, payload):
                 core.send(agent.stream, message("SHUTDOWN_FRAMEWORK", framework_id=identity(framework_id)))
         elif kind == "UPDATE":
             tasks.update(core, framework, agent, payload)

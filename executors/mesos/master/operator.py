@@ -31,11 +31,11 @@ def operate(core: Core, call: Message) -> Message | None:
     Raises `HTTPError` when it is no call, is not allowed now, or not supported.
     """
     kind = field(call, "type", str)
-    if look := LOOKS.get(kind):
+    if look := QUERIES.get(kind):
         return {"type": kind, kind.lower(): look(core.state, core.now)}
-    if kind not in _CHANGES:
+    if kind not in _COMMANDS:
         raise HTTPError(501, f"call {kind!r:.100} is not supported here: docs/mesos.md says which are")
-    _CHANGES[kind](core, field(call, kind.lower(), dict))
+    _COMMANDS[kind](core, field(call, kind.lower(), dict))
     return None
 
 
@@ -46,7 +46,7 @@ def needs_write(call: Message) -> bool:
     (False, True, True)
     """
     kind = call.get("type")
-    return not isinstance(kind, str) or (kind not in LOOKS and kind != "SUBSCRIBE")
+    return not isinstance(kind, str) or (kind not in QUERIES and kind != "SUBSCRIBE")
 
 
 def _flags(state: MasterState, now: float) -> Message:
@@ -184,7 +184,7 @@ def _offer_anew(core: Core) -> None:
     core.dirty.update(core.state.agents)
 
 
-LOOKS: dict[str, Callable[[MasterState, float], Message]] = {
+QUERIES: dict[str, Callable[[MasterState, float], Message]] = {
     "GET_HEALTH": lambda state, now: {"healthy": True},
     "GET_VERSION": lambda state, now: {"version_info": {"version": VERSION}},
     "GET_FLAGS": _flags,
@@ -200,7 +200,7 @@ LOOKS: dict[str, Callable[[MasterState, float], Message]] = {
     "ASA_GET_UNAVAILABILITY": _unavailability,
 }
 
-_CHANGES: dict[str, Callable[[Core, Message], None]] = {
+_COMMANDS: dict[str, Callable[[Core, Message], None]] = {
     "TEARDOWN": _teardown,
     "MARK_AGENT_GONE": _mark_agent_gone,
     "DRAIN_AGENT": agents.drain,

@@ -48,7 +48,7 @@ from executors.mesos.agent_protocol import PATH as AGENT_PATH
 from executors.mesos.agent_protocol import STREAM_HEADER
 from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import frame, kind_of
-from executors.mesos.commit import GroupCommit, Parcel
+from executors.mesos.commit import GroupCommit, StreamRecord
 from executors.mesos.effects import Effect, KeepRow, Send
 from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.http_api import (
@@ -201,7 +201,7 @@ class MasterServer:
         durable = self.commit.carry_out(effects, lazily=not wait)
         return response if durable is None or not wait else Deferred(durable, response)
 
-    def deliver(self, parcels: Sequence[Parcel]) -> None:
+    def deliver(self, parcels: Sequence[StreamRecord]) -> None:
         chatty = _log.isEnabledFor(logging.DEBUG)
         for stream_id, record in parcels:
             if chatty:

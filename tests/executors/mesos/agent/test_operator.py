@@ -10,7 +10,7 @@ import pytest
 
 from asa.web.errors import HTTPError
 from executors.cgroup.group import GroupUsage
-from executors.mesos.agent.api import VIEWS, needs_write
+from executors.mesos.agent.api import QUERIES, needs_write
 from executors.mesos.codec import BadMessage, decode, encode
 from executors.mesos.messages import base64_of, identity
 from executors.mesos.resources import scalars, to_json
@@ -154,7 +154,7 @@ def test_what_an_agent_answers(new_node: Any, task: Any, executor: Any) -> None:
     for owner in ("t1", "t2", "e1"):
         node.start(owner)
     node.exit("t2")
-    kinds = sorted({*API.enums["agent.Call.Type"], *VIEWS})
+    kinds = sorted({*API.enums["agent.Call.Type"], *QUERIES})
     for kind in kinds * 10:
         payload = API.messages["agent.Call"].get(kind.lower())
         words = ("t1", "e1", *node.agent.state.instances)
@@ -167,4 +167,4 @@ def test_what_an_agent_answers(new_node: Any, task: Any, executor: Any) -> None:
         if answer is not None:
             check("agent.Response", decode(encode(answer)))
             answered[kind] += 1
-    assert set(VIEWS) | {"GET_CONTAINERS"} <= answered.keys()
+    assert set(QUERIES) | {"GET_CONTAINERS"} <= answered.keys()

@@ -109,7 +109,7 @@ def test_a_long_random_run(seed: int) -> None:
             wire.world.restart()
             wire.world.do(wire.world.master.watch(wire.world.stream("master.Event"), wire.world.now))
         wire.back()
-    for kind in operator.LOOKS:
+    for kind in operator.QUERIES:
         if not kind.startswith("ASA_"):
             wire.looks({"type": kind})
     assert wire.asked["GET_STATE"] and wire.refused and sum(wire.asked.values()) > 50
@@ -258,7 +258,7 @@ def test_nothing_breaks_the_machine(sent: list[tuple[str, Message]]) -> None:
             else:
                 effects = master.subscribe(thing, "p", pool.stream(), pool.now)
         except HTTPError as error:
-            effects, problem = master.core.taken(), error
+            effects, problem = master.core.take_effects(), error
         if problem is not None:
             assert isinstance(problem, HTTPError), problem
             assert (effects, master.core.dirty, master.core.emptied) == ([], set(), set())

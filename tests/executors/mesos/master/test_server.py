@@ -668,7 +668,7 @@ def test_nothing_is_sent_before_it_is_durable(tmp_path: Path, monkeypatch: pytes
                 write(entries)
                 order.append("kept")
 
-            def delivering(parcels: Sequence[commit.Parcel]) -> None:
+            def delivering(parcels: Sequence[commit.StreamRecord]) -> None:
                 order.append("sent")
                 deliver(parcels)
 
