@@ -212,16 +212,13 @@ def complete_status(
 
 LEASE_MOST_S = 86400.0
 """For how long another CPU limit or weight can be had at most, unless it is asked for again [s]."""
-WRITES = frozenset({"ASA_UPDATE_LIMITS"})
-"""Calls that change something."""
 
 UsageOf = Callable[[str], GroupUsage | None]
 
 
 def needs_write(call: Message) -> bool:
     """Whether an operator must be one who may change things."""
-    kind = call.get("type")
-    return isinstance(kind, str) and kind in WRITES
+    return call.get("type") == "ASA_UPDATE_LIMITS"
 
 
 def operate(core: AgentCore, call: Message, usage: UsageOf) -> Message:

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from executors.cgroup.group import GroupUsage
 from executors.mesos.agent import api, records, tasks
@@ -157,32 +158,20 @@ class NodeAgent:
 
     def subscribe(self, call: Message, stream: str, now: float) -> list[Effect]:
         """An executor opens a stream; raises `HTTPError` or `BadMessage`, and then there is none."""
-        self._core.now = now
-        api.subscribe_executor(self._core, call, stream)
-        return self._effects()
+        return self._step(now, api.subscribe_executor, call, stream)
 
     def call(self, call: Message, now: float) -> list[Effect]:
         """Any other call of an executor; raises `HTTPError` or `BadMessage`."""
-        self._core.now = now
-        api.executor_call(self._core, call)
-        return self._effects()
+        return self._step(now, api.executor_call, call)
 
     def closed(self, stream: str, now: float) -> list[Effect]:
-        self._core.now = now
-        api.stream_closed(self._core, stream)
-        return self._effects()
+        return self._step(now, api.stream_closed, stream)
 
     # ------------------------------------------------------- containers
 
     def started(self, container_id: str, pid: int, birth: int, now: float) -> list[Effect]:
         """A container runs: its process, and when that started (`shim.birth_of`)."""
-        self._core.now = now
-        instance = tasks.container_started(self._core, container_id, pid, birth)
-        if instance is not None and instance.task is not None:
-            task = self._core.state.task(instance.framework, instance.task)
-            if task is not None:
-                tasks.task_started(self._core, task)
-        return self._effects()
+        return self._step(now, container_runs, container_id, pid, birth)
 
     def exited(self, container_id: str, code: int | None, reason: str, now: float) -> list[Effect]:
         """A container has ended, or could not be started.
@@ -194,9 +183,7 @@ class NodeAgent:
         reason
             For people, or `executors.mesos.agent.state.OUT_OF_MEMORY`; empty for none.
         """
-        self._core.now = now
-        container_ended(self._core, container_id, code, reason)
-        return self._effects()
+        return self._step(now, container_ended, container_id, code, reason)
 
     # ------------------------------------------------------- operators, time
 
@@ -237,9 +224,21 @@ class NodeAgent:
                 tasks.executor_overdue(core, what, *ids)
         return self._effects()
 
+    def _step(self, now: float, part: Callable[..., None], *arguments: Any) -> list[Effect]:
+        self._core.now = now
+        part(self._core, *arguments)
+        return self._effects()
+
     def _effects(self) -> list[Effect]:
         finish_departure(self._core)
         return self._core.take_effects()
+
+
+def container_runs(core: AgentCore, container_id: str, pid: int, birth: int) -> None:
+    """A container has started: so has the command task in it."""
+    instance = tasks.container_started(core, container_id, pid, birth)
+    if instance is not None and (task := core.state.task(instance.framework, instance.task or "")) is not None:
+        tasks.task_started(core, task)
 
 
 def container_ended(core: AgentCore, container_id: str, code: int | None, reason: str) -> None:

@@ -160,7 +160,7 @@ class AgentServer:
         return StreamResponse(stream)
 
     def _operator(self, principal: Principal, request: Request) -> Answer:
-        call, _ = call_of(request)
+        call, _ = call_of(request)  # the body is there until this returns
         if needs_write(call):
             principal.check(WRITER)
         return self._operated(request, call)

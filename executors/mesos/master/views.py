@@ -85,8 +85,6 @@ def task(t: TaskRecord) -> Message:
         found["status_update_state"] = t.statuses[-1]["state"]
     if t.unacknowledged is not None:
         found["status_update_uuid"] = t.unacknowledged
-    if name := user(t.info):
-        found["user"] = name
     return found | {name: redacted(t.info[name]) for name in _OF_A_TASK if name in t.info}
 
 
@@ -206,15 +204,6 @@ def _sums(items: Iterable[tuple[str, Resources]]) -> dict[str, Resources]:
 
 def _by_role(resources: Mapping[str, Resources]) -> list[Message]:
     return [item for role, amount in resources.items() for item in to_json(amount, role)]
-
-
-def user(info: Message) -> str | None:
-    """As whom a TaskInfo asks to be run."""
-    for holder in (info, info.get("executor", {})):
-        command = holder.get("command", {}) if isinstance(holder, dict) else {}
-        if isinstance(command, dict) and isinstance(command.get("user"), str):
-            return str(command["user"])
-    return None
 
 
 def own_info(info: Message) -> Message:
