@@ -142,6 +142,7 @@ class ClientConnection:
             return
 
     def close(self) -> None:
+        """What waits to be sent is dropped."""
         self._socket.close()
 
     def _take(self, event: Event) -> None:

@@ -157,6 +157,7 @@ class SchedulerDriver:
 
     @property
     def framework_id(self) -> str | None:
+        """None before it has one."""
         found: str | None = field(self._framework, "id.value", str, None)
         return found
 

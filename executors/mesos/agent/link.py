@@ -223,6 +223,7 @@ class _Master:
         )
 
     async def connect(self, received: Callable[[bytes], object] | None = None) -> MasterConnection:
+        """Raises `_Unreachable`."""
         try:
             async with asyncio.timeout(_CONNECT_S):
                 name = MASTER_NAME if self.context else None

@@ -120,6 +120,7 @@ class AgentServer:
         await asyncio.gather(self._loopback.close(_CLOSING_S), self._listener.close(_CLOSING_S))
 
     def abort(self) -> None:
+        """Break all connections, as the death of the process would."""
         self._loopback.abort()
         self._listener.abort()
 

@@ -71,6 +71,7 @@ class WorkDirectory:
         self._descriptor = -1
 
     def remove(self) -> None:
+        """Remove all of it, as far as that is possible."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def loopback(self, node: PoolHost = POOL_HOST) -> socket.socket:

@@ -120,6 +120,7 @@ class MasterServer:
             await self.listener.close(CLOSING_S)
 
     def abort(self) -> None:
+        """Break all connections, as the death of the process would."""
         self._closing = True
         self.clock.stop()
         self.listener.abort()
