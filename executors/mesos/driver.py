@@ -120,8 +120,6 @@ class SchedulerDriver:
         `acknowledgeStatusUpdate`.
     failover
         Whether the tasks are to outlive the driver: no TEARDOWN when it stops.
-    host
-        The machine that it runs on.
 
     Notes
     -----

@@ -199,8 +199,6 @@ class AgentService:
         False lets every process that can connect do everything, which is for this machine alone.
     host
         The address on which operators are listened to, ``""`` for all; by default all with TLS, and loopback without.
-    port
-        0 for any.
     patience_s
         How long to look for a master in vain [s] before the agent ends by itself.
     orphan_grace_s
@@ -212,10 +210,6 @@ class AgentService:
         Whether the work directory stays when the agent is no more.
     released
         A file that says, when there is no master, that none is to be looked for.
-    shim
-        One that was forked in advance.
-    node
-        The machine that it runs on.
 
     Raises
     ------

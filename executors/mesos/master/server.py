@@ -290,12 +290,8 @@ class MasterService:
         False lets every process that can connect do everything, which is for this machine alone.
     host
         The address to listen on, ``""`` for all; by default all with TLS, and loopback without.
-    port
-        0 for any.
     idle_s
         After how long without a subscribed framework and a registered agent it ends by itself [s]; `wait` returns then.
-    node
-        The machine that it runs on.
 
     Raises
     ------
