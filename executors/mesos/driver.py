@@ -251,7 +251,7 @@ class SchedulerDriver:
         self._send("RECONCILE", tasks=[{name: task[name] for name in known if name in task} for task in tasks])
 
     def sendFrameworkMessage(self, executor_id: Message, agent_id: Message, data: str) -> None:
-        """Tell an executor something, in base64; it may be lost."""
+        """Send data to an executor, in base64; it may be lost."""
         self._send("MESSAGE", executor_id=executor_id, agent_id=agent_id, data=data)
 
     def updateFramework(self, framework: Mapping[str, Any], suppressed_roles: Sequence[str] = ()) -> None:

@@ -85,7 +85,7 @@ class TokenAccess:
     def _role_of(self, token: bytes) -> str | None:
         self._refresh()
         found = None
-        for role, secret in self._tokens.items():  # all of them: the time it takes tells nothing
+        for role, secret in self._tokens.items():  # all of them: the time it takes reveals nothing
             if hmac.compare_digest(secret, token):
                 found = role
         return found

@@ -221,7 +221,7 @@ def _shown(options: AgentOptions) -> str:
 
 
 def directory_key(options: argparse.Namespace, name: str) -> str:
-    """Tells agents of one machine apart; the same when an agent is started again."""
+    """Distinguishes agents of one machine; the same when an agent is started again."""
     work = "" if options.work is None else str(options.work.absolute())
     job = next(filter(None, map(os.environ.get, ("SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"))), "")
     parts = (str(options.directory.absolute()), work, name, *options.attribute, job)

@@ -173,7 +173,7 @@ class Shim:
         return birth_of(pid)
 
     def node_ended(self) -> tuple[int, int] | None:
-        """A child that has ended, and its status as ``wait`` has it; None when there is none. Told once."""
+        """A child that has ended, and its status as ``wait`` has it; None when there is none. Each is returned once."""
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:

@@ -302,7 +302,7 @@ def _adopt_framework(core: Core, agent: AgentRecord, framework_id: str, info: Me
 
 
 def _bring_back(core: Core, agent: AgentRecord, task: TaskRecord, is_there: bool) -> None:
-    """A task of an agent that was unreachable. Frameworks that cannot tell partitions apart take it for lost."""
+    """A task of an agent that was unreachable. Frameworks that are not PARTITION_AWARE take it for lost."""
     framework = core.state.frameworks[task.framework]  # those of one that is over are forgotten with it
     if framework.unreachable.get(task.id) is task:
         del framework.unreachable[task.id]
@@ -436,7 +436,7 @@ def remove(
     gone
         For good, and it has to go; otherwise it is unreachable and may come back, with its tasks.
     state
-        What becomes of the tasks of one that is gone, for frameworks that can tell.
+        What becomes of the tasks of one that is gone, for frameworks that are PARTITION_AWARE.
     orphaned
         Whether nobody has released its allocation, so that its job is not to end well.
     """
