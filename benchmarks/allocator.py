@@ -26,7 +26,6 @@ def pool(agents: int, frameworks: int) -> MasterState:
     for number in range(frameworks):
         role = f"group{number % 2}/role{number % ROLES}"
         state.frameworks[f"F{number}"] = FrameworkRecord(f"F{number}", {}, frozenset({role}), 0.0, stream="up")
-    state.weights = {"group1": 2.0, "group0/role4": 0.5}
     return state
 
 

@@ -16,9 +16,8 @@ from typing import Any
 
 from asa.web.server import raise_file_limit
 from executors.mesos.agent_protocol import PATH, STREAM_HEADER
-from executors.mesos.client import ClientConnection
+from executors.mesos.client import ClientConnection, of_pool
 from executors.mesos.codec import Message, Records, encode
-from executors.mesos.endpoint import of_pool
 from executors.mesos.messages import base64_of, message
 from executors.mesos.pool_directory import AGENT, FRAMEWORK, PoolDirectory
 from executors.mesos.resources import scalars, to_json

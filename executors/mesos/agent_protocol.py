@@ -23,8 +23,6 @@ Up, from agent to master (`from_agent` in the master's machine):
     From an executor to its framework.
 ``PONG {}``
     The answer to a ``PING``.
-``UNAVAILABLE {start, duration}``
-    When its allocation ends: ``{nanoseconds}`` each, as in Mesos' Unavailability.
 ``UNREGISTER {reason}``
     The agent leaves for good: all it had has ended.
 

@@ -1,4 +1,4 @@
-"""A client's connection: requests go out one behind the other, without waiting for their responses."""
+"""A client's connection to a master or an agent, where these listen, and how clients prove who they are."""
 
 from __future__ import annotations
 
@@ -7,13 +7,73 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
+from asa.core.errors import InvalidInput
 from asa.web.protocol import BodyData, EndOfMessage, Event, Headers, ResponseHead, ResponseReader
 from executors.mesos.codec import LARGEST
-from executors.mesos.endpoint import CONNECT_S, Endpoint
 from executors.mesos.host import POOL_HOST, PoolHost
+from executors.mesos.pool_directory import AGENT_NAME, FRAMEWORK, MASTER_NAME, PoolDirectory
 
 _CHUNK = 1 << 18
+CONNECT_S = 5.0
+"""How long one address may take to answer, TLS included [s]."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server listens, and how clients prove who they are.
+
+    The first of `hosts` that answers is taken. `context` and `name`, that in the server's certificate, are for TLS;
+    None for plain HTTP.
+    """
+
+    hosts: tuple[str, ...]
+    port: int
+    authorization: str | None = field(default=None, repr=False)
+    context: ssl.SSLContext | None = field(default=None, repr=False)
+    name: str | None = None
+
+
+Finder = Callable[[], Endpoint | None]
+"""Looks for a server, at each connection anew; None while there is none."""
+
+
+def of_pool(directory: PoolDirectory, role: str = FRAMEWORK) -> Finder:
+    """Finds the master of a pool, of which only its certificate is believed; its `StateError` may come up."""
+
+    def find() -> Endpoint | None:
+        address = directory.master()
+        if address is None:
+            return None
+        context = directory.client_context() if address.tls else None
+        return Endpoint(address.hosts, address.port, bearer(directory.token(role)), context, MASTER_NAME)
+
+    return find
+
+
+def of_agent(directory: PoolDirectory, address: str, role: str) -> Finder:
+    """Finds an agent of a pool at ``host:port``; as `of_pool` else. Raises `InvalidInput` when that is no address."""
+    try:
+        parts = urlsplit(f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or port is None:
+        raise InvalidInput(f"expected an agent as host:port, found {address!r}")
+    hosts, agent_port = (host,), port
+
+    def find() -> Endpoint | None:
+        master = directory.master()
+        context = directory.client_context() if master is None or master.tls else None
+        return Endpoint(hosts, agent_port, bearer(directory.token(role)), context, AGENT_NAME)
+
+    return find
+
+
+def bearer(token: str) -> str:
+    """The header's value for a token."""
+    return f"Bearer {token}"
 
 
 @dataclass
@@ -27,12 +87,10 @@ class HTTPAnswer:
 
 
 class ClientConnection:
-    """One connection; `fileno` makes it known to a selector.
+    """One connection: requests go out one behind the other, without waiting for their responses.
 
-    Raises
-    ------
-    OSError
-        When no address answers, or its certificate is not the one that was expected.
+    `fileno` makes it known to a selector. Raises `OSError` when no address answers, or its certificate is not the one
+    expected.
     """
 
     def __init__(self, endpoint: Endpoint, timeout: float = CONNECT_S, host: PoolHost = POOL_HOST) -> None:
@@ -70,13 +128,7 @@ class ClientConnection:
             del self._out[:sent]
 
     def receive(self) -> None:
-        """Take what is there apart into `answers`.
-
-        Raises
-        ------
-        OSError
-            When the peer is gone, or what it sends is no HTTP.
-        """
+        """Parse what has come into `answers`; raises `OSError` when the peer is gone, or sends no HTTP."""
         try:
             while True:
                 chunk = self._socket.recv(_CHUNK)
@@ -90,7 +142,7 @@ class ClientConnection:
             return
 
     def close(self) -> None:
-        """Close it; what waits to be sent is dropped."""
+        """What waits to be sent is dropped."""
         self._socket.close()
 
     def _take(self, event: Event) -> None:

@@ -27,7 +27,7 @@ class Clockwork:
         self._epoch = wall() - self._loop.time()
         self._asking: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._rings = 0.0
+        self._wakes_at = 0.0
         self._stopped = False
 
     def now(self) -> float:
@@ -49,17 +49,17 @@ class Clockwork:
     def _ask(self) -> None:
         self._asking = None
         now = self.now()
-        rings = max(now + _SOONEST_S, min(now + _LATEST_S, self._due()))
-        if self._timer is None or rings < self._rings:
-            self._set(rings)
+        wakes_at = max(now + _SOONEST_S, min(now + _LATEST_S, self._due()))
+        if self._timer is None or wakes_at < self._wakes_at:
+            self._set(wakes_at)
 
-    def _set(self, rings: float) -> None:
+    def _set(self, wakes_at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._rings = rings
-        self._timer = self._loop.call_at(rings - self._epoch, self._ring)
+        self._wakes_at = wakes_at
+        self._timer = self._loop.call_at(wakes_at - self._epoch, self._wake_machine)
 
-    def _ring(self) -> None:
+    def _wake_machine(self) -> None:
         self._timer = None
         try:
             if self._due() <= self.now():  # it may have been put off since

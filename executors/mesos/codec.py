@@ -139,10 +139,8 @@ class Records:
     def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that `data` completes.
 
-        Raises
-        ------
-        BadMessage
-            When a length is no number or too large, or a record is no message; the stream cannot be read any further.
+        Raises `BadMessage` when a length is no number or too large, or a record is no message; the stream cannot be
+        read any further.
         """
         self._held += data
         at = 0

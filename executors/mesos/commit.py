@@ -21,7 +21,7 @@ LAZY_S = 0.002
 _log = logging.getLogger(__name__)
 
 
-class Parcel(NamedTuple):
+class StreamRecord(NamedTuple):
     """A record for a stream or, to end it, None."""
 
     stream: str
@@ -50,12 +50,12 @@ class GroupCommit(Generic[Other]):
     """
 
     def __init__(
-        self, journal: Journal, deliver: Callable[[Sequence[Parcel | Other]], None], *, strict: bool = True
+        self, journal: Journal, deliver: Callable[[Sequence[StreamRecord | Other]], None], *, strict: bool = True
     ) -> None:
         self._journal, self.deliver, self._strict = journal, deliver, strict
         self._entries: list[Entry] = []
         self._unwritten: dict[tuple[str, str], Entry] = {}  # what could not be written
-        self._parcels: list[Parcel | Other] = []  # they wait for what is not written yet
+        self._parcels: list[StreamRecord | Other] = []  # they wait for what is not written yet
         self._durable = Durable()
         self._wanted = asyncio.Event()
         self._writing: Durable | None = None
@@ -106,12 +106,9 @@ class GroupCommit(Generic[Other]):
             await self._commit()
 
     def flush(self) -> None:
-        """Write what is left, once and at once, and do the rest, when it is not `strict` in any case.
+        """Write what is left, once and at once, and do the rest; when it is not `strict`, in any case.
 
-        Raises
-        ------
-        StateError
-            When it cannot be written.
+        Raises `StateError` when it cannot be written.
         """
         rows, self._entries = [*self._unwritten.values(), *self._entries], []
         try:
@@ -189,9 +186,9 @@ class GroupCommit(Generic[Other]):
         return True
 
 
-def _taken_apart(effects: Sequence[Send | Close | KeepRow | Other]) -> tuple[list[KeepRow], list[Parcel | Other]]:
+def _taken_apart(effects: Sequence[Send | Close | KeepRow | Other]) -> tuple[list[KeepRow], list[StreamRecord | Other]]:
     """Records are encoded at once: what effects refer to may change until they are carried out."""
-    parcels: list[Parcel | Other] = []
+    parcels: list[StreamRecord | Other] = []
     keeps: list[KeepRow] = []
     last: Message | None = None
     record = b""
@@ -201,9 +198,9 @@ def _taken_apart(effects: Sequence[Send | Close | KeepRow | Other]) -> tuple[lis
         elif isinstance(effect, Send):
             if effect.message is not last:  # the same goes to all operators
                 last, record = effect.message, frame(effect.message)
-            parcels.append(Parcel(effect.stream, record))
+            parcels.append(StreamRecord(effect.stream, record))
         elif isinstance(effect, Close):
-            parcels.append(Parcel(effect.stream, None))
+            parcels.append(StreamRecord(effect.stream, None))
         else:
             parcels.append(effect)
     return keeps, parcels

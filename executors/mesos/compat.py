@@ -50,19 +50,15 @@ class HttpParser:
         return 0 if self._bad else length
 
     def is_headers_complete(self) -> bool:
-        """Whether all headers have come."""
         return self._head is not None
 
     def is_partial_body(self) -> bool:
-        """Whether there is some of the body that `recv_body` has not returned yet."""
         return bool(self._body)
 
     def is_message_complete(self) -> bool:
-        """Whether the message has come to its end."""
         return self._complete
 
     def is_chunked(self) -> bool:
-        """Whether the body comes in chunks."""
         return self.get_headers().get("TRANSFER-ENCODING", "").lower().endswith("chunked")
 
     def recv_body(self) -> bytes:

@@ -26,9 +26,8 @@ from asa.core.clock import Joinable
 from asa.core.errors import AsaError
 from executors.host import Bell
 from executors.mesos.agent_protocol import STREAM_HEADER
-from executors.mesos.client import ClientConnection, HTTPAnswer
+from executors.mesos.client import ClientConnection, Endpoint, HTTPAnswer, of_pool
 from executors.mesos.codec import BadMessage, Message, Records, encode
-from executors.mesos.endpoint import Endpoint, Finder, basic, bearer, of_pool, of_url
 from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import SCHEDULER_PATH, field, identity
 from executors.mesos.pool_directory import PoolDirectory
@@ -85,7 +84,6 @@ def of_scheduler(event: Message) -> Callback | None:
 _LOG = logging.getLogger(__name__)
 _FAILOVER_S = 100.0
 _FIRST_S, _LONGEST_S, GOODBYE_S = 0.05, 15.0, 5.0
-_REDIRECTS_MOST = 8
 _FLIGHT_MOST, _UNSENT_MOST = 256, 1 << 20
 _SILENT, _UNANSWERED_S = 5, 75.0
 
@@ -115,19 +113,13 @@ class SchedulerDriver:
     framework
         FrameworkInfo; without ``failover_timeout`` it gets pymesos's, 100 s. With ``id`` it takes the place of the
         scheduler that had this id.
-    master
-        A pool, or where a master listens: ``host:port`` or a URL.
+    pool
+        The directory of the master's pool.
     implicit_acknowledgements
         Whether the return of `statusUpdate` acknowledges the update; if not, the scheduler calls
         `acknowledgeStatusUpdate`.
     failover
         Whether the tasks are to outlive the driver: no TEARDOWN when it stops.
-    principal, secret
-        For a master that is not ours: Basic authentication, over plain HTTP if that is what the URL says.
-    token
-        The same, as ``Bearer``; a pool's own is found in its directory.
-    host
-        The machine that it runs on.
 
     Notes
     -----
@@ -139,52 +131,47 @@ class SchedulerDriver:
         self,
         scheduler: Any,
         framework: Mapping[str, Any],
-        master: PoolDirectory | str,
+        pool: PoolDirectory,
         *,
         implicit_acknowledgements: bool = True,
         failover: bool = False,
-        principal: str | None = None,
-        secret: str | None = None,
-        token: str | None = None,
         host: PoolHost = POOL_HOST,
     ) -> None:
         self._scheduler, self._failover, self._implicit = scheduler, failover, implicit_acknowledgements
         self._framework: Message = {"failover_timeout": _FAILOVER_S} | dict(framework)
         self._suppressed: frozenset[str] = frozenset()
         self._version: str | None = None
-        if isinstance(master, PoolDirectory):
-            find = of_pool(master)
-        else:
-            given = bearer(token) if token else basic(principal, secret) if principal and secret else None
-            endpoint = of_url(master, given)
-
-            def find() -> Any:
-                return endpoint
-
-        self._client = SchedulerClient(find, _DriverHandler(self), host)
+        self._find, self._host = of_pool(pool), host
+        self._bell: Bell | None = None
+        self._lock = threading.Lock()
+        self._session: Subscription | None = None
+        self._ends: float | None = None  # when even unanswered calls are given up; None before `stop`
+        self._raised: BaseException | None = None
+        self._thread: Joinable | None = None
+        self._number: int | None = None  # that of the thread
+        self._ended = False
 
     # ------------------------------------------------------- what it is
 
     @property
     def framework_id(self) -> str | None:
-        """The framework's id; None before it has one."""
+        """None before it has one."""
         found: str | None = field(self._framework, "id.value", str, None)
         return found
 
     @property
     def connected(self) -> bool:
-        """Whether there is a subscription."""
-        return self._client.endpoint is not None
+        return self._endpoint is not None
 
     @property
     def aborted(self) -> bool:
         """Whether it does not run: not yet, or not any more."""
-        return not self._client.running
+        return self._ends is not None or self._thread is None or self._ended
 
     @property
     def master(self) -> str | None:
         """Where the master is, as ``host:port``; None while there is no subscription."""
-        endpoint = self._client.endpoint
+        endpoint = self._endpoint
         return None if endpoint is None else f"{endpoint.hosts[0]}:{endpoint.port}"
 
     @property
@@ -196,23 +183,26 @@ class SchedulerDriver:
 
     def start(self) -> None:
         """Begin to connect; returns at once."""
-        self._client.start()
+        self._bell = self._host.bell()
+        self._thread = self._host.start(self._run, "asa-mesos")
 
     def stop(self, failover: bool = False) -> None:
         """End; tasks and executors end too, unless `failover`. Returns at once: `join` waits."""
-        keep = failover or self._failover
-        self._client.stop(None if keep else self._call("TEARDOWN"), GOODBYE_S)
+        self._stop(None if failover or self._failover else self._call("TEARDOWN"), GOODBYE_S)
 
     def abort(self) -> None:
         """End at once, and leave the tasks alone: another driver may come with the same id."""
-        self._client.stop(wait_s=0.0)
+        self._stop(None, 0.0)
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the end, or for `timeout` [s]; raises what a callback has raised."""
-        self._client.join(timeout)
+        if self._thread is not None and self._host.thread_id() != self._number:
+            self._thread.join(timeout)
+            raised, self._raised = self._raised, None
+            if raised is not None:
+                raise raised
 
     def run(self) -> None:
-        """`start` and `join`."""
         self.start()
         self.join()
 
@@ -225,7 +215,6 @@ class SchedulerDriver:
         return self._send("ACCEPT", offer_ids=_list(offer_ids), operations=list(operations), **_given(filters=filters))
 
     def launchTasks(self, offer_ids: Ids, tasks: Sequence[Message], filters: Message | None = None) -> None:
-        """Launch TaskInfos on offers of one agent."""
         operations = [{"type": "LAUNCH", "launch": {"task_infos": list(tasks)}}] if tasks else []
         self.acceptOffers(offer_ids, operations, filters)
 
@@ -262,7 +251,7 @@ class SchedulerDriver:
         self._send("RECONCILE", tasks=[{name: task[name] for name in known if name in task} for task in tasks])
 
     def sendFrameworkMessage(self, executor_id: Message, agent_id: Message, data: str) -> None:
-        """Tell an executor something, in base64; it may be lost."""
+        """Send data to an executor, in base64; it may be lost."""
         self._send("MESSAGE", executor_id=executor_id, agent_id=agent_id, data=data)
 
     def updateFramework(self, framework: Mapping[str, Any], suppressed_roles: Sequence[str] = ()) -> None:
@@ -277,25 +266,123 @@ class SchedulerDriver:
         return {"type": kind} | own | ({kind.lower(): payload} if payload else {})
 
     def _send(self, kind: str, **payload: Any) -> None:
-        if not self._client.call(self._call(kind, **payload)):
+        call = encode(self._call(kind, **payload))
+        with self._lock:  # so that a call is never queued for a connection that is gone already
+            queued = self._ends is None and self._queued(call)
+        self._wake()
+        if not queued:
             _LOG.debug("%s: not connected, nothing was sent", kind)
 
+    def _stop(self, last: Message | None, wait_s: float) -> None:
+        """No more events; end once the calls so far, and `last`, are answered, at the latest after `wait_s` [s]."""
+        with self._lock:
+            if self._ends is not None:
+                return
+            self._ends = self._host.monotonic() + wait_s
+            if last is not None:
+                self._queued(encode(last))
+            if self._session is not None:
+                self._session.muted = True
+        self._wake()
 
-class _DriverHandler:
-    """What the client calls, on its thread. What is raised here ends the client, and is raised again by `join`."""
+    def _queued(self, call: bytes) -> bool:
+        session = self._session
+        if session is None or not session.subscribed:
+            return False
+        session.calls.append(call)
+        return True
 
-    def __init__(self, driver: SchedulerDriver) -> None:
-        self._driver = driver
+    def _wake(self) -> None:
+        if self._host.thread_id() != self._number:
+            with self._lock:
+                if self._bell is not None:
+                    self._bell.ring()
 
-    def subscribe(self) -> Message:
-        driver = self._driver
-        payload: Message = {"framework_info": driver._framework}
-        if driver._suppressed:
-            payload["suppressed_roles"] = sorted(driver._suppressed)
-        return driver._call("SUBSCRIBE", **payload)
+    @property
+    def _endpoint(self) -> Endpoint | None:
+        """Where it is subscribed; None while it is not."""
+        session = self._session
+        return session.endpoint if session is not None and session.subscribed else None
 
-    def event(self, message: Message) -> None:
-        driver = self._driver
+    # ------------------------------------------------------- the driver's thread
+
+    def _run(self) -> None:
+        self._number = self._host.thread_id()
+        try:
+            self._stay_subscribed()
+        except Exception as error:
+            cause = error.__cause__ if isinstance(error, CallbackFailed) else error
+            _LOG.error("the driver ends, since this was raised", exc_info=cause)
+            self._raised = cause
+            with suppress(Exception):  # it is raised on the thread that joins; which may not happen
+                self._give_up(f"the driver has ended: {cause!r}")
+        finally:
+            self._ends = self._ends or self._host.monotonic()
+            self._disconnect()
+            with self._lock:
+                bell, self._bell = self._bell, None
+            if bell is not None:
+                bell.close()
+            self._ended = True
+
+    def _stay_subscribed(self) -> None:
+        pause = _FIRST_S
+        while self._ends is None:
+            retry_s = 0.0
+            try:
+                endpoint = self._find()
+                if endpoint is None:
+                    raise ConnectionError("there is no master yet")
+                self._serve(endpoint)
+            except Rejected as rejected:
+                return self._give_up(rejected.args[0])
+            except AsaError as error:
+                return self._give_up(str(error))
+            except Busy as busy:
+                retry_s = busy.args[0]
+            except OSError as error:
+                if self._ends is None:
+                    _LOG.warning("no connection to a master: %s", error)
+            if self._disconnect():
+                pause = _FIRST_S
+                if self._ends is None:
+                    self._call_back("disconnected")
+            if self._ends is None:
+                self._pause(max(retry_s, pause * self._host.uniform(0.5, 1.0)))
+                pause = min(2 * pause, _LONGEST_S)
+        return None
+
+    def _serve(self, endpoint: Endpoint) -> None:
+        assert self._bell is not None
+        session = Subscription(endpoint, self, self._bell, self._host)
+        with self._lock:
+            self._session = session
+        own = {"suppressed_roles": sorted(self._suppressed)} if self._suppressed else {}
+        session.begin(self._call("SUBSCRIBE", framework_info=self._framework, **own))
+        while self._ends is None or (session.busy and self._host.monotonic() < self._ends):
+            session.step(self._ends)
+
+    def _disconnect(self) -> bool:
+        """Close the connections; whether it had been subscribed."""
+        with self._lock:
+            session, self._session = self._session, None
+        if session is None:
+            return False
+        session.close()
+        return session.subscribed
+
+    def _pause(self, seconds: float) -> None:
+        until = self._host.monotonic() + seconds
+        assert self._bell is not None
+        with self._host.selector() as selector:
+            selector.register(self._bell, selectors.EVENT_READ)
+            while self._ends is None and (left := until - self._host.monotonic()) > 0:
+                if selector.select(left):
+                    self._bell.hush()
+
+    # ------------------------------------------------------- callbacks
+
+    def _event(self, message: Message) -> None:
         try:
             found = self._subscribed(message) if message.get("type") == "SUBSCRIBED" else of_scheduler(message)
         except BadMessage as error:
@@ -303,39 +390,35 @@ class _DriverHandler:
         if found is None:
             return None
         if found.name == "error":
-            driver.abort()
+            self.abort()
         self._call_back(*found)
-        if driver._implicit and found.name == "statusUpdate":
-            driver.acknowledgeStatusUpdate(found.arguments[0])
+        if self._implicit and found.name == "statusUpdate":
+            self.acknowledgeStatusUpdate(found.arguments[0])
         return None
 
-    def lost(self) -> None:
-        self._call_back("disconnected")
+    def _subscribed(self, message: Message) -> Callback:
+        own = identity(field(message, "subscribed.framework_id.value", str))
+        endpoint = self._endpoint
+        where = {} if endpoint is None else {"hostname": endpoint.hosts[0], "port": endpoint.port}
+        master = where | field(message, "subscribed.master_info", dict, {})
+        self._version = field(master, "version", str, None)
+        known = "id" in self._framework
+        self._framework = self._framework | {"id": own}
+        return Callback("reregistered", (master,)) if known else Callback("registered", (own, master))
 
-    def failed(self, reason: str) -> None:
-        self._driver.abort()
-        self._call_back("error", (reason,))
-
-    def refused(self, call: bytes, status: int, reason: str) -> None:
+    def _refused(self, call: bytes, status: int, reason: str) -> None:
         message = json.loads(call)
         _LOG.error("%s was answered with %d: %s", message["type"], status, reason)
         self._call_back("callRefused", (message, status, reason))
 
-    def _subscribed(self, message: Message) -> Callback:
-        driver = self._driver
-        own = identity(field(message, "subscribed.framework_id.value", str))
-        endpoint = driver._client.endpoint
-        where = {} if endpoint is None else {"hostname": endpoint.hosts[0], "port": endpoint.port}
-        master = where | field(message, "subscribed.master_info", dict, {})
-        driver._version = field(master, "version", str, None)
-        known = "id" in driver._framework
-        driver._framework = driver._framework | {"id": own}
-        return Callback("reregistered", (master,)) if known else Callback("registered", (own, master))
+    def _give_up(self, reason: str) -> None:
+        self.abort()
+        self._call_back("error", (reason,))
 
     def _call_back(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
-        callback = getattr(self._driver._scheduler, name, None)
+        callback = getattr(self._scheduler, name, None)
         if callback is not None:
-            callback(self._driver, *arguments)
+            callback(self, *arguments)
         elif name == "error":
             _LOG.error("the driver has given up: %s", arguments[0])
 
@@ -358,13 +441,13 @@ def _roles(framework: Message) -> list[str]:
 class Subscription:
     """One subscription: its two connections, and the calls on their way. Other threads ring the `bell`."""
 
-    def __init__(self, endpoint: Endpoint, handler: _DriverHandler, bell: Bell, host: PoolHost) -> None:
+    def __init__(self, endpoint: Endpoint, driver: SchedulerDriver, bell: Bell, host: PoolHost) -> None:
         self.endpoint, self.subscribed = endpoint, False
         self.muted = False
         """Whether events are handed over no more."""
         self.calls = deque[bytes]()
         """Calls that are not sent yet; others may add to it."""
-        self._handler, self._bell, self._host = handler, bell, host
+        self._driver, self._bell, self._host = driver, bell, host
         self._flying = deque[tuple[bytes, float]]()
         self._records = Records()
         self._identity: dict[str, str] = {}
@@ -380,21 +463,18 @@ class Subscription:
         """Whether calls are not answered yet."""
         return self.subscribed and bool(self.calls or self._flying)
 
-    def begin(self) -> None:
-        """Connect and subscribe; raises `OSError`."""
+    def begin(self, call: Message) -> None:
+        """Connect, and send this SUBSCRIBE; raises `OSError`."""
         self._selector.register(self._bell, selectors.EVENT_READ)
         self._stream = ClientConnection(self.endpoint, host=self._host)
-        self._stream.post(SCHEDULER_PATH, encode(_call_back(self._handler.subscribe)), {})
+        self._stream.post(SCHEDULER_PATH, encode(call), {})
         self._selector.register(self._stream, selectors.EVENT_READ | selectors.EVENT_WRITE)
         self._received_at = self._host.monotonic()
 
     def step(self, ends: float | None) -> None:
         """Wait for something, at the latest until `ends`, and do it.
 
-        Raises
-        ------
-        OSError
-            When a connection broke or has been silent for too long.
+        Raises `OSError` when a connection broke or has been silent for too long.
         """
         ready = self._selector.select(self._timeout(ends))
         active = {key.fileobj for key, _ in ready}
@@ -409,7 +489,6 @@ class Subscription:
         self._check(self._stream in active, self._caller in active)
 
     def close(self) -> None:
-        """Close both connections."""
         for connection in (self._stream, self._caller):
             if connection is not None:
                 connection.close()
@@ -447,7 +526,7 @@ class Subscription:
                 for message in self._records.feed(data):
                     if not self.muted:
                         self._subscribed_by(message)
-                        _call_back(self._handler.event, message)
+                        _call_back(self._driver._event, message)
             except BadMessage as error:
                 raise ConnectionAbortedError(f"the stream makes no sense: {error}") from error
             if answer.complete:
@@ -474,7 +553,7 @@ class Subscription:
                 raise ConnectionAbortedError("an answer came to no call")
             call, _ = self._flying.popleft()
             if answer.status >= 300:
-                _call_back(self._handler.refused, call, answer.status, _text(answer))
+                _call_back(self._driver._refused, call, answer.status, _text(answer))
 
     def _send(self) -> None:
         if self.calls and self._caller is None:
@@ -492,11 +571,7 @@ class Subscription:
 
 
 class CallbackFailed(Exception):
-    """The handler raised something, which is the cause: it must not be taken for a broken connection."""
-
-
-class Moved(Exception):
-    """The master sends us to the location that is its argument."""
+    """A callback raised something, which is the cause: it must not be taken for a broken connection."""
 
 
 class Busy(Exception):
@@ -515,8 +590,6 @@ def _call_back(callback: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _raise_for(answer: HTTPAnswer) -> None:
-    if answer.status in (307, 308) and "location" in answer.headers:
-        raise Moved(answer.headers["location"])
     if answer.status >= 500:
         seconds = 1.0
         with suppress(KeyError, ValueError):
@@ -532,159 +605,3 @@ def _text(answer: HTTPAnswer) -> str:
 def _has_stream(answer: HTTPAnswer) -> bool:
     value = answer.headers.get(STREAM_HEADER, "")
     return 0 < len(value) <= 128 and value.isascii() and value.isprintable()
-
-
-class SchedulerClient:
-    """Keeps a subscription alive on a thread of its own; `find` looks for the master, at each connection anew."""
-
-    def __init__(self, find: Finder, handler: _DriverHandler, host: PoolHost = POOL_HOST) -> None:
-        self._find, self._handler, self._host = find, handler, host
-        self._bell: Bell | None = None
-        self._lock = threading.Lock()
-        self._session: Subscription | None = None
-        self._ends: float | None = None  # when even unanswered calls are given up; None before `stop`
-        self._raised: BaseException | None = None
-        self._thread: Joinable | None = None
-        self._number: int | None = None  # that of the thread
-        self._ended = False
-
-    @property
-    def running(self) -> bool:
-        """Whether events may still come."""
-        return self._ends is None and self._thread is not None and not self._ended
-
-    @property
-    def endpoint(self) -> Endpoint | None:
-        """Where it is subscribed; None while it is not."""
-        session = self._session
-        return session.endpoint if session is not None and session.subscribed else None
-
-    def start(self) -> None:
-        """Begin to connect."""
-        self._bell = self._host.bell()
-        self._thread = self._host.start(self._run, "asa-mesos")
-
-    def call(self, message: Message) -> bool:
-        """Queue a call; False when there is no subscription. From any thread."""
-        call = encode(message)
-        with self._lock:  # so that a call is never queued for a connection that is gone already
-            queued = self._ends is None and self._queued(call)
-        self._wake()
-        return queued
-
-    def stop(self, last: Message | None = None, wait_s: float = GOODBYE_S) -> None:
-        """No more events; end once the calls so far, and `last`, are answered, at the latest after `wait_s` [s]."""
-        with self._lock:
-            if self._ends is not None:
-                return
-            self._ends = self._host.monotonic() + wait_s
-            if last is not None:
-                self._queued(encode(last))
-            if self._session is not None:
-                self._session.muted = True
-        self._wake()
-
-    def _queued(self, call: bytes) -> bool:
-        session = self._session
-        if session is None or not session.subscribed:
-            return False
-        session.calls.append(call)
-        return True
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait for its end; raises what the handler raised."""
-        if self._thread is not None and self._host.thread_id() != self._number:
-            self._thread.join(timeout)
-            raised, self._raised = self._raised, None
-            if raised is not None:
-                raise raised
-
-    def _wake(self) -> None:
-        if self._host.thread_id() != self._number:
-            with self._lock:
-                if self._bell is not None:
-                    self._bell.ring()
-
-    # ------------------------------------------------------- the client's thread
-
-    def _run(self) -> None:
-        self._number = self._host.thread_id()
-        try:
-            self._stay_subscribed()
-        except Exception as error:
-            cause = error.__cause__ if isinstance(error, CallbackFailed) else error
-            _LOG.error("the driver ends, since this was raised", exc_info=cause)
-            self._raised = cause
-            with suppress(Exception):  # it is raised on the thread that joins; which may not happen
-                self._handler.failed(f"the driver has ended: {cause!r}")
-        finally:
-            self._ends = self._ends or self._host.monotonic()
-            self._disconnect()
-            with self._lock:
-                bell, self._bell = self._bell, None
-            if bell is not None:
-                bell.close()
-            self._ended = True
-
-    def _stay_subscribed(self) -> None:
-        pause, redirects = _FIRST_S, 0
-        moved: Endpoint | None = None
-        while self._ends is None:
-            retry_s = 0.0
-            try:
-                endpoint, moved = moved or self._find(), None
-                if endpoint is None:
-                    raise ConnectionError("there is no master yet")
-                try:
-                    self._serve(endpoint)
-                except Moved as found:
-                    redirects += 1
-                    if redirects <= _REDIRECTS_MOST:
-                        moved = endpoint.redirected(found.args[0])
-                        self._disconnect()
-                        continue
-            except Rejected as rejected:
-                return self._handler.failed(rejected.args[0])
-            except AsaError as error:
-                return self._handler.failed(str(error))
-            except Busy as busy:
-                retry_s = busy.args[0]
-            except OSError as error:
-                if self._ends is None:
-                    _LOG.warning("no connection to a master: %s", error)
-            redirects = 0
-            if self._disconnect():
-                pause = _FIRST_S
-                if self._ends is None:
-                    self._handler.lost()
-            if self._ends is None:
-                self._pause(max(retry_s, pause * self._host.uniform(0.5, 1.0)))
-                pause = min(2 * pause, _LONGEST_S)
-        return None
-
-    def _serve(self, endpoint: Endpoint) -> None:
-        assert self._bell is not None
-        session = Subscription(endpoint, self._handler, self._bell, self._host)
-        with self._lock:
-            self._session = session
-        session.begin()
-        while self._ends is None or (session.busy and self._host.monotonic() < self._ends):
-            session.step(self._ends)
-
-    def _disconnect(self) -> bool:
-        """Close the connections; whether it had been subscribed."""
-        with self._lock:
-            session, self._session = self._session, None
-        if session is None:
-            return False
-        session.close()
-        return session.subscribed
-
-    def _pause(self, seconds: float) -> None:
-        until = self._host.monotonic() + seconds
-        assert self._bell is not None
-        with self._host.selector() as selector:
-            selector.register(self._bell, selectors.EVENT_READ)
-            while self._ends is None and (left := until - self._host.monotonic()) > 0:
-                if selector.select(left):
-                    self._bell.hush()

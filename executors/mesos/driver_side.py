@@ -124,7 +124,6 @@ class ContainerWatch:
         self._thread = host.start(self._run, "asa-containers")
 
     def close(self) -> None:
-        """Look no more."""
         self._over.set()
         self._thread.join(_WATCH_CLOSING_S)  # an agent that does not answer may keep it a little longer
 
@@ -214,10 +213,7 @@ class DriverSide:
     def subscribe(self) -> None:
         """Make our framework known to the master: as the one that it was before, if the master still has that one.
 
-        Raises
-        ------
-        StateError
-            When the master does not take it.
+        Raises `StateError` when the master does not take it.
         """
         attributes = {RUN: self._context.run}
         # before updates come for tasks that an earlier driver has left: they are this program's

@@ -92,12 +92,8 @@ class Mesos:
     def start(self, context: RunContext, post: Report) -> None:
         """Start the master and the framework, and listen for nodes.
 
-        Raises
-        ------
-        InvalidInput
-            When what the tasks need is not installed.
-        StateError
-            When the run's directory cannot be used, or the master does not start.
+        Raises `InvalidInput` when what the tasks need is not installed, and `StateError` when the run's directory
+        cannot be used, or the master does not start.
         """
         # agents find the master while the rest starts
         side = self._made_side(context, post)

@@ -111,7 +111,6 @@ class Offered:
         return None
 
     def has(self, wanted: Mapping[str, str]) -> bool:
-        """Whether the agent has these attributes."""
         return all(self.attributes.get(name) == value for name, value in wanted.items())
 
     def lasts(self, until: float) -> bool:
@@ -142,13 +141,7 @@ def all_of(resources: Resources) -> TaskNeed:
 
 
 def parse_offer(offer: Message, now: float) -> Offered:
-    """An Offer message, read.
-
-    Raises
-    ------
-    BadMessage
-        When it lacks what every offer has.
-    """
+    """An Offer message, parsed; raises `BadMessage` when it lacks what every offer has."""
     begins = field_of(offer, "unavailability.start.nanoseconds", int, None)
     attributes = {
         field_of(item, "name", str): _attribute_text(item)
@@ -576,7 +569,6 @@ class Framework:
         return [*calls, *self._use(now)]
 
     def wake(self, now: float) -> list[Call]:
-        """Time has passed."""
         return self._use(now)
 
     def due(self) -> float | None:

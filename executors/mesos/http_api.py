@@ -67,13 +67,10 @@ class TokenAccess:
         self._tokens: dict[str, bytes] = {}
 
     def authenticate(self, headers: Mapping[str, str], peer: str | None) -> Principal:
-        """Who it is that sends these headers from the address `peer`.
+        """The role and name of who sends these headers from the address `peer`.
 
-        Raises
-        ------
-        HTTPError
-            401 when no token, or none of ours, is given; 429 when that has happened too often; 503 when the tokens
-            cannot be read.
+        Raises `HTTPError`: 401 when no token, or none of ours, is given; 429 when that has happened too often; 503 when
+        the tokens cannot be read.
         """
         if not self._required:
             return Principal(ANYONE)
@@ -88,7 +85,7 @@ class TokenAccess:
     def _role_of(self, token: bytes) -> str | None:
         self._refresh()
         found = None
-        for role, secret in self._tokens.items():  # all of them: the time it takes tells nothing
+        for role, secret in self._tokens.items():  # all of them: the time it takes reveals nothing
             if hmac.compare_digest(secret, token):
                 found = role
         return found

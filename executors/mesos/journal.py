@@ -83,7 +83,6 @@ class Journal:
         self.write(entries(keeps))
 
     def write(self, entries: Sequence[Entry]) -> None:
-        """As `keep`."""
         last = {(entry.table, entry.key): entry.row for entry in entries}
         if not last:
             return
@@ -94,7 +93,6 @@ class Journal:
                 connection.executemany(_REMOVE, removed)
 
     def close(self) -> None:
-        """Let go of the file."""
         self._database.close()
 
 

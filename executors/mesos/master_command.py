@@ -31,7 +31,6 @@ class MasterCommand:
     help = "run the master of a pool of nodes, until Ctrl-C or SIGTERM"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument(
             "--directory",
             type=Path,

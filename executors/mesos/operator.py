@@ -8,16 +8,15 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from asa.core.errors import BackendError, InvalidInput
-from executors.mesos.client import ClientConnection, HTTPAnswer
+from executors.mesos.client import ClientConnection, Endpoint, HTTPAnswer, bearer
 from executors.mesos.codec import BadMessage, Message, decode, encode
-from executors.mesos.endpoint import Endpoint, bearer
 from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import OPERATOR_PATHS, field, identity, message, value_of
 from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME, WRITER, PoolDirectory
 
 _ANSWER_S = 30.0
-Place = tuple[str, int]
-"""Host and port."""
+Place = tuple[tuple[str, ...], int]
+"""Hosts, of which the first that answers is taken, and the port."""
 
 
 class CallRefused(InvalidInput):
@@ -37,8 +36,8 @@ class Operator:
 
     def __init__(self, directory: PoolDirectory, role: str = WRITER, host: PoolHost = POOL_HOST) -> None:
         self._directory, self._role, self._host = directory, role, host
-        self._agents: dict[str, tuple[Place, ...]] = {}
-        self._connections: dict[tuple[Place, ...], ClientConnection] = {}
+        self._agents: dict[str, Place] = {}
+        self._connections: dict[Place, ClientConnection] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -47,7 +46,6 @@ class Operator:
         self.close()
 
     def close(self) -> None:
-        """Close its connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -82,7 +80,6 @@ class Operator:
         return found
 
     def get_frameworks(self) -> list[Message]:
-        """All frameworks that are not over."""
         found: list[Message] = field(self.call("GET_FRAMEWORKS"), "frameworks", list, [])
         return found
 
@@ -96,9 +93,7 @@ class Operator:
         mark_gone
             Whether it is to leave for good then.
         """
-        seconds, rest = divmod(grace_s or 0.0, 1.0)
-        duration = {"seconds": int(seconds), "nanos": round(rest * 1e9)}  # a google.protobuf.Duration, unlike others
-        grace = {} if grace_s is None else {"max_grace_period": duration}
+        grace = {} if grace_s is None else {"max_grace_period": f"{grace_s:.9f}s"}
         self.call("DRAIN_AGENT", agent_id=identity(agent_id), mark_gone=mark_gone, **grace)
 
     def deactivate(self, agent_id: str) -> None:
@@ -119,17 +114,12 @@ class Operator:
         config = {"role": role, "limits": {name: {"value": amount} for name, amount in limits.items()}}
         self.call("UPDATE_QUOTA", force=True, quota_configs=[config])
 
-    def weights(self) -> dict[str, float]:
-        """How large the fair shares of roles are; a role that is not in it has 1."""
-        found: list[Message] = field(self.call("GET_WEIGHTS"), "weight_infos", list, [])
-        return {field(item, "role", str): field(item, "weight", float) for item in found}
-
     # ------------------------------------------------------- an agent
 
     def call_agent(self, agent_id: str, name: str, **payload: Any) -> Message:
         """Call an agent: ``call_agent("S1", "GET_CONTAINERS")``; the answer is as that of `call`."""
         if agent_id not in self._agents:
-            self._agents = {field(agent, "agent_info.id.value", str): _places(agent) for agent in self.get_agents()}
+            self._agents = {field(agent, "agent_info.id.value", str): _place(agent) for agent in self.get_agents()}
         if agent_id not in self._agents:
             known = ", ".join(sorted(self._agents)) or "none"
             raise InvalidInput(f"there is no agent {agent_id!r}; the master knows {known}")
@@ -181,17 +171,17 @@ class Operator:
 
     # ------------------------------------------------------- the wire
 
-    def _master(self) -> tuple[Place, ...]:
+    def _master(self) -> Place:
         address = self._directory.master()
         if address is None:
             path = self._directory.path
             raise BackendError(f"the pool in {path} has no master: asa master --directory {path}", transient=True)
-        return tuple((host, address.port) for host in address.hosts)
+        return address.hosts, address.port
 
-    def _ask(self, places: tuple[Place, ...], server: str, name: str, payload: Mapping[str, Any]) -> Message:
+    def _ask(self, place: Place, server: str, name: str, payload: Mapping[str, Any]) -> Message:
         what = "the master" if server == MASTER_NAME else "the agent"
         try:
-            answer = self._post(places, server, encode(message(name, **payload)))
+            answer = self._post(place, server, encode(message(name, **payload)))
         except OSError as error:
             raise BackendError(f"{what} does not answer {name}: {error}", transient=True) from error
         text = bytes(answer.body[:1000]).decode(errors="replace")
@@ -205,13 +195,13 @@ class Operator:
         except BadMessage as error:
             raise BackendError(f"the answer of {what} to {name} makes no sense: {error}") from error
 
-    def _post(self, places: tuple[Place, ...], server: str, body: bytes) -> HTTPAnswer:
+    def _post(self, place: Place, server: str, body: bytes) -> HTTPAnswer:
         """Send a call, once, and wait for its answer."""
-        connection = self._connections.pop(places, None)
+        connection = self._connections.pop(place, None)
         if connection is not None and self._is_ready(connection, 0.0):  # it is idle, so it was closed
             connection.close()
             connection = None
-        connection = connection or self._connected(places, server)
+        connection = connection or self._connected(place, server)
         try:
             connection.post(OPERATOR_PATHS[0], body, {})
             connection.flush()
@@ -225,21 +215,14 @@ class Operator:
             connection.close()
             raise
         answer = connection.answers.popleft()
-        self._connections[places] = connection
+        self._connections[place] = connection
         return answer
 
-    def _connected(self, places: tuple[Place, ...], server: str) -> ClientConnection:
-        """To the first of them that answers, as the server that its certificate must name."""
-        problem: OSError = ConnectionError("it has no address")
+    def _connected(self, place: Place, server: str) -> ClientConnection:
         master = self._directory.master()
         context = self._directory.client_context() if master is None or master.tls else None
-        for host, port in places:
-            endpoint = Endpoint((host,), port, bearer(self._directory.token(self._role)), context, server)
-            try:
-                return ClientConnection(endpoint, host=self._host)
-            except OSError as error:
-                problem = error
-        raise problem
+        endpoint = Endpoint(*place, bearer(self._directory.token(self._role)), context, server)
+        return ClientConnection(endpoint, host=self._host)
 
     def _is_ready(self, connection: ClientConnection, seconds: float) -> bool:
         """Whether something can be read within so many seconds [s], or written if something waits for that."""
@@ -250,10 +233,8 @@ class Operator:
         return bool(found)
 
 
-def _places(agent: Message) -> tuple[Place, ...]:
-    """Where an agent may be: the address in its ``pid``, the likelier one, and its host name."""
-    address, _, port = field(agent, "pid", str, "").partition("@")[2].rpartition(":")
-    found = [(address, int(port))] if address and port.isdigit() else []
-    hostname = field(agent, "agent_info.hostname", str, "")
-    own = (hostname, field(agent, "agent_info.port", int, 5051))
-    return tuple(dict.fromkeys([*found, *([own] if hostname else [])]))
+def _place(agent: Message) -> Place:
+    """Where an agent listens: at the address in its ``pid``, the likelier one, or under its host name."""
+    address = field(agent, "pid", str, "").partition("@")[2].rpartition(":")[0]
+    hosts = (address, field(agent, "agent_info.hostname", str, ""))
+    return tuple(dict.fromkeys(filter(None, hosts))), field(agent, "agent_info.port", int, 5051)

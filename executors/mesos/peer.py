@@ -1,4 +1,4 @@
-"""Whose process is at the other end of a loopback connection: the kernel's table of sockets tells.
+"""Whose process is at the other end of a loopback connection: the kernel's table of sockets says.
 
 For clients that can neither speak TLS nor send a token: they are let in because they are ours.
 """

@@ -24,7 +24,6 @@ class PoolCommand:
     help = "show a pool of agents and change its quotas"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parts = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
         for name, (help, _) in _LOOKS.items():
             _where(parts.add_parser(name, help=help, description=help))
@@ -44,7 +43,6 @@ class PoolCommand:
             _where(part)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Ask, or change."""
         directory = _directory(options)
         if options.run and directory.master() is None:
             raise BackendError(
@@ -132,7 +130,7 @@ _LOOKS: dict[str, tuple[str, Callable[[Operator], list[pool_rows.Row]]]] = {
     "allocations": ("the allocations that the nodes belong to", pool_rows.allocations),
     "containers": ("what runs on the nodes, and how much it was throttled", pool_rows.containers),
     "frameworks": ("who takes the pool's resources", pool_rows.frameworks),
-    "quota": ("quotas and weights of roles", pool_rows.quota),
+    "quota": ("quotas of roles", pool_rows.quota),
 }
 _CHANGES: dict[str, Callable[[Operator, argparse.Namespace], str]] = {
     "set-quota": _set_quota,

@@ -55,10 +55,7 @@ class PoolDirectory:
     def create(cls, path: Path, name: str) -> PoolDirectory:
         """Make the directory with certificates and tokens; what is there already is kept.
 
-        Raises
-        ------
-        StateError
-            When it is not private or cannot be written.
+        Raises `StateError` when it is not private or cannot be written.
         """
         private_directory(path)
         if not (path / _TLS / "node.pem").exists():  # written last: who made them may have died meanwhile
@@ -74,13 +71,7 @@ class PoolDirectory:
         return self.token_file(ROLES[-1]).exists()
 
     def token(self, role: str) -> str:
-        """The secret of a role.
-
-        Raises
-        ------
-        StateError
-            When there is none, or others could have read it.
-        """
+        """The secret of a role; raises `StateError` when there is none, or others could have read it."""
         path = check_private(self.token_file(role))
         return path.read_text().strip()
 
@@ -89,7 +80,6 @@ class PoolDirectory:
         return self.path / _TOKENS / role
 
     def publish(self, address: MasterAddress) -> None:
-        """Say where the master listens."""
         write_private(self.path / _ADDRESS, json.dumps(asdict(address)).encode())
 
     def withdraw(self, address: MasterAddress) -> None:
@@ -100,10 +90,7 @@ class PoolDirectory:
     def master(self) -> MasterAddress | None:
         """Where the master listens, or did last; None when none has started yet.
 
-        Raises
-        ------
-        StateError
-            When the file is damaged, or others could have written it.
+        Raises `StateError` when the file is damaged, or others could have written it.
         """
         path = self.path / _ADDRESS
         if not path.exists():
@@ -117,10 +104,7 @@ class PoolDirectory:
     def server_context(self, name: str) -> ssl.SSLContext:
         """What `MASTER_NAME` or `AGENT_NAME` listens with: TLS 1.3.
 
-        Raises
-        ------
-        StateError
-            When the certificates are missing, damaged, or open to other users.
+        Raises `StateError` when the certificates are missing, damaged, or open to other users.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -136,10 +120,7 @@ class PoolDirectory:
     def client_context(self) -> ssl.SSLContext:
         """What one connects with, to a server of this pool only: give `MASTER_NAME` or `AGENT_NAME` as its host name.
 
-        Raises
-        ------
-        StateError
-            When the authority's certificate is missing, damaged, or open to other users.
+        Raises `StateError` when the authority's certificate is missing, damaged, or open to other users.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3

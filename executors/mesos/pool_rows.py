@@ -127,13 +127,12 @@ def _framework(item: Message, tasks: Iterable[Message]) -> Row:
 
 
 def quota(operator: Operator) -> list[Row]:
-    """Quotas and weights of roles."""
-    limits = {field(item, "role", str): field(item, "limits", dict, {}) for item in operator.quota()}
-    weights = operator.weights()
+    """Quotas of roles."""
     rows = []
-    for role in sorted({*limits, *weights}):
-        amounts = (f"{name}={field(value, 'value', float):g}" for name, value in limits.get(role, {}).items())
-        rows.append({"role": role, "weight": weights.get(role, 1.0), "limits": " ".join(amounts) or None})
+    for item in operator.quota():
+        limits = field(item, "limits", dict, {}).items()
+        amounts = " ".join(f"{name}={field(value, 'value', float):g}" for name, value in limits)
+        rows.append({"role": field(item, "role", str), "limits": amounts or None})
     return rows
 
 

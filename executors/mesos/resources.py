@@ -72,7 +72,6 @@ class Resources:
         return amount if isinstance(amount, int) else 0
 
     def scalars(self) -> dict[str, int]:
-        """Thousandths of each scalar."""
         return {name: amount for name, amount in self if isinstance(amount, int)}
 
 

@@ -38,18 +38,18 @@ class PymesosDriver(Protocol):
 class FrameworkScheduler:
     """The callbacks of a scheduler driver, around a `Framework`. Calls come from any thread.
 
-    `tell` takes what became of gangs and node programs. `seen` is shown every offer before the framework has it; offers
-    for which it returns False are declined for good.
+    `report` takes what became of gangs and node programs. Offers for which `is_wanted` returns False are declined for
+    good, and the framework does not see them.
     """
 
     def __init__(
         self,
         framework: Framework,
-        tell: Callable[[Sequence[FrameworkOutcome]], None],
-        seen: Callable[[Message], bool] = lambda offer: True,
+        report: Callable[[Sequence[FrameworkOutcome]], None],
+        is_wanted: Callable[[Message], bool] = lambda offer: True,
         host: PoolHost = POOL_HOST,
     ) -> None:
-        self._framework, self._tell, self._seen, self._host = framework, tell, seen, host
+        self._framework, self._report, self._is_wanted, self._host = framework, report, is_wanted, host
         self._lock = threading.RLock()
         self._driver: PymesosDriver | None = None
         self._changed = threading.Event()
@@ -99,13 +99,11 @@ class FrameworkScheduler:
         self.ready.clear()
 
     def resourceOffers(self, driver: PymesosDriver, offers: Sequence[Message]) -> None:
-        """Offers."""
-        welcome = [offer for offer in offers if self._seen(offer)]
+        welcome = [offer for offer in offers if self._is_wanted(offer)]
         others = tuple(offer["id"]["value"] for offer in offers if offer not in welcome)
         self.want(lambda framework, now: [Decline(others, NEVER_S)] * bool(others) + framework.offers(welcome, now))
 
     def offerRescinded(self, driver: PymesosDriver, offer_id: Message) -> None:
-        """An offer is void."""
         with self._lock:
             self._framework.rescinded(offer_id["value"])
 
@@ -129,7 +127,7 @@ class FrameworkScheduler:
     def error(self, driver: PymesosDriver, text: str) -> None:
         """The driver has given up."""
         self.error_text = text
-        self._tell([FrameworkOutcome("framework", "failed", text)])
+        self._report([FrameworkOutcome("framework", "failed", text)])
         self.ready.set()
 
     # -------------------------------------------------------------- inside
@@ -142,7 +140,7 @@ class FrameworkScheduler:
                     _call(self._driver, call)
         outcomes, self._framework.outcomes = self._framework.outcomes, []
         if outcomes:
-            self._tell(outcomes)
+            self._report(outcomes)
 
     def _wake(self) -> None:
         while not self._over:

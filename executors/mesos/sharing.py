@@ -120,20 +120,20 @@ NOTICE_S = 20.0
 class Tenant:
     """See the module. `step` is to be called about every second, by one thread; the others may come from any.
 
-    `tell` informs the other runs whether ours waits for room; `dismiss_idle` ends our supervisors on nodes that were
-    idle for so long [s]. `now` is the time of what is posted.
+    `announce` informs the other runs whether ours waits for room; `dismiss_idle` ends our supervisors on nodes that
+    were idle for so long [s]. `now` is the time of what is posted.
     """
 
     def __init__(
         self,
         borrower: Borrower,
         scheduler: FrameworkScheduler,
-        tell: Callable[[bool], None],
+        announce: Callable[[bool], None],
         dismiss_idle: Callable[[float], None],
         post: Post,
         now: Callable[[], float],
     ) -> None:
-        self._borrower, self._scheduler, self._tell = borrower, scheduler, tell
+        self._borrower, self._scheduler, self._announce = borrower, scheduler, announce
         self._dismiss_idle, self._post, self._now = dismiss_idle, post, now
         self._waits = False
         self._recalled: set[str] = set()
@@ -149,7 +149,7 @@ class Tenant:
         waits = task is not None
         if waits is not self._waits:
             self._waits = waits
-            self._tell(waits)
+            self._announce(waits)
             if waits:
                 self._scheduler.want(lambda framework, now: framework.renew(now))
         if (

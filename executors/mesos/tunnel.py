@@ -19,7 +19,7 @@ from asa.web.errors import HTTPError
 from asa.web.hosts import LOOPBACK, check_addressed
 from asa.web.protocol import BodyData, EndOfMessage, RequestHead, RequestReader
 from executors.mesos import peer
-from executors.mesos.endpoint import CONNECT_S, Endpoint, of_agent, of_pool
+from executors.mesos.client import CONNECT_S, Endpoint, of_agent, of_pool
 from executors.mesos.pool_directory import FRAMEWORK, PoolDirectory
 
 _REPLACED = frozenset({"host", "authorization"})
@@ -40,10 +40,7 @@ class ForwardedRequests:
     def feed(self, data: bytes) -> bytes:
         """What to send on for `data`.
 
-        Raises
-        ------
-        HTTPError
-            When it is no HTTP request, or none that may be forwarded; the connection is of no more use.
+        Raises `HTTPError` when it is no HTTP request, or none that may be forwarded; the connection is of no more use.
         """
         found = bytearray()
         for event in self._reader.receive(data):
@@ -102,7 +99,6 @@ class Tunnel:
         self.close()
 
     def close(self) -> None:
-        """Close it with all connections through it."""
         if self._thread.is_alive():
             with suppress(RuntimeError):  # it has just ended
                 self._loop.call_soon_threadsafe(self._ended.set)

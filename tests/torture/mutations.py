@@ -312,7 +312,7 @@ MUTATIONS = (
             (
                 "an ACCEPT lost with its stream is not answered: reconciliation leaves out what is not known",
                 "master/tasks.py",
-                "    _answer(core, framework, task_id, agent_id, worded(framework, state), text=text)\n",
+                "    _answer(core, framework, task_id, agent_id, state_for(framework, state), text=text)\n",
                 "",
             ),
             (
@@ -324,19 +324,19 @@ MUTATIONS = (
             (
                 "tasks of an agent that is out of reach are not reported",
                 "master/agents.py",
-                "        tasks.tell(core, framework, task, status)\n    else:\n",
+                "        tasks.send_status(core, framework, task, status)\n    else:\n",
                 "        pass\n    else:\n",
             ),
             (
                 "an end that was not acknowledged is forgotten with its agent",
                 "master/agents.py",
-                "    else:\n        tasks.repeat(core, framework, task)\n    keep_task",
+                "    else:\n        tasks.resend_end(core, framework, task)\n    keep_task",
                 "    keep_task",
             ),
             (
                 "tasks that an agent does not have are waited for",
                 "master/agents.py",
-                "            _give_up(core, agent, task)\n",
+                "            _drop_missing(core, agent, task)\n",
                 "            pass\n",
             ),
             (
@@ -378,8 +378,8 @@ MUTATIONS = (
             (
                 "what a removed framework's tasks take is free at once",
                 "master/frameworks.py",
-                "            if agent is not None:\n                tasks.outlive",
-                "            if False:\n                tasks.outlive",
+                "            if agent is not None:\n                tasks.hold_orphan",
+                "            if False:\n                tasks.hold_orphan",
             ),
             (
                 "a framework that does not come back is kept",
@@ -444,7 +444,7 @@ MUTATIONS = (
             (
                 "a driver does not acknowledge",
                 "driver.py",
-                "            driver.acknowledgeStatusUpdate(found.arguments[0])\n",
+                "            self.acknowledgeStatusUpdate(found.arguments[0])\n",
                 "            pass\n",
             ),
             (

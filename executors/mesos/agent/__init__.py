@@ -3,7 +3,7 @@
 ::
 
     command.py            asa agent: what the node has, and which options there are
-      service.py            journal, sockets, HTTP, thread; storage.py, the directory and the sandboxes in it
+      service.py            journal, sockets, HTTP, thread; storage.py, the directory
         engine.py             the machine at work: carries out its effects, passes events to it
           link.py               the connection to the master
           containers.py         starts, limits, ends; shim.py is their parent process

@@ -14,27 +14,10 @@ from typing import Any
 
 from asa.web.errors import HTTPError
 from executors.cgroup.group import GroupUsage
-from executors.mesos.agent.records import (
-    agent_info,
-    container_status,
-    executor_info,
-    framework_info,
-    keep,
-    task_message,
-)
-from executors.mesos.agent.state import AgentCore, AgentExecutor, AgentOptions, AgentState, AgentTask, ContainerState
-from executors.mesos.agent.tasks import (
-    add_update,
-    change_cpus,
-    deliver_tasks,
-    kill_undelivered,
-    known_update,
-    settle_task,
-    stop_container,
-)
+from executors.mesos.agent import records, tasks
+from executors.mesos.agent.state import AgentCore, AgentExecutor, AgentTask, ContainerState
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import (
-    TERMINAL,
     VERSION,
     base64_of,
     field,
@@ -45,7 +28,7 @@ from executors.mesos.messages import (
     redacted,
     value_of,
 )
-from executors.mesos.resources import LEAST_CPUS, NONE, Resources, parse
+from executors.mesos.resources import LEAST_CPUS
 
 _log = logging.getLogger(__name__)
 
@@ -75,23 +58,23 @@ def subscribe_executor(core: AgentCore, call: Message, stream: str) -> None:
     core.timers.at(("heartbeat", stream), core.now + HEARTBEAT_S)
     if not executor.subscribed:
         executor.subscribed = True
-        keep(core, "executors", executor)
+        records.keep(core, "executors", executor)
     framework = core.state.frameworks[executor.framework]
     core.send(
         stream,
         message(
             "SUBSCRIBED",
-            executor_info=executor_info(executor),
-            framework_info=framework_info(framework),
-            agent_info=agent_info(core.state, core.options),
+            executor_info=records.executor_info(executor),
+            framework_info=records.framework_info(framework),
+            agent_info=records.agent_info(core.state, core.options),
             container_id=identity(executor.container),
         ),
     )
     for report in reports:
         try:
             _take_update(core, executor, report)
-        except (HTTPError, BadMessage):
-            core.count("invalid_status_updates")
+        except (HTTPError, BadMessage) as error:
+            _log.warning("an update of executor %s makes no sense: %s", executor.id, error)
     _catch_up(core, executor, listed)
 
 
@@ -103,12 +86,12 @@ def _catch_up(core: AgentCore, executor: AgentExecutor, listed: Collection[str])
     """
     live = list(executor.tasks.values())
     missed = [task for task in live if task.id not in listed and not task.statuses]
-    deliver_tasks(core, executor, [task for task in missed if task.verdict is None])
+    tasks.deliver_tasks(core, executor, [task for task in missed if task.verdict is None])
     for task in live:
         if task.verdict is None or task.over:
             continue
         if task in missed:
-            kill_undelivered(core, task)
+            tasks.kill_undelivered(core, task)
         else:
             core.send(executor.stream, message("KILL", task_id=identity(task.id)))
 
@@ -146,7 +129,7 @@ def _take_update(core: AgentCore, executor: AgentExecutor, report: Any) -> None:
     task_id, uuid = check_status(status, executor.id)
     _check_data(octets(status, "data", b""))
     task = core.state.task(executor.framework, task_id)
-    again = None if task is None else known_update(task, uuid)
+    again = None if task is None else tasks.known_update(task, uuid)
     if again == "pending":
         return
     if task is None or task.executor != executor.id or task.over or again is not None:
@@ -155,10 +138,9 @@ def _take_update(core: AgentCore, executor: AgentExecutor, report: Any) -> None:
     if len(task.pending) >= PENDING_MOST:
         raise HTTPError(429, f"{PENDING_MOST} updates of task {task_id!r} are not acknowledged yet: wait")
     instance = core.state.instances.get(executor.container)
-    add_update(core, task, complete_status(status, task, uuid, core.now, core.state.id or "", instance=instance))
-    core.count("valid_status_updates")
+    tasks.add_update(core, task, complete_status(status, task, uuid, core.now, core.state.id or "", instance=instance))
     if task.over:
-        settle_task(core, task)
+        tasks.settle_task(core, task)
 
 
 def send_acknowledged(core: AgentCore, executor: AgentExecutor, task_id: str, uuid: str) -> None:
@@ -198,13 +180,7 @@ EXECUTOR_STATES = frozenset(
 
 
 def check_status(status: Message, executor_id: str) -> tuple[str, bytes]:
-    """The task and the uuid of a status.
-
-    Raises
-    ------
-    BadMessage
-        When it is none, or names another executor.
-    """
+    """The task and the uuid of a status; raises `BadMessage` when it is none, or names another executor."""
     task_id, uuid = value_of(status, "task_id"), octets(status, "uuid")
     if len(uuid) != 16:
         raise BadMessage(f"expected 'uuid' to be of 16 bytes, found {len(uuid)}")
@@ -225,7 +201,7 @@ def complete_status(
     """A checked status with everything in it that frameworks expect."""
     given: Message = {"timestamp": now} | status
     if instance is not None and "container_status" not in status:
-        given["container_status"] = container_status(instance)
+        given["container_status"] = records.container_status(instance)
     return given | {
         "source": "SOURCE_EXECUTOR",
         "uuid": base64_of(uuid),
@@ -236,38 +212,28 @@ def complete_status(
 
 LEASE_MOST_S = 86400.0
 """For how long another CPU limit or weight can be had at most, unless it is asked for again [s]."""
-WRITES = frozenset({"KILL_CONTAINER", "ASA_UPDATE_LIMITS"})
-"""Calls that change something."""
 
-Use = Callable[[str], GroupUsage | None]
+UsageOf = Callable[[str], GroupUsage | None]
 
 
 def needs_write(call: Message) -> bool:
     """Whether an operator must be one who may change things."""
-    kind = call.get("type")
-    return isinstance(kind, str) and kind in WRITES
+    return call.get("type") == "ASA_UPDATE_LIMITS"
 
 
-def operate(core: AgentCore, call: Message, usage: Use) -> Message | None:
-    """The answer to a call, None for an empty one; `usage` returns what a container has used, None when unknown.
+def operate(core: AgentCore, call: Message, usage: UsageOf) -> Message:
+    """The answer to a call; `usage` returns what a container has used, None when unknown.
 
-    Raises
-    ------
-    HTTPError
-        When it is not supported (501), or is about a container that is not here (404).
-    BadMessage
-        When it is no call.
+    Raises `HTTPError` when it is not supported (501), or about a container that is not here (404), and `BadMessage`
+    when it is no call.
     """
     kind: str = field(call, "type", str)
-    if kind in VIEWS:
-        return message(kind, **VIEWS[kind](core))
+    if kind in QUERIES:
+        return message(kind, **QUERIES[kind](core))
     if kind == "GET_CONTAINERS":
         return message(
             kind, containers=[_container_message(core, item, usage) for item in core.state.instances.values()]
         )
-    if kind == "KILL_CONTAINER":
-        stop_container(core, _known_container(core, value_of(call, "kill_container.container_id")).id, 0.0)
-        return None
     if kind == "ASA_UPDATE_LIMITS":
         return _update_limits(core, field(call, "asa_update_limits", dict))
     raise HTTPError(501, f"{kind!r:.80} is not supported by this agent")
@@ -282,7 +248,7 @@ def _update_limits(core: AgentCore, asked: Message) -> Message:
         raise HTTPError(400, "expected 'limits.cpus.value', 'requests.cpus.value' or both: nothing is to be changed")
     if seconds is not None and not 0 <= seconds <= LEASE_MOST_S:
         raise HTTPError(400, f"expected 'lease_seconds' to be from 0 to {LEASE_MOST_S:g}, found {seconds:g}")
-    change_cpus(core, instance, cores, seconds)
+    tasks.change_cpus(core, instance, cores, seconds)
     answer: Message = {
         "container_id": identity(instance.id),
         "limits": {"cpus": {"value": "Infinity" if instance.limit is None else instance.limit}},
@@ -310,7 +276,7 @@ def _known_container(core: AgentCore, container_id: str) -> ContainerState:
     return instance
 
 
-def _container_message(core: AgentCore, instance: ContainerState, usage: Use) -> Message:
+def _container_message(core: AgentCore, instance: ContainerState, usage: UsageOf) -> Message:
     executor = core.state.executor(instance.framework, instance.executor)
     name = "" if executor is None else executor.info.get("name", "")
     return {
@@ -318,7 +284,7 @@ def _container_message(core: AgentCore, instance: ContainerState, usage: Use) ->
         "executor_id": identity(instance.executor),
         "executor_name": name if isinstance(name, str) else "",
         "container_id": identity(instance.id),
-        "container_status": container_status(instance),
+        "container_status": records.container_status(instance),
         "resource_statistics": _statistics(core, instance, usage(instance.id)),
     }
 
@@ -344,28 +310,14 @@ def _statistics(core: AgentCore, instance: ContainerState, used: GroupUsage | No
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _flags(core: AgentCore) -> Message:
-    options = core.options
-    flags = {
-        "hostname": options.hostname,
-        "port": str(options.port),
-        "executor_registration_timeout": f"{options.registration_s:g}secs",
-        "executor_shutdown_grace_period": f"{options.grace_s:g}secs",
-        "recovery_timeout": f"{options.recovery_s:g}secs",
-        "cgroups_enable_cfs": str(options.quotas).lower(),
-        "sandbox_directory": options.directory,
-    }
-    return {"flags": [{"name": name, "value": value} for name, value in flags.items()]}
-
-
 def _frameworks(core: AgentCore) -> Message:
-    found = [{"framework_info": framework_info(item)} for item in core.state.frameworks.values()]
+    found = [{"framework_info": records.framework_info(item)} for item in core.state.frameworks.values()]
     return {"frameworks": found, "completed_frameworks": []}
 
 
 def _executors(core: AgentCore) -> Message:
     found = [
-        {"executor_info": redacted(executor_info(executor))}
+        {"executor_info": redacted(records.executor_info(executor))}
         for framework in core.state.frameworks.values()
         for executor in framework.executors.values()
     ]
@@ -377,60 +329,19 @@ def _tasks(core: AgentCore) -> Message:
     for framework in core.state.frameworks.values():
         for task in framework.tasks.values():
             where = "terminated" if task.over else "queued" if task.state == "TASK_STAGING" else "launched"
-            found[f"{where}_tasks"].append(task_message(task, core.state.id))
-    return {"pending_tasks": [], **found, "completed_tasks": list(core.state.completed)}
+            found[f"{where}_tasks"].append(records.task_message(task, core.state.id))
+    return {**found, "completed_tasks": list(core.state.completed)}
 
 
 def _state(core: AgentCore) -> Message:
     return {"get_tasks": _tasks(core), "get_executors": _executors(core), "get_frameworks": _frameworks(core)}
 
 
-def _metrics(core: AgentCore) -> Message:
-    found = metrics(core.state, core.options, core.now)
-    return {"metrics": [{"name": name, "value": value} for name, value in sorted(found.items())]}
-
-
-VIEWS: dict[str, Callable[[AgentCore], Message]] = {
+QUERIES: dict[str, Callable[[AgentCore], Message]] = {
     "GET_HEALTH": lambda core: {"healthy": True},
     "GET_VERSION": lambda core: {"version_info": {"version": VERSION}},
-    "GET_FLAGS": _flags,
-    "GET_AGENT": lambda core: {"agent_info": agent_info(core.state, core.options)},
     "GET_FRAMEWORKS": _frameworks,
     "GET_EXECUTORS": _executors,
     "GET_TASKS": _tasks,
     "GET_STATE": _state,
-    "GET_METRICS": _metrics,
 }
-
-
-def resources_used(state: AgentState) -> Resources:
-    """What executors, and tasks that are not over, take."""
-    frameworks = state.frameworks.values()
-    infos = [executor.info for framework in frameworks for executor in framework.executors.values()]
-    infos += [task.info for framework in frameworks for task in framework.tasks.values() if not task.over]
-    return sum((parse(field(info, "resources", list, [])) for info in infos), start=NONE)
-
-
-def metrics(state: AgentState, options: AgentOptions, now: float) -> dict[str, float]:
-    """All figures: numbers of things, shares in [0, 1], times [s]."""
-    live = [task for framework in state.frameworks.values() for task in framework.tasks.values() if not task.over]
-    executors = [executor for framework in state.frameworks.values() for executor in framework.executors.values()]
-    found = {
-        "uptime_secs": now - state.started,
-        "registered": float(state.registered),
-        "frameworks_active": float(len(state.frameworks)),
-        "executors_running": float(sum(executor.verdict is None for executor in executors)),
-        "executors_terminating": float(sum(executor.verdict is not None for executor in executors)),
-        "containers": float(len(state.instances)),
-    }
-    for name in ("staging", "starting", "running", "killing"):
-        found[f"tasks_{name}"] = float(sum(task.state == f"TASK_{name.upper()}" for task in live))
-    found |= {name.lower().replace("task_", "tasks_", 1): 0.0 for name in TERMINAL}
-    for name in ("valid_status_updates", "invalid_status_updates", "invalid_master_messages"):
-        found[name] = 0.0
-    found |= {name: float(count) for name, count in state.counters.items()}
-    taken = resources_used(state)
-    for name in ("cpus", "mem", "gpus", "disk"):
-        total, share = options.resources.scalar(name), taken.scalar(name)
-        found |= {f"{name}_total": total, f"{name}_used": share, f"{name}_percent": share / total if total else 0.0}
-    return {f"slave/{name}": value for name, value in found.items()}

@@ -31,7 +31,7 @@ from executors.cgroup import probe
 from executors.cgroup.group import Quotas
 from executors.mesos.agent.containers import AGENT_HOST, AgentHost, Unlimited
 from executors.mesos.agent.state import AgentOptions
-from executors.mesos.agent.storage import FETCH_MOST, WorkDirectory, own_place, remove_abandoned
+from executors.mesos.agent.storage import WorkDirectory, own_place, remove_abandoned
 from executors.mesos.codec import Message
 from executors.mesos.pool_directory import PoolDirectory
 from executors.mesos.resources import CAPACITY, LEAST_CPUS, Resources, scalars
@@ -58,7 +58,6 @@ class AgentCommand:
         self._shim = shim
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("--directory", type=Path, required=True, help="the pool's directory")
         parser.add_argument(
             "--cores", type=int, metavar="N", help="cores to offer at most (all that this process may use)"
@@ -79,8 +78,6 @@ class AgentCommand:
         parser.add_argument("--margin", type=float, metavar="S", help=margin)
         parser.add_argument("--name", help="the node's name (Slurm's, or the host's)")
         parser.add_argument("--work", type=Path, metavar="DIR", help="directory on a local disk (a temporary one)")
-        fetched = "bytes that a task may have copied into its sandbox, all files together (2 GiB)"
-        parser.add_argument("--fetch-most", type=int, metavar="BYTES", default=FETCH_MOST, help=fetched)
         parser.add_argument("--quotas", help="how CPU limits are kept, as `asa doctor` calls it, or none (the best)")
         parser.add_argument("--host", help="address on which operators are listened to (all; without TLS, loopback)")
         parser.add_argument("--port", type=int, default=0, help="port for operators (any)")
@@ -94,15 +91,12 @@ class AgentCommand:
         parser.add_argument("--no-authentication", action="store_true", help="let everybody in: for this machine alone")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Run it until its work is over."""
         directory = PoolDirectory(options.directory.absolute())
         if not appears(directory, options.patience):
             from executors.mesos.agent.service import NO_MASTER
 
             text = f"no pool was made in {directory.path} for {options.patience:g} s: asa master makes one"
             return CommandResult({"master": None}, text, NO_MASTER)
-        if options.fetch_most < 0:
-            raise InvalidInput(f"--fetch-most {options.fetch_most}: expected a number of bytes, 0 for no files")
         name, key, held = _hold(options)
         given = agent_options(options, name)
         sweep()
@@ -153,7 +147,6 @@ def agent_service(
         orphan_grace_s=options.orphan_grace,
         space="" if quotas.name == Unlimited.name else _space(directory_key(options, given.hostname)),
         released=options.released,
-        fetch_most=options.fetch_most,
         shim=shim,
         node=host,
     )
@@ -228,7 +221,7 @@ def _shown(options: AgentOptions) -> str:
 
 
 def directory_key(options: argparse.Namespace, name: str) -> str:
-    """Tells agents of one machine apart; the same when an agent is started again."""
+    """Distinguishes agents of one machine; the same when an agent is started again."""
     work = "" if options.work is None else str(options.work.absolute())
     job = next(filter(None, map(os.environ.get, ("SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"))), "")
     parts = (str(options.directory.absolute()), work, name, *options.attribute, job)
@@ -365,12 +358,7 @@ def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def bound_capacity(quotas: Quotas, cores: float, most: float) -> None:
     """Keep all containers together to so many cores of the processor, of the `most` that the agent offers.
 
-    Raises
-    ------
-    InvalidInput
-        When that is no part of what the agent offers.
-    StateError
-        When it cannot be kept here.
+    Raises `InvalidInput` when that is no part of what the agent offers, and `StateError` when it cannot be kept here.
     """
     if not LEAST_CPUS <= cores <= most:
         raise InvalidInput(f"--capacity {cores:g}: expected from {LEAST_CPUS} to the {most:g} cores that are offered")

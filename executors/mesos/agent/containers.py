@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import signal
-import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,10 +15,10 @@ from typing import Any, NamedTuple
 
 from asa.core.errors import StateError
 from asa.log import proc
+from asa.security.files import private_directory
 from executors.cgroup.group import Group, GroupUsage, Quotas, unbounded
 from executors.mesos.agent.shim import LOG, ForkedShim, StartedShim, birth_of, process_file, process_of, status_file
 from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec
-from executors.mesos.agent.storage import FETCH_MOST, make_sandbox
 from executors.mesos.host import PoolHost
 from executors.processes import kill_sessions
 
@@ -112,7 +111,6 @@ class SessionGroup:
     def close(self) -> None: ...
 
     def _members(self) -> dict[int, proc.Stat]:
-        """The living processes, by number."""
         return {pid: found for pid, found in proc.living() if found.session == self._leader} if self._leader else {}
 
 
@@ -171,13 +169,7 @@ class Launcher:
         self._closed = False
 
     async def open(self) -> None:
-        """Have a shim, the one that was forked or a new one: the first container need not wait for it.
-
-        Raises
-        ------
-        StateError
-            When it cannot be started.
-        """
+        """Have a shim, the one that was forked or a new one, before the first container; raises `StateError`."""
         shim, self._forked = self._forked, None
         try:
             self._shim = shim or self._node.start_shim(self._log)
@@ -190,10 +182,7 @@ class Launcher:
     async def launch(self, container: ContainerSpec, group: Group) -> tuple[int, int]:
         """Start a container, whose output goes to files in its sandbox: its first process and its start time.
 
-        Raises
-        ------
-        StateError
-            When it cannot be started; the text says why.
+        Raises `StateError` when it cannot be started; the text says why.
         """
         async with self._opening:  # of several containers, one has a new shim started
             if self._writer is None:
@@ -229,7 +218,6 @@ class Launcher:
             await asyncio.to_thread(self._shim.wait, _ENDING_S)
 
     def abandon(self) -> None:
-        """As if we had died: containers go on."""
         self._closed = True
         if self._writer:
             self._writer.transport.abort()
@@ -298,8 +286,6 @@ class _LiveContainer:
     changing: bool = False
     """Whether they are about to be changed."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
-    ending: threading.Event = field(default_factory=threading.Event)
-    """Set once it is to end: what is being copied into its sandbox is not needed any more."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """What is done to one container is done one thing after the other."""
 
@@ -319,8 +305,6 @@ class NodeContainers:
         Called once no process of a container is left, or it could not be started: with its id, its first process's exit
         code (the negative number of the signal that killed it; None when unknown), and what is known beyond that, in
         words, or `OUT_OF_MEMORY`; "" for nothing.
-    fetch_most
-        Most bytes that are copied into one sandbox.
     """
 
     def __init__(
@@ -332,11 +316,9 @@ class NodeContainers:
         *,
         started: Callable[[str, int, int], object],
         exited: Callable[[str, int | None, str], object],
-        fetch_most: int = FETCH_MOST,
         node: AgentHost = AGENT_HOST,
     ) -> None:
-        self._fetch_most, self._node = fetch_most, node
-        self._quotas, self._run, self._started, self._exited = quotas, run, started, exited
+        self._node, self._quotas, self._run, self._started, self._exited = node, quotas, run, started, exited
         self._launcher = Launcher(run, lock, orphans, ended=self._ended, lost=self._lost, node=node)
         self._all: dict[str, _LiveContainer] = {}
         self._jobs: set[asyncio.Task[None]] = set()
@@ -419,8 +401,6 @@ class NodeContainers:
     def abandon(self) -> None:
         """As if we had died: containers go on."""
         self._launcher.abandon()
-        for running in self._all.values():
-            running.ending.set()
         for job in self._jobs:
             job.cancel()
 
@@ -434,7 +414,7 @@ class NodeContainers:
     async def _start(self, running: _LiveContainer, container: ContainerSpec) -> None:
         async with running.turn:
             try:
-                group = running.group = await asyncio.to_thread(self._prepare, container, running.ending)
+                group = running.group = await asyncio.to_thread(self._prepare, container)
                 running.pid, running.birth = await self._launcher.launch(container, group)
                 group.adopt(running.pid)
             except (StateError, OSError) as error:
@@ -443,7 +423,6 @@ class NodeContainers:
             self._started(running.id, running.pid, running.birth)
 
     async def _stop(self, running: _LiveContainer, grace_s: float) -> None:
-        running.ending.set()
         if grace_s > 0:
             async with running.turn:
                 if running.over.is_set():
@@ -511,8 +490,8 @@ class NodeContainers:
 
     # ------------------------------------------------------- in threads: these may take their time
 
-    def _prepare(self, container: ContainerSpec, ending: threading.Event) -> Group:
-        make_sandbox(Path(container.sandbox), container.files, self._fetch_most, ending.is_set)
+    def _prepare(self, container: ContainerSpec) -> Group:
+        private_directory(Path(container.sandbox))
         weight = max(container.cpus, _LEAST_WEIGHT)
         return self._quotas.group(container.id, weight=weight, cores=container.cpus_limit, memory=container.memory)
 

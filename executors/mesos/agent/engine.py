@@ -15,20 +15,19 @@ from executors.mesos.agent.containers import AGENT_HOST, AgentHost, NodeContaine
 from executors.mesos.agent.link import MasterLink
 from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.state import (
+    AgentEffect,
     Effect,
     ExitAgent,
     LimitCpu,
-    Own,
     RemoveContainer,
     StartContainer,
     StopContainer,
     ToMaster,
     WeighCpu,
 )
-from executors.mesos.agent.storage import FETCH_MOST
 from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import Message
-from executors.mesos.commit import GroupCommit, Parcel
+from executors.mesos.commit import GroupCommit, StreamRecord
 from executors.mesos.journal import Journal
 from executors.mesos.pool_directory import PoolDirectory
 
@@ -56,12 +55,11 @@ class AgentEngine:
         lock: Path,
         orphans: OrphanPolicy,
         patience_s: float,
-        fetch_most: int = FETCH_MOST,
         over: Path | None = None,
         node: AgentHost = AGENT_HOST,
     ) -> None:
         self._machine = machine
-        self._commit: GroupCommit[Own] = GroupCommit(journal, self._deliver, strict=False)
+        self._commit: GroupCommit[AgentEffect] = GroupCommit(journal, self._deliver, strict=False)
         self._committing: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._clock = Clockwork(machine.due, lambda: self.step(machine.wake), node.time)
@@ -81,7 +79,6 @@ class AgentEngine:
             orphans,
             started=self.started,
             exited=self.exited,
-            fetch_most=fetch_most,
             node=node,
         )
         self.streams: dict[str, ResponseStream] = {}
@@ -107,7 +104,6 @@ class AgentEngine:
             stream.end()
 
     def abandon(self) -> None:
-        """As if the process had died."""
         self._stop()
         self.containers.abandon()
 
@@ -120,10 +116,10 @@ class AgentEngine:
         """Until all that has happened so far is written."""
         await self._commit.durable()
 
-    async def operate(self, call: Message) -> Message | None:
+    async def operate(self, call: Message) -> Message:
         """A call of an operator; raises what the machine raises."""
         found: dict[str, GroupUsage] = {}
-        if call.get("type") in ("GET_CONTAINERS", "GET_METRICS"):
+        if call.get("type") == "GET_CONTAINERS":
             found = await asyncio.to_thread(self.containers.usage)
         answer, effects = self._machine.operate(call, found.get, self._clock.now())
         self._carry_out(effects)
@@ -145,7 +141,6 @@ class AgentEngine:
         return self._commit.pending
 
     def closed(self, stream: ResponseStream) -> None:
-        """An executor's stream has ended."""
         del self.streams[stream.id]
         if not stream.ended:
             self._step_safely(lambda now: self._machine.closed(stream.id, now))
@@ -197,18 +192,18 @@ class AgentEngine:
         with suppress(StateError):  # it is tried again
             self._commit.flush()
 
-    def _deliver(self, effects: Sequence[Parcel | Own]) -> None:
+    def _deliver(self, effects: Sequence[StreamRecord | AgentEffect]) -> None:
         for effect in effects:
             try:
                 self._do(effect)
             except Exception:  # a fault of ours: what runs here goes on all the same
                 _log.exception("an effect of the agent's machine failed")
 
-    def _do(self, effect: Parcel | Own) -> None:
+    def _do(self, effect: StreamRecord | AgentEffect) -> None:
         match effect:
             case ToMaster(item):
                 self.link.send(item)
-            case Parcel(stream, record):
+            case StreamRecord(stream, record):
                 if (found := self.streams.get(stream)) is not None:
                     found.end() if record is None else found.put(record)
             case StartContainer(container) if self._commit.trouble is None:

@@ -166,7 +166,6 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether more waits than with any master that reads."""
         return len(self._items) > UNSENT_MOST or self._size > UNSENT_BYTES
 
     def put(self, item: Message) -> None:
@@ -209,7 +208,6 @@ class _Master:
 
     @property
     def address(self) -> str:
-        """Host and port, as in a URL."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -225,7 +223,7 @@ class _Master:
         )
 
     async def connect(self, received: Callable[[bytes], object] | None = None) -> MasterConnection:
-        """A connection to it; raises `_Unreachable`."""
+        """Raises `_Unreachable`."""
         try:
             async with asyncio.timeout(_CONNECT_S):
                 name = MASTER_NAME if self.context else None

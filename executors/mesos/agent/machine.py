@@ -6,17 +6,10 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from executors.cgroup.group import GroupUsage
-from executors.mesos.agent.api import (
-    executor_call,
-    operate,
-    send_acknowledged,
-    send_heartbeat,
-    stream_closed,
-    subscribe_executor,
-)
-from executors.mesos.agent.records import forget_all, keep, keep_agent, registration, restored
+from executors.mesos.agent import api, records, tasks
 from executors.mesos.agent.state import (
     AgentCore,
     AgentFramework,
@@ -30,34 +23,11 @@ from executors.mesos.agent.state import (
     ToMaster,
 )
 from executors.mesos.agent.task_info import path_id
-from executors.mesos.agent.tasks import (
-    acknowledge_update,
-    container_started,
-    drop_container,
-    end_task,
-    executor_exited,
-    executor_overdue,
-    exit_text,
-    kill_for_master,
-    kill_task,
-    lease_over,
-    recount_limit,
-    remove_if_empty,
-    remove_task,
-    resend_updates,
-    resume_leases,
-    retry_update,
-    run_tasks,
-    shut_down_executor,
-    task_exited,
-    task_started,
-    update_framework,
-)
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.effects import KeepRow
 from executors.mesos.messages import VERSION, base64_of, field, message, octets, value_of
 
-_SIXTEEN = partial(os.urandom, 16)
+_RANDOM = partial(os.urandom, 16)
 _log = logging.getLogger(__name__)
 
 
@@ -76,9 +46,9 @@ class NodeAgent:
     """
 
     def __init__(
-        self, options: AgentOptions, now: float, rows: Iterable[KeepRow] = (), *, fresh: Callable[[], bytes] = _SIXTEEN
+        self, options: AgentOptions, now: float, rows: Iterable[KeepRow] = (), *, fresh: Callable[[], bytes] = _RANDOM
     ) -> None:
-        self._core = AgentCore(options, restored(rows, now), fresh, now)
+        self._core = AgentCore(options, records.restored(rows, now), fresh, now)
         state = self._core.state
         self._ran = [(item.id, item.pid, item.birth) for item in state.instances.values() if item.pid is not None]
         resume_after_restart(self._core)
@@ -91,7 +61,6 @@ class NodeAgent:
 
     @property
     def options(self) -> AgentOptions:
-        """What it was started with."""
         return self._core.options
 
     def recovered(self) -> list[tuple[str, int, int]]:
@@ -108,22 +77,20 @@ class NodeAgent:
         self._core.now, self._core.state.registered = now, False
         if self._core.state.left:
             return []
-        register = ToMaster(registration(self._core.state, self._core.options, VERSION))
+        register = ToMaster(records.registration(self._core.state, self._core.options, VERSION))
         return [register, *self._effects()]
 
     def disconnected(self, now: float) -> list[Effect]:
-        """The stream to the master broke."""
         self._core.now, self._core.state.registered = now, False
         return self._effects()
 
     def from_master(self, item: Message, now: float) -> list[Effect]:
-        """The master has sent this; what makes no sense is logged and counted."""
+        """The master has sent this; what is malformed is logged."""
         self._core.now = now
         try:
             self._receive(field(item, "type", str), item)
         except BadMessage as error:
             _log.warning("a message of the master makes no sense: %s", error)
-            self._core.count("invalid_master_messages")
         return self._effects()
 
     def _receive(self, kind: str, item: Message) -> None:
@@ -138,13 +105,13 @@ class NodeAgent:
         elif core.state.id is None:
             return  # what an earlier agent was sent
         elif kind == "RUN":
-            run_tasks(core, payload)
+            tasks.run_tasks(core, payload)
         elif kind == "KILL":
-            kill_for_master(core, payload)
+            tasks.kill_for_master(core, payload)
         elif kind == "ACKNOWLEDGE":
             self._acknowledged(value_of(payload, "framework_id"), value_of(payload, "task_id"), octets(payload, "uuid"))
         elif kind == "FRAMEWORK":
-            update_framework(core, field(payload, "framework_info", dict))
+            tasks.update_framework(core, field(payload, "framework_info", dict))
         elif kind == "SHUTDOWN_FRAMEWORK":
             if (framework := core.state.frameworks.get(value_of(payload, "framework_id"))) is not None:
                 abandon_framework(core, framework)
@@ -161,63 +128,50 @@ class NodeAgent:
             core.send(executor.stream, message("MESSAGE", data=field(payload, "data", str, "")))
         elif executor is not None:
             text = "its executor was asked to end"
-            shut_down_executor(core, executor, TaskEnd("failed", "REASON_EXECUTOR_TERMINATED", text))
+            tasks.shut_down_executor(core, executor, TaskEnd("failed", "REASON_EXECUTOR_TERMINATED", text))
         elif task is not None and task.executor is None and kind == "SHUTDOWN_EXECUTOR":
-            kill_task(core, task, None)  # a command task has itself for an executor
+            tasks.kill_task(core, task, None)  # a command task has itself for an executor
 
     def _registered(self, agent_id: str) -> None:
         state = self._core.state
         if state.id != agent_id:
             state.id = agent_id
-            keep_agent(self._core)
+            records.keep_agent(self._core)
         state.registered = True
         _log.info("registered as %s", agent_id)
-        resend_updates(self._core)
+        tasks.resend_updates(self._core)
 
     def _acknowledged(self, framework_id: str, task_id: str, uuid: bytes) -> None:
         core = self._core
         if (task := core.state.task(framework_id, task_id)) is None:
             return
-        status = acknowledge_update(core, task, base64_of(uuid))
+        status = tasks.acknowledge_update(core, task, base64_of(uuid))
         if status is None:
             return
         executor = core.state.executor(framework_id, task.executor or "")
         if executor is not None and status["source"] == "SOURCE_EXECUTOR":
-            send_acknowledged(core, executor, task_id, status["uuid"])
+            api.send_acknowledged(core, executor, task_id, status["uuid"])
         if task.over and not task.pending:
-            remove_task(core, core.state.frameworks[framework_id], task)
+            tasks.remove_task(core, core.state.frameworks[framework_id], task)
 
     # ------------------------------------------------------- executors
 
     def subscribe(self, call: Message, stream: str, now: float) -> list[Effect]:
         """An executor opens a stream; raises `HTTPError` or `BadMessage`, and then there is none."""
-        self._core.now = now
-        subscribe_executor(self._core, call, stream)
-        return self._effects()
+        return self._step(now, api.subscribe_executor, call, stream)
 
     def call(self, call: Message, now: float) -> list[Effect]:
         """Any other call of an executor; raises `HTTPError` or `BadMessage`."""
-        self._core.now = now
-        executor_call(self._core, call)
-        return self._effects()
+        return self._step(now, api.executor_call, call)
 
     def closed(self, stream: str, now: float) -> list[Effect]:
-        """An executor's stream broke."""
-        self._core.now = now
-        stream_closed(self._core, stream)
-        return self._effects()
+        return self._step(now, api.stream_closed, stream)
 
     # ------------------------------------------------------- containers
 
     def started(self, container_id: str, pid: int, birth: int, now: float) -> list[Effect]:
         """A container runs: its process, and when that started (`shim.birth_of`)."""
-        self._core.now = now
-        instance = container_started(self._core, container_id, pid, birth)
-        if instance is not None and instance.task is not None:
-            task = self._core.state.task(instance.framework, instance.task)
-            if task is not None:
-                task_started(self._core, task)
-        return self._effects()
+        return self._step(now, container_runs, container_id, pid, birth)
 
     def exited(self, container_id: str, code: int | None, reason: str, now: float) -> list[Effect]:
         """A container has ended, or could not be started.
@@ -229,18 +183,16 @@ class NodeAgent:
         reason
             For people, or `executors.mesos.agent.state.OUT_OF_MEMORY`; empty for none.
         """
-        self._core.now = now
-        container_ended(self._core, container_id, code, reason)
-        return self._effects()
+        return self._step(now, container_ended, container_id, code, reason)
 
     # ------------------------------------------------------- operators, time
 
     def operate(
         self, call: Message, usage: Callable[[str], GroupUsage | None], now: float
-    ) -> tuple[Message | None, list[Effect]]:
-        """A call of an operator, and the answer, None for an empty one; raises as `api.operate` does."""
+    ) -> tuple[Message, list[Effect]]:
+        """A call of an operator, and the answer; raises as `api.operate` does."""
         self._core.now = now
-        answer = operate(self._core, call, usage)
+        answer = api.operate(self._core, call, usage)
         return answer, self._effects()
 
     def leave(self, reason: str, now: float, *, notified: bool = False) -> list[Effect]:
@@ -257,25 +209,36 @@ class NodeAgent:
         return self._core.timers.due()
 
     def wake(self, now: float) -> list[Effect]:
-        """Do what is due."""
         core = self._core
         core.now = now
         for what, *ids in core.timers.expired(now):
             if what == "retry":
-                retry_update(core, *ids)
+                tasks.retry_update(core, *ids)
             elif what == "heartbeat":
-                send_heartbeat(core, *ids)
+                api.send_heartbeat(core, *ids)
             elif what in ("limit", "request"):
-                lease_over(core, what, *ids)
+                tasks.lease_over(core, what, *ids)
             elif what == "ends":
                 allocation_ends(core)
             elif what in ("register", "return", "shutdown"):
-                executor_overdue(core, what, *ids)
+                tasks.executor_overdue(core, what, *ids)
+        return self._effects()
+
+    def _step(self, now: float, part: Callable[..., None], *arguments: Any) -> list[Effect]:
+        self._core.now = now
+        part(self._core, *arguments)
         return self._effects()
 
     def _effects(self) -> list[Effect]:
         finish_departure(self._core)
         return self._core.take_effects()
+
+
+def container_runs(core: AgentCore, container_id: str, pid: int, birth: int) -> None:
+    """A container has started: so has the command task in it."""
+    instance = tasks.container_started(core, container_id, pid, birth)
+    if instance is not None and (task := core.state.task(instance.framework, instance.task or "")) is not None:
+        tasks.task_started(core, task)
 
 
 def container_ended(core: AgentCore, container_id: str, code: int | None, reason: str) -> None:
@@ -286,11 +249,11 @@ def container_ended(core: AgentCore, container_id: str, code: int | None, reason
     framework = core.state.frameworks.get(instance.framework)
     task = None if framework is None else framework.tasks.get(instance.task or "")
     if task is not None:
-        task_exited(core, task, instance, code, reason)
-    drop_container(core, instance, ": ".join(filter(None, (exit_text(code, "its process"), reason))))
+        tasks.task_exited(core, task, instance, code, reason)
+    tasks.drop_container(core, instance, ": ".join(filter(None, (tasks.exit_text(code, "its process"), reason))))
     executor = None if framework is None else framework.executors.get(instance.executor)
     if instance.task is None and executor is not None and executor.container == container_id:
-        executor_exited(core, executor, instance, code, reason)
+        tasks.executor_exited(core, executor, instance, code, reason)
 
 
 def resume_after_restart(core: AgentCore) -> None:
@@ -304,19 +267,19 @@ def resume_after_restart(core: AgentCore) -> None:
                 core.timers.at(("return", *ids), core.now + core.options.recovery_s)
             else:
                 core.timers.at(("register", *ids), core.now + core.options.registration_s)
-            recount_limit(core, executor)
+            tasks.recount_limit(core, executor)
             for task in executor.tasks.values():
                 task.delivered = executor.subscribed
         for task in framework.tasks.values():
             if task.verdict is not None:
-                end_task(core, task, task.verdict, core.options.grace_s)
+                tasks.end_task(core, task, task.verdict, core.options.grace_s)
         if framework.over:
             abandon_framework(core, framework)
     for instance in list(core.state.instances.values()):
         if instance.pid is None:  # whether it started is not known: nothing that was left behind may go on
             container_ended(core, instance.id, None, "the agent ended while it was being started")
         else:
-            resume_leases(core, instance)
+            tasks.resume_leases(core, instance)
     if core.effects:
         core.timers.at(("resume",), core.now)
 
@@ -353,22 +316,22 @@ def begin_departure(core: AgentCore, reason: str, until: float, *, notified: boo
 def end_framework(core: AgentCore, framework: AgentFramework, verdict: TaskEnd) -> None:
     """End all that runs of a framework."""
     for executor in list(framework.executors.values()):
-        shut_down_executor(core, executor, verdict)
+        tasks.shut_down_executor(core, executor, verdict)
     for task in list(framework.tasks.values()):
-        end_task(core, task, verdict, core.options.grace_s)
+        tasks.end_task(core, task, verdict, core.options.grace_s)
 
 
 def abandon_framework(core: AgentCore, framework: AgentFramework) -> None:
     """The framework is gone: end all that runs of it; the master is informed when it has ended, once."""
     framework.over = True
-    keep(core, "frameworks", framework)
+    records.keep(core, "frameworks", framework)
     end_framework(core, framework, TaskEnd("killed", "REASON_FRAMEWORK_REMOVED", "its framework is gone"))
     for task in list(framework.tasks.values()):
         task.pending.clear()
         core.timers.cancel("retry", framework.id, task.id)
         if task.over:
-            remove_task(core, framework, task)
-    remove_if_empty(core, framework)
+            tasks.remove_task(core, framework, task)
+    tasks.remove_if_empty(core, framework)
 
 
 def finish_departure(core: AgentCore) -> None:
@@ -381,6 +344,6 @@ def finish_departure(core: AgentCore) -> None:
         if state.instances or (unsaid and not leaving.notified):
             return
     core.send_to_master("UNREGISTER", reason=leaving.reason)
-    forget_all(core)
+    records.forget_all(core)
     state.left = True
     core.add(ExitAgent(0))

@@ -39,7 +39,7 @@ from executors.mesos.effects import KeepRow
 from executors.mesos.messages import identity, message, nanoseconds
 from executors.mesos.resources import to_json
 
-Noun = AgentFramework | AgentExecutor | AgentTask | ContainerState
+KeptRecord = AgentFramework | AgentExecutor | AgentTask | ContainerState
 """What a row of the journal is kept of."""
 
 
@@ -131,7 +131,7 @@ _KEPT = {
 """What is kept of each, in the order in which rows must be read: what belongs to something comes after it."""
 
 
-def row_key(item: Noun) -> str:
+def row_key(item: KeptRecord) -> str:
     """The key of a row: an id, within a framework with the framework's; ids may hold any character.
 
     >>> row_key(AgentTask("t/1", "F1", None, {}, 0.0)), row_key(AgentFramework("F1", {}))
@@ -140,13 +140,13 @@ def row_key(item: Noun) -> str:
     return json.dumps([item.framework, item.id]) if isinstance(item, AgentExecutor | AgentTask) else item.id
 
 
-def keep(core: AgentCore, table: str, item: Noun, *, copied: bool = False) -> None:
+def keep(core: AgentCore, table: str, item: KeptRecord, *, copied: bool = False) -> None:
     """Remember it as it is now; `copied` when the master would say again what has changed."""
     row = {name: _plain(getattr(item, name)) for name in _KEPT[table]}
     core.keep(table, row_key(item), row, copied=copied)
 
 
-def forget(core: AgentCore, table: str, item: Noun, *, copied: bool = False) -> None:
+def forget(core: AgentCore, table: str, item: KeptRecord, *, copied: bool = False) -> None:
     """Its row is not needed any more."""
     core.keep(table, row_key(item), None, copied=copied)
 

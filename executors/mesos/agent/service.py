@@ -47,7 +47,7 @@ from executors.mesos.agent.engine import AgentEngine
 from executors.mesos.agent.machine import NodeAgent
 from executors.mesos.agent.shim import ForkedShim
 from executors.mesos.agent.state import AgentOptions
-from executors.mesos.agent.storage import FETCH_MOST, PIECE_MOST, WorkDirectory, list_directory, read_file
+from executors.mesos.agent.storage import WorkDirectory
 from executors.mesos.codec import Message
 from executors.mesos.http_api import (
     EXECUTOR,
@@ -61,7 +61,7 @@ from executors.mesos.http_api import (
     in_json,
 )
 from executors.mesos.journal import Journal
-from executors.mesos.messages import EXECUTOR_PATH, OPERATOR_PATHS, base64_of, field, message
+from executors.mesos.messages import EXECUTOR_PATH, OPERATOR_PATHS
 from executors.mesos.pool_directory import AGENT_NAME, READER, WRITER, PoolDirectory
 
 _CLOSING_S = 2.0
@@ -109,7 +109,6 @@ class AgentServer:
         self._access, self._names = access, names
         self._loopback = LoopbackListener(self._from_executor, _WHO, node)
         self._listener = Listener(self._from_operator, _WHO)
-        self._root = Path(options.directory)
 
     async def listen(self, loopback: socket.socket, outside: socket.socket, context: ssl.SSLContext | None) -> None:
         """Accept connections: of executors on `loopback`, of operators on `outside`, over TLS if there is a context."""
@@ -162,30 +161,15 @@ class AgentServer:
         return StreamResponse(stream)
 
     def _operator(self, principal: Principal, request: Request) -> Answer:
-        call, kind = call_of(request)
+        call, _ = call_of(request)  # the body is there until this returns
         if needs_write(call):
             principal.check(WRITER)
-        return self._operated(request, call, kind)
+        return self._operated(request, call)
 
-    async def _operated(self, request: Request, call: Message, kind: str) -> Response:
-        if kind in ("LIST_FILES", "READ_FILE"):
-            answer: Message | None = await asyncio.to_thread(self._files, call, kind)
-        else:
-            answer = await self._engine.operate(call)
-        if answer is None:
-            return Response(200)
+    async def _operated(self, request: Request, call: Message) -> Response:
+        answer = await self._engine.operate(call)
         accepts_json(request)
         return in_json(answer)
-
-    def _files(self, call: Message, kind: str) -> Message:
-        if kind == "LIST_FILES":
-            return message(kind, file_infos=list_directory(self._root, field(call, "list_files.path", str)))
-        asked = field(call, "read_file", dict)
-        offset, length = field(asked, "offset", int), field(asked, "length", int, PIECE_MOST)
-        if offset < 0 or length < 0:
-            raise HTTPError(400, "expected 'offset' and 'length' not to be negative")
-        data, size = read_file(self._root, field(asked, "path", str), offset, length)
-        return message(kind, size=size, data=base64_of(data))
 
 
 NO_MASTER = 75
@@ -215,8 +199,6 @@ class AgentService:
         False lets every process that can connect do everything, which is for this machine alone.
     host
         The address on which operators are listened to, ``""`` for all; by default all with TLS, and loopback without.
-    port
-        0 for any.
     patience_s
         How long to look for a master in vain [s] before the agent ends by itself.
     orphan_grace_s
@@ -228,12 +210,6 @@ class AgentService:
         Whether the work directory stays when the agent is no more.
     released
         A file that says, when there is no master, that none is to be looked for.
-    fetch_most
-        Most bytes that are copied into the sandbox of one container.
-    shim
-        One that was forked in advance.
-    node
-        The machine that it runs on.
 
     Raises
     ------
@@ -257,7 +233,6 @@ class AgentService:
         space: str = "",
         keep: bool = True,
         released: Path | None = None,
-        fetch_most: int = FETCH_MOST,
         shim: ForkedShim | None = None,
         node: AgentHost = AGENT_HOST,
     ) -> None:
@@ -265,7 +240,7 @@ class AgentService:
         self._directory, self._options, self._quotas = directory, options, quotas
         self._work = work if isinstance(work, WorkDirectory) else WorkDirectory(work)
         self._tls, self._authenticate, self._patience_s = tls, authenticate, patience_s
-        self._released, self._fetch_most = released, fetch_most
+        self._released = released
         self._host, self._port = listening_host(host, secured=tls and authenticate), port
         grace_s = options.recovery_s if orphan_grace_s is None else orphan_grace_s
         self._orphans = OrphanPolicy(grace_s, quotas.name, space, "" if keep else str(self._work.path), shim)
@@ -281,10 +256,8 @@ class AgentService:
     def start(self) -> None:
         """Take over what an earlier agent has left, listen, and look for the master.
 
-        Raises
-        ------
-        StateError
-            When another agent holds the work directory, or it, the certificates or the port cannot be used.
+        Raises `StateError` when another agent holds the work directory, or it, the certificates or the port cannot be
+        used.
         """
         self._work.hold()
         try:
@@ -294,12 +267,8 @@ class AgentService:
             raise
 
     def wait(self, timeout: float | None = None) -> int:
-        """Until the agent's work is over: the exit code, 0 or `NO_MASTER`; raises what it died of, if it did.
-
-        Raises
-        ------
-        TimeoutError
-            After `timeout` [s].
+        """Until the agent's work is over: the exit code, 0 or `NO_MASTER`; raises what it died of, and `TimeoutError`
+        after `timeout` [s].
         """
         return self._thread.wait(timeout)
 
@@ -417,7 +386,7 @@ class AgentService:
         return AgentEngine(
             agent, journal, self._directory, self._quotas,
             run=run, lock=self._work.lock, orphans=self._orphans, patience_s=self._patience_s, over=self._released,
-            fetch_most=self._fetch_most, node=self._node,
+            node=self._node,
         )  # fmt: skip
 
     def _names(self) -> frozenset[str]:

@@ -155,7 +155,6 @@ class Shim:
         signal.set_wakeup_fd(outer, warn_on_full_buffer=False)
 
     def node_monotonic(self) -> float:
-        """A time that never jumps [s]."""
         return time.monotonic()
 
     def node_wait(self, peer: socket.socket | None, timeout: float | None) -> tuple[bool, bool]:
@@ -171,11 +170,10 @@ class Shim:
         return self._forked(order) or self._spawn(order["argv"], order["environment"], order["sandbox"])
 
     def node_birth(self, pid: int) -> int | None:
-        """See `birth_of`."""
         return birth_of(pid)
 
     def node_ended(self) -> tuple[int, int] | None:
-        """A child that has ended, and its status as ``wait`` has it; None when there is none. Told once."""
+        """A child that has ended, and its status as ``wait`` has it; None when there is none. Each is returned once."""
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
@@ -448,7 +446,6 @@ class StartedShim:
             raise
 
     def wait(self, timeout: float | None = None) -> None:
-        """As `ForkedShim.wait`."""
         import subprocess
 
         with suppress(subprocess.TimeoutExpired):

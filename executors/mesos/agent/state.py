@@ -30,14 +30,6 @@ class ToMaster(NamedTuple):
     item: Message
 
 
-class SandboxFile(NamedTuple):
-    """What to copy into a sandbox before anything runs in it: an absolute path, a name there, and whether to run it."""
-
-    source: str
-    name: str
-    executable: bool = False
-
-
 class ContainerSpec(NamedTuple):
     """What to start, and within what limits.
 
@@ -60,8 +52,6 @@ class ContainerSpec(NamedTuple):
         What it may have at most; None for no limit.
     memory
         Limit [bytes]; None for none.
-    files
-        What to copy into the sandbox first; a container whose files cannot be had does not start.
     """
 
     id: str
@@ -73,7 +63,6 @@ class ContainerSpec(NamedTuple):
     cpus: float
     cpus_limit: float | None
     memory: int | None
-    files: tuple[SandboxFile, ...] = ()
 
 
 class StartContainer(NamedTuple):
@@ -115,8 +104,8 @@ class ExitAgent(NamedTuple):
     code: int
 
 
-Own = ToMaster | StartContainer | StopContainer | LimitCpu | WeighCpu | RemoveContainer | ExitAgent
-Effect = effects.Effect | Own
+AgentEffect = ToMaster | StartContainer | StopContainer | LimitCpu | WeighCpu | RemoveContainer | ExitAgent
+Effect = effects.Effect | AgentEffect
 
 
 @dataclass(frozen=True)
@@ -400,8 +389,6 @@ class AgentState:
     """Whether it has."""
     completed: deque[Message] = field(default_factory=lambda: deque(maxlen=COMPLETED_MOST))
     """Tasks that have ended and been acknowledged, as messages."""
-    counters: dict[str, int] = field(default_factory=dict)
-    """Metrics that only grow: ``tasks_finished`` and so on."""
 
     def task(self, framework_id: str, task_id: str) -> AgentTask | None:
         framework = self.frameworks.get(framework_id)
@@ -452,11 +439,6 @@ class AgentCore:
     def new_id(self) -> str:
         return str(uuid.UUID(bytes=self.fresh(), version=4))
 
-    def count(self, name: str, by: int = 1) -> None:
-        """Add to a metric that only grows."""
-        self.state.counters[name] = self.state.counters.get(name, 0) + by
-
     def take_effects(self) -> list[Effect]:
-        """The effects so far, which are forgotten here."""
         effects, self.effects = self.effects, []
         return effects

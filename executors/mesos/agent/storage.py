@@ -1,11 +1,7 @@
-"""An agent's directory on its node, and the sandboxes in it.
-
-Nothing outside of a sandbox is ever opened for an operator, whatever links it holds.
-"""
+"""An agent's directory on its node."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import logging
 import os
@@ -13,21 +9,15 @@ import shutil
 import socket
 import stat
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from asa.core.errors import StateError
 from asa.security.files import cannot, check_private, private_directory, write_private
-from asa.web.errors import HTTPError
 from asa.web.hosts import LOOPBACK
 from executors.mesos.agent.shim import process_of
-from executors.mesos.agent.state import SandboxFile
-from executors.mesos.codec import Message
 from executors.mesos.host import POOL_HOST, PoolHost
-from executors.mesos.messages import nanoseconds
 
 _LOCK_PATIENCE_S = 3.0
 _LOCK_RETRY_S = 0.01
@@ -57,10 +47,7 @@ class WorkDirectory:
     def hold(self) -> None:
         """Make the directory, and take its lock; nothing happens while we hold it.
 
-        Raises
-        ------
-        StateError
-            When another agent holds it, or it is not private or cannot be written.
+        Raises `StateError` when another agent holds it, or it is not private or cannot be written.
         """
         deadline = time.monotonic() + _LOCK_PATIENCE_S
         while self._descriptor < 0:
@@ -80,7 +67,6 @@ class WorkDirectory:
             time.sleep(_LOCK_RETRY_S)
 
     def release(self) -> None:
-        """Let go of the lock."""
         os.close(self._descriptor)
         self._descriptor = -1
 
@@ -159,204 +145,3 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-
-
-PIECE_MOST = 1 << 20
-"""Most bytes that one answer has of a file."""
-ENTRIES_MOST = 10_000
-"""Most entries of a directory that are listed."""
-FETCH_MOST = 2 << 30
-"""Most bytes that are copied into one sandbox, by default; as much as Mesos' agents keep of what they fetch."""
-FETCH_STALL_S = 60.0
-"""How long nothing may come of what is copied [s], as in Mesos (``--fetcher_stall_timeout``)."""
-_LOOK_S, _ENDING_S = 0.05, 3.0
-_ENDED = "its container was asked to end"
-_CHUNK = 1 << 20
-_ENTRY = 4096
-"""What an entry of a directory counts for at least [bytes]."""
-
-
-def make_sandbox(
-    path: Path, files: Sequence[SandboxFile], most: int = FETCH_MOST, ended: Callable[[], bool] = lambda: False
-) -> None:
-    """Make a sandbox, mode 0700, and copy regular files, and directories of such, into it.
-
-    Parameters
-    ----------
-    most
-        So many bytes at most, all together.
-    ended
-        Whether it is no longer needed: then no more is copied.
-
-    Raises
-    ------
-    StateError
-        When that cannot be done, nothing comes of a file for `FETCH_STALL_S`, or it has ended; the text says why.
-    """
-    private_directory(path)
-    if files:
-        _Copying(path, files, most, ended).run()
-
-
-class _Copying:
-    """Copies files until they are too large together, no longer needed, or nothing comes of them; in a thread that is
-    left alone then, since one that waits for a file system that does not answer cannot be ended."""
-
-    def __init__(self, path: Path, files: Sequence[SandboxFile], most: int, ended: Callable[[], bool]) -> None:
-        self._path, self._files, self._most, self._left = path, files, most, most
-        self._ended, self._left_alone, self._source, self._moved = ended, False, "", time.monotonic()
-        self._failure: StateError | None = None
-
-    def run(self) -> None:
-        thread = threading.Thread(target=self._copy_all, name="asa-fetch", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            thread.join(_LOOK_S)
-            patience_s = _ENDING_S if self._ended() else FETCH_STALL_S
-            if thread.is_alive() and time.monotonic() > self._moved + patience_s:
-                why = _ENDED if self._ended() else f"nothing has come of it for {patience_s:g} s: is it there?"
-                self._left_alone, self._failure = True, self._cannot(why)
-                break
-        if self._failure:
-            raise self._failure
-
-    def _copy_all(self) -> None:
-        for file in self._files:
-            self._source, target = file.source, self._path / file.name
-            try:
-                self._check(0)
-                if os.path.isdir(file.source):
-                    shutil.copytree(
-                        file.source, target, symlinks=True, dirs_exist_ok=True,
-                        ignore=self._enter, copy_function=self._copy,
-                    )  # fmt: skip
-                else:
-                    self._copy(file.source, str(target))
-                    if file.executable:
-                        target.chmod(target.stat().st_mode | stat.S_IXUSR)
-            except (OSError, shutil.Error, RecursionError, StateError) as error:
-                with suppress(OSError):  # half of it is of no use, and takes room
-                    shutil.rmtree(target) if target.is_dir() else target.unlink()
-                self._failure = self._failure or self._cannot(error)
-                return
-
-    def _cannot(self, why: object) -> StateError:
-        return StateError(f"cannot copy {self._source} into the sandbox: {why!s:.1000}")
-
-    def _enter(self, directory: str, names: list[str]) -> tuple[str, ...]:
-        self._count(_ENTRY * len(names))
-        return ()
-
-    def _copy(self, source: str, target: str) -> None:
-        # A named pipe would keep us waiting for its writer: none is waited for.
-        with open(source, "rb", buffering=0, opener=_without_waiting) as read:
-            found = os.fstat(read.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise StateError(f"{source} is no regular file")
-            self._check(found.st_size)  # what is seen to be too large is not begun
-            with open(target, "wb", opener=_not_through_links) as written:
-                while chunk := read.read(_CHUNK):
-                    self._count(len(chunk))
-                    written.write(chunk)
-                os.fchmod(written.fileno(), stat.S_IMODE(found.st_mode))
-
-    def _count(self, size: int) -> None:
-        self._check(size)
-        self._left -= size
-
-    def _check(self, size: int) -> None:
-        if self._left_alone or self._ended():
-            raise StateError(_ENDED)
-        self._moved = time.monotonic()
-        if size > self._left:
-            raise StateError(
-                f"more than {self._most} bytes would be copied: have the task read it where it is, or start the agent "
-                "with a larger --fetch-most"
-            )
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def _not_through_links(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-
-
-def read_file(root: Path, path: str, offset: int, length: int) -> tuple[bytes, int]:
-    """At most `PIECE_MOST` bytes of a regular file below `root`, and how long it is [bytes].
-
-    Parameters
-    ----------
-    path
-        Absolute, or from `root` on.
-
-    Raises
-    ------
-    HTTPError
-        404 when there is none, 403 when it cannot be opened or lies behind a symbolic link.
-    """
-    with _opened_below(root, path, os.O_RDONLY | os.O_NONBLOCK) as descriptor:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise HTTPError(404, f"{path[:200]!r} is no file")
-        return os.pread(descriptor, min(length, PIECE_MOST), offset), found.st_size
-
-
-def list_directory(root: Path, path: str) -> list[Message]:
-    """What is in a directory below `root`, as Mesos' FileInfos; raises as `read_file` does."""
-    below = _relative_parts(root, path)
-    with _opened_below(root, path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
-        names = sorted(os.listdir(descriptor))[:ENTRIES_MOST]
-        return [_file_info(str(root.joinpath(*below, name)), descriptor, name) for name in names]
-
-
-def _file_info(path: str, descriptor: int, name: str) -> Message:
-    try:
-        found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-    except FileNotFoundError:  # removed meanwhile
-        return {"path": path}
-    return {
-        "path": path,
-        "nlink": found.st_nlink,
-        "size": found.st_size,
-        "mtime": nanoseconds(found.st_mtime),
-        "mode": found.st_mode,
-        "uid": str(found.st_uid),
-        "gid": str(found.st_gid),
-    }
-
-
-def _relative_parts(root: Path, path: str) -> tuple[str, ...]:
-    if "\0" in path:
-        raise HTTPError(400, "expected a path without zero bytes")
-    asked = PurePosixPath(path)
-    if asked.is_absolute():
-        if not asked.is_relative_to(root):
-            raise HTTPError(403, f"only sandboxes are shown: expected a path below {root}")
-        asked = asked.relative_to(root)
-    if ".." in asked.parts:
-        raise HTTPError(403, "expected a path without '..'")
-    return asked.parts
-
-
-@contextlib.contextmanager
-def _opened_below(root: Path, path: str, flags: int) -> Iterator[int]:
-    """A descriptor, reached step by step, so that no link on the way is followed even if it was made just now."""
-    parts = _relative_parts(root, path)
-    descriptor = -1
-    try:
-        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        for number, part in enumerate(parts, 1):
-            step = flags if number == len(parts) else os.O_RDONLY | os.O_DIRECTORY
-            inner = os.open(part, step | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = inner
-        yield descriptor
-    except FileNotFoundError:
-        raise HTTPError(404, f"there is no {path[:200]!r} below {root}") from None
-    except OSError as error:
-        raise HTTPError(403, f"{path[:200]!r} cannot be shown: {error.strerror}") from None
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import os.path
 from collections.abc import Sequence
 from typing import Any
 
 from asa.core.units import MIB
-from executors.mesos.agent.state import AgentOptions, SandboxFile, TaskShare
+from executors.mesos.agent.state import AgentOptions, TaskShare
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import field, octets, value_of
 from executors.mesos.resources import parse
@@ -16,7 +15,6 @@ from executors.node import visible
 
 KILL_GRACE_S = 3.0
 """How long a task that is killed has by default until SIGKILL [s]; that of Mesos."""
-_ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip", ".gz")
 
 
 def share(info: Message, quotas: bool) -> TaskShare:
@@ -52,13 +50,6 @@ def seconds(source: Message, path: str, default: float) -> float:
     return found / 1e9 if 0 <= found < 1e20 else default
 
 
-def role(info: Message) -> str | None:
-    """The role that a task's resources are allocated to, if it is known."""
-    resources = field(info, "resources", list, [])
-    found: str | None = field(resources[0], "allocation_info.role", str, None) if resources else None
-    return found
-
-
 def argv(command: Message) -> tuple[str, ...]:
     """Program and arguments of a CommandInfo. ``argv[0]`` is always the program's path.
 
@@ -75,33 +66,8 @@ def argv(command: Message) -> tuple[str, ...]:
     return found
 
 
-def files(command: Message) -> tuple[SandboxFile, ...]:
-    """What a CommandInfo has copied into its sandbox: files of this node or a file system it shares, nothing to unpack.
-
-    Raises
-    ------
-    BadMessage
-        When it asks for something else.
-    """
-    found = []
-    for uri in field(command, "uris", list, []):
-        value = field(uri, "value", str)
-        path = value.removeprefix("file://")
-        if not path.startswith("/") or "\0" in path:
-            raise BadMessage(
-                f"cannot fetch {value!r:.200}: only absolute paths are supported, as they are or as file:///…"
-            )
-        if path.endswith(_ARCHIVES) and field(uri, "extract", bool, True):
-            raise BadMessage(f'cannot unpack {value!r:.200}: set "extract" to false and unpack it in the command')
-        name = field(uri, "output_file", str, "") or os.path.basename(path)
-        if not is_path_part(name):
-            raise BadMessage(f"cannot fetch {value!r:.200} as {name!r:.80}: expected the name of a file in the sandbox")
-        found.append(SandboxFile(path, name, field(uri, "executable", bool, False)))
-    return tuple(found)
-
-
 def is_path_part(name: str) -> bool:
-    """Whether an id or a file name may be part of a sandbox's path.
+    """Whether an id may be part of a sandbox's path.
 
     >>> is_path_part("t.1"), is_path_part(".."), is_path_part("a/b")
     (True, False, False)
@@ -114,13 +80,14 @@ def unsupported(info: Message, options: AgentOptions) -> str | None:
     try:
         share(info, options.quotas)
         command = field(info, "command", dict)
-        argv(command), files(command), variables(command)
-        role(info)
+        argv(command), variables(command)
         for path in ("kill_policy.grace_period", "shutdown_grace_period"):
             seconds(info, path, 0.0)
         user = field(command, "user", str, "")
         if options.user is not None and user not in ("", options.user):
             return f"tasks run as {options.user!r} here, not as {user!r:.80}"
+        if field(command, "uris", list, []):
+            return "the agent does not fetch 'uris': let the command copy what it needs"
         if _is_image(info):
             return "container images and volumes are not supported: give the command alone"
         for name in ("health_check", "check", "max_completion_time"):
@@ -159,7 +126,6 @@ def environment(
     sandbox: str,
     *,
     command: Message,
-    role: str | None = None,
     grace_s: float | None = None,
     gpus: Sequence[str] = (),
 ) -> dict[str, str]:
@@ -173,8 +139,6 @@ def environment(
         FrameworkInfo with ``id``.
     command
         The CommandInfo, whose own variables win.
-    role
-        What the task's resources are allocated to; for command tasks.
     grace_s
         How long the executor may take to end [s]; None for the agent's default.
     gpus
@@ -198,8 +162,6 @@ def environment(
         "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD": duration(grace),
         "LIBPROCESS_PORT": "0",
     }
-    if role is not None:
-        mesos["MESOS_ALLOCATION_ROLE"] = role
     if options.gpus:
         mesos |= visible(gpus, options.environment)
     if framework.get("checkpoint") is True:

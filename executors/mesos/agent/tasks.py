@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from asa.core.units import MIB
-from executors.mesos.agent.records import container_status, forget, forget_task, keep, task_message
+from executors.mesos.agent import records, task_info
 from executors.mesos.agent.state import (
     CONTAINER_TRANSITIONS,
     OUT_OF_MEMORY,
@@ -30,17 +30,7 @@ from executors.mesos.agent.state import (
     TaskShare,
     WeighCpu,
 )
-from executors.mesos.agent.task_info import (
-    KILL_GRACE_S,
-    argv,
-    environment,
-    files,
-    path_id,
-    role,
-    seconds,
-    share,
-    unsupported,
-)
+from executors.mesos.agent.task_info import KILL_GRACE_S
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import TERMINAL, base64_of, field, identity, message, task_status, value_of
 from executors.mesos.resources import LEAST_CPUS, THOUSAND
@@ -51,10 +41,10 @@ _log = logging.getLogger(__name__)
 def run_tasks(core: AgentCore, item: Message) -> None:
     """RUN: launch those of its tasks that are not known; raises `BadMessage`."""
     framework_info = field(item, "framework_info", dict)
-    framework_id = path_id(framework_info, "id")
+    framework_id = task_info.path_id(framework_info, "id")
     info: Message | None = field(item, "executor_info", dict, None)
-    executor_id = None if info is None else path_id(info, "executor_id")
-    unknown = {path_id(each, "task_id"): each for each in field(item, "tasks", list)}
+    executor_id = None if info is None else task_info.path_id(info, "executor_id")
+    unknown = {task_info.path_id(each, "task_id"): each for each in field(item, "tasks", list)}
     framework = core.state.frameworks.get(framework_id)
     for id in () if framework is None else framework.tasks:
         unknown.pop(id, None)
@@ -64,7 +54,7 @@ def run_tasks(core: AgentCore, item: Message) -> None:
         framework = framework or AgentFramework(framework_id, framework_info)
         framework.info = framework_info
         core.state.frameworks[framework_id] = framework
-        keep(core, "frameworks", framework)
+        records.keep(core, "frameworks", framework)
     new = [AgentTask(id, framework_id, executor_id, info, core.now) for id, info in unknown.items()]
     framework.tasks |= {task.id: task for task in new}
     if core.state.departure is not None:
@@ -82,7 +72,7 @@ def run_tasks(core: AgentCore, item: Message) -> None:
 def _is_refused(core: AgentCore, framework: AgentFramework, info: Message | None, task: AgentTask) -> bool:
     """Whether a task cannot run here, which is then reported."""
     objection = _framework_objection(core, framework, info) or (
-        unsupported(task.info, core.options) if info is None else _share_objection(core, task.info)
+        task_info.unsupported(task.info, core.options) if info is None else _share_objection(core, task.info)
     )
     if objection is not None:
         _refuse(core, framework, task, "refused", "REASON_TASK_INVALID", objection)
@@ -99,14 +89,14 @@ def _framework_objection(core: AgentCore, framework: AgentFramework, info: Messa
             return None
         if field(info, "type", str, "CUSTOM") == "DEFAULT":
             return "default executors are not supported: launch tasks without an executor, each by itself"
-        return unsupported(info, core.options)
+        return task_info.unsupported(info, core.options)
     except BadMessage as error:
         return str(error)
 
 
 def _share_objection(core: AgentCore, info: Message) -> str | None:
     try:
-        share(info, core.options.quotas)
+        task_info.share(info, core.options.quotas)
     except BadMessage as error:
         return str(error)
     return None
@@ -119,13 +109,13 @@ def _drop(core: AgentCore, framework: AgentFramework, task: AgentTask, reason: s
 def _refuse(core: AgentCore, framework: AgentFramework, task: AgentTask, event: str, reason: str, text: str) -> None:
     if _share_objection(core, task.info) is not None:
         task.info = {"task_id": task.info["task_id"]}  # what is wrong in it must not go on to the master
-    keep(core, "tasks", task)
+    records.keep(core, "tasks", task)
     _log.info("task %s of %s is refused: %s", task.id, framework.id, text)
     conclude_task(core, task, event, reason, text)
 
 
 def _launch_custom(core: AgentCore, framework: AgentFramework, info: Message, new: list[AgentTask]) -> None:
-    executor_id = path_id(info, "executor_id")
+    executor_id = task_info.path_id(info, "executor_id")
     executor = framework.executors.get(executor_id)
     if executor is not None and executor.verdict is not None:
         for task in new:
@@ -143,7 +133,7 @@ def kill_for_master(core: AgentCore, item: Message) -> None:
         return
     policy: Message | None = field(item, "kill_policy", dict, None)
     if task.container is not None:
-        grace = seconds(item, "kill_policy.grace_period", -1.0)
+        grace = task_info.seconds(item, "kill_policy.grace_period", -1.0)
         kill_task(core, task, None if grace < 0 else grace)
     elif (executor := core.state.executor(task.framework, task.executor_id)) is not None:
         kill_on_executor(core, executor, task, policy)
@@ -154,14 +144,14 @@ def update_framework(core: AgentCore, info: Message) -> None:
     framework = core.state.frameworks.get(value_of(info, "id"))
     if framework is not None and framework.info != info:
         framework.info = info
-        keep(core, "frameworks", framework)
+        records.keep(core, "frameworks", framework)
 
 
 def start_task(core: AgentCore, framework: AgentFramework, task: AgentTask) -> None:
     """Start a task's command in a container of its own."""
     task.container = core.new_id()
-    keep(core, "tasks", task)
-    share_of_it = share(task.info, core.options.quotas)
+    records.keep(core, "tasks", task)
+    share_of_it = task_info.share(task.info, core.options.quotas)
     command, executor_id = task.info["command"], task.executor_id
     start_container(core, framework, command, share_of_it, id=task.container, executor=executor_id, task=task)
 
@@ -203,8 +193,8 @@ def end_task(core: AgentCore, task: AgentTask, verdict: TaskEnd, grace_s: float 
         if task.state == "TASK_RUNNING" and framework.can("TASK_KILLING_STATE"):
             report_event(core, task, "asked to end", None, verdict.text)
         else:
-            keep(core, "updates", task)
-    grace = seconds(task.info, "kill_policy.grace_period", KILL_GRACE_S) if grace_s is None else grace_s
+            records.keep(core, "updates", task)
+    grace = task_info.seconds(task.info, "kill_policy.grace_period", KILL_GRACE_S) if grace_s is None else grace_s
     stop_container(core, task.container, grace)
 
 
@@ -231,15 +221,15 @@ def remove_task(core: AgentCore, framework: AgentFramework, task: AgentTask) -> 
     """All updates of a task that is over are acknowledged: forget it."""
     del framework.tasks[task.id]
     core.timers.cancel("retry", framework.id, task.id)
-    forget_task(core, task)
-    core.state.completed.append(task_message(task, core.state.id))
+    records.forget_task(core, task)
+    core.state.completed.append(records.task_message(task, core.state.id))
     remove_if_empty(core, framework)
 
 
 def remove_if_empty(core: AgentCore, framework: AgentFramework) -> None:
     """Forget a framework of which nothing is left here."""
     if not framework.tasks and not framework.executors and core.state.frameworks.pop(framework.id, None) is not None:
-        forget(core, "frameworks", framework)
+        records.forget(core, "frameworks", framework)
 
 
 def launch_on_executor(
@@ -249,14 +239,14 @@ def launch_on_executor(
     known = executor.id in framework.executors
     executor.tasks |= {task.id: task for task in given}
     for task in given:
-        keep(core, "tasks", task)
+        records.keep(core, "tasks", task)
     if known:
         adjust_limit(core, executor, came=given)
         if executor.stream is not None:
             deliver_tasks(core, executor, given)
         return
     framework.executors[executor.id] = executor
-    keep(core, "executors", executor)
+    records.keep(core, "executors", executor)
     start_container(
         core,
         framework,
@@ -280,7 +270,7 @@ def kill_on_executor(core: AgentCore, executor: AgentExecutor, task: AgentTask, 
     """A framework kills a task: its executor has to end it, unless it has not received it yet."""
     if task.delivered:
         task.verdict = TaskEnd("killed", None, "its executor has ended while it was to be killed")
-        keep(core, "updates", task)
+        records.keep(core, "updates", task)
         more = {} if policy is None else {"kill_policy": policy}
         core.send(executor.stream, message("KILL", task_id=identity(task.id), **more))
         return
@@ -302,7 +292,7 @@ def shut_down_executor(core: AgentCore, executor: AgentExecutor, verdict: TaskEn
         return
     executor.verdict = verdict
     _log.info("executor %s of %s is asked to end: %s", executor.id, executor.framework, verdict.text)
-    keep(core, "executors", executor)
+    records.keep(core, "executors", executor)
     for what in ("register", "return"):
         core.timers.cancel(what, executor.framework, executor.id)
     if executor.stream is not None:
@@ -324,7 +314,7 @@ def executor_overdue(core: AgentCore, what: str, framework_id: str, executor_id:
     elif what == "return":
         text = f"its executor has not come back within {core.options.recovery_s:g} s"
         executor.verdict = TaskEnd("failed", "REASON_EXECUTOR_REREGISTRATION_TIMEOUT", text)
-    keep(core, "executors", executor)
+    records.keep(core, "executors", executor)
     stop_container(core, executor.container, 0.0)
 
 
@@ -343,7 +333,7 @@ def executor_exited(
     for task in list(executor.tasks.values()):
         conclude_task(core, task, *(task.verdict or verdict))
     del framework.executors[executor.id]
-    forget(core, "executors", executor)
+    records.forget(core, "executors", executor)
     status = wait_status(code)
     ids = {"framework_id": identity(framework.id), "executor_id": identity(executor.id)}
     core.send_to_master("EXITED_EXECUTOR", **ids, status=-1 if status is None else status)
@@ -351,7 +341,7 @@ def executor_exited(
 
 
 def _shutdown_grace(core: AgentCore, executor: AgentExecutor) -> float:
-    return seconds(executor.info, "shutdown_grace_period", core.options.grace_s)
+    return task_info.seconds(executor.info, "shutdown_grace_period", core.options.grace_s)
 
 
 def sandbox_path(core: AgentCore, framework: str, executor: str, container: str) -> str:
@@ -378,14 +368,13 @@ def start_container(
     task_id, gpus = None if task is None else task.id, _free_gpus(core, share.gpus)
     instance = ContainerState(id, framework.id, executor, task_id, path, limits, requests, memory, gpus=gpus)
     core.state.instances[id] = instance
-    keep(core, "instances", instance)
-    variables = environment(
+    records.keep(core, "instances", instance)
+    variables = task_info.environment(
         core.options, core.state.id or "", framework.info, executor, path,
-        command=command, role=None if task is None else role(task.info), grace_s=grace_s, gpus=gpus,
+        command=command, grace_s=grace_s, gpus=gpus,
     )  # fmt: skip
-    spec = ContainerSpec(
-        id, framework.id, executor, argv(command), variables, path, requests.now, instance.limit, memory, files(command)
-    )
+    words = task_info.argv(command)
+    spec = ContainerSpec(id, framework.id, executor, words, variables, path, requests.now, instance.limit, memory)
     _log.info("container %s: %s: %.80r for %s", id, instance.phase.value, spec.argv[0], executor)
     core.add(StartContainer(spec))
 
@@ -407,7 +396,7 @@ def container_started(core: AgentCore, container_id: str, pid: int, birth: int) 
         return None
     instance.pid, instance.birth = pid, birth
     _move(instance, "started", f"process {pid}")
-    keep(core, "instances", instance)
+    records.keep(core, "instances", instance)
     return instance
 
 
@@ -417,7 +406,7 @@ def drop_container(core: AgentCore, instance: ContainerState, why: str) -> None:
     del core.state.instances[instance.id]
     for what in ("limit", "request"):
         core.timers.cancel(what, instance.id)
-    forget(core, "instances", instance)
+    records.forget(core, "instances", instance)
     core.add(RemoveContainer(instance.id))
 
 
@@ -438,9 +427,9 @@ def executor_share(core: AgentCore, executor: AgentExecutor) -> TaskShare:
 
     Its memory may be all that the agent has: it cannot be raised later, when more tasks come.
     """
-    shares = [share(executor.info, core.options.quotas)]
+    shares = [task_info.share(executor.info, core.options.quotas)]
     for task in executor.tasks.values():
-        task.share = task.share or share(task.info, core.options.quotas)
+        task.share = task.share or task_info.share(task.info, core.options.quotas)
         shares.append(task.share)
     memory = core.options.resources.scalar("mem") * MIB or math.inf
     cpus, limit, gpus = (sum(amounts) for amounts in zip(*((s.cpus, s.limit, s.gpus) for s in shares), strict=True))
@@ -475,11 +464,11 @@ def _recount(
     """Whether that has changed the container's limit."""
     if executor.capped is None:  # count all of them once, and from then on what changes
         executor.capped, executor.uncapped = 0, 0
-        _count_share(executor, share(executor.info, core.options.quotas), 1)
+        _count_share(executor, task_info.share(executor.info, core.options.quotas), 1)
         came, gone = executor.tasks.values(), ()
     for tasks, sign in ((came, 1), (gone, -1)):
         for task in tasks:
-            task.share = task.share or share(task.info, core.options.quotas)
+            task.share = task.share or task_info.share(task.info, core.options.quotas)
             _count_share(executor, task.share, sign)
     cpus = math.inf if executor.uncapped else max(executor.capped / THOUSAND, LEAST_CPUS)
     if instance.limits.fixed or cpus == instance.limits.right:
@@ -561,7 +550,7 @@ def change_cpus(core: AgentCore, instance: ContainerState, asked: Mapping[str, f
         share.changed = True
         changed.append(what)
     if changed:
-        keep(core, "instances", instance)
+        records.keep(core, "instances", instance)
         _apply_cpus(core, instance, changed)
 
 
@@ -599,7 +588,7 @@ def report_event(
 ) -> None:
     """The agent itself reports what has become of a task: the next state by `TASK_TRANSITIONS`."""
     instance = None if task.container is None else core.state.instances.get(task.container)
-    more = {} if instance is None else {"container_status": container_status(instance)}
+    more = {} if instance is None else {"container_status": records.container_status(instance)}
     status = task_status(
         task.id,
         TASK_TRANSITIONS[task.state, event],
@@ -623,14 +612,12 @@ def add_update(core: AgentCore, task: AgentTask, status: Message) -> None:
     task.state = status["state"]
     task.statuses = [item for item in task.statuses if item["state"] != task.state]
     task.statuses.append({name: item for name, item in status.items() if name != "data"})
-    if task.state in TERMINAL:
-        core.count(task.state.lower().replace("task_", "tasks_", 1))
     if core.state.frameworks[task.framework].over:
         if task.state in TERMINAL and core.state.registered:
             _send(core, task, status)
         return
     task.pending.append(status)
-    keep(core, "updates", task)
+    records.keep(core, "updates", task)
     if len(task.pending) == 1:
         send_update(core, task)
 
@@ -644,7 +631,7 @@ def acknowledge_update(core: AgentCore, task: AgentTask, uuid: str) -> Message |
     task.tries = 0
     core.timers.cancel("retry", task.framework, task.id)
     if task.pending or not task.over:
-        keep(core, "updates", task, copied=True)
+        records.keep(core, "updates", task, copied=True)
     if task.pending:
         send_update(core, task)
     return status

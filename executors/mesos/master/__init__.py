@@ -11,6 +11,6 @@
         launch.py             ACCEPT: what a task must be, and its launch
         tasks.py              states, updates, acknowledgements, RECONCILE
         agents.py             they register, are pinged, lost, drained, given up
-        operator.py           calls of operators: weights, quota; views.py has what they see
+        operator.py           calls of operators; views.py has what they see
         allocator.py          state -> who is offered what; a pure function
 """

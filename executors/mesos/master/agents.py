@@ -88,7 +88,7 @@ class AgentReport:
     tasks: dict[Key, ReportedTask]
 
 
-class Claim(NamedTuple):
+class Registration(NamedTuple):
     """What an agent says of itself, checked; `id` is None for a new one."""
 
     id: str | None
@@ -107,12 +107,8 @@ class Claim(NamedTuple):
 def register(core: Core, item: Message, stream: str) -> None:
     """REGISTER: a new agent, or one that comes back and reports what it has; one that was given up has to go.
 
-    Raises
-    ------
-    BadMessage
-        When it is malformed; nothing has changed then.
-    HTTPError
-        409 while another agent offers the same node.
+    Raises `BadMessage` when it is malformed, and `HTTPError` (409) while another agent offers the same node; nothing
+    has changed then.
     """
     claim = _checked(item)
     _check_single(core, claim)
@@ -124,7 +120,7 @@ def register(core: Core, item: Message, stream: str) -> None:
     agent_id = claim.id or _new_id(core)
     is_listed = agent_id in core.state.agents
     agent = _returning(core, agent_id)
-    core.count("slave_registrations" if agent is None else "slave_reregistrations")
+    core.state.arrivals += 1
     if agent is None:
         agent = core.state.recovered[agent_id] = AgentRecord(agent_id, claim.info, claim.own, core.now)
     else:
@@ -141,7 +137,7 @@ def register(core: Core, item: Message, stream: str) -> None:
     go_on_draining(core, agent)
 
 
-def _check_single(core: Core, claim: Claim) -> None:
+def _check_single(core: Core, claim: Registration) -> None:
     """Agents of several allocations on one node differ in their attributes, which name the allocation."""
     for agent in core.state.agents.values():
         if agent.stream is None or agent.id == claim.id or agent.hostname != claim.info["hostname"]:
@@ -158,13 +154,13 @@ def _how(agent: AgentRecord) -> str:
     return "registered" if agent.reregistered is None else "back"
 
 
-def _checked(item: Message) -> Claim:
+def _checked(item: Message) -> Registration:
     info = field(item, "agent_info", dict)
     field(info, "hostname", str), field(info, "port", int, 0), field(info, "attributes", list, [])
     agent_id = value_of(info, "id") if "id" in info else None
     if agent_id is not None and (reason := wrong_id(agent_id)):
         raise BadMessage(f"the agent's id {reason}")
-    return Claim(
+    return Registration(
         agent_id,
         info,
         parse(field(info, "resources", list)),
@@ -219,13 +215,7 @@ def _join(core: Core, agent: AgentRecord) -> None:
 
 
 def reported(item: Message) -> AgentReport:
-    """The contents of a REGISTER.
-
-    Raises
-    ------
-    BadMessage
-        When something is malformed.
-    """
+    """The contents of a REGISTER; raises `BadMessage` when something is malformed."""
     infos = {_id(info, "id"): adopted_info(info) for info in field(item, "frameworks", list, [])}
     executors = {}
     for one in field(item, "executors", list, []):
@@ -290,12 +280,12 @@ def adopt(core: Core, agent: AgentRecord, report: AgentReport) -> None:
         _bring_back(core, agent, task, task.key in report.tasks)
     for key, task in list(agent.tasks.items()):
         if key not in report.tasks:
-            _give_up(core, agent, task)
+            _drop_missing(core, agent, task)
     for key, one in report.tasks.items():
         if framework := core.state.frameworks.get(key[0]):
-            _agree(core, framework, agent, key, one)
+            _merge(core, framework, agent, key, one)
         elif key not in agent.tasks and one.state not in TERMINAL:
-            tasks.outlive(core, agent, _adopted(core, agent, key, one))
+            tasks.hold_orphan(core, agent, _adopted(core, agent, key, one))
 
 
 def _adopt_framework(core: Core, agent: AgentRecord, framework_id: str, info: Message | None) -> None:
@@ -312,7 +302,7 @@ def _adopt_framework(core: Core, agent: AgentRecord, framework_id: str, info: Me
 
 
 def _bring_back(core: Core, agent: AgentRecord, task: TaskRecord, is_there: bool) -> None:
-    """A task of an agent that was unreachable. Frameworks that cannot tell partitions apart take it for lost."""
+    """A task of an agent that was unreachable. Frameworks that are not PARTITION_AWARE take it for lost."""
     framework = core.state.frameworks[task.framework]  # those of one that is over are forgotten with it
     if framework.unreachable.get(task.id) is task:
         del framework.unreachable[task.id]
@@ -325,26 +315,26 @@ def _bring_back(core: Core, agent: AgentRecord, task: TaskRecord, is_there: bool
         core.take(agent, task.framework, task.role, task.resources)
 
 
-def _give_up(core: Core, agent: AgentRecord, task: TaskRecord) -> None:
+def _drop_missing(core: Core, agent: AgentRecord, task: TaskRecord) -> None:
     """The agent does not have it: it never got there, or has ended without a trace."""
     framework = core.state.frameworks.get(task.framework)
     if framework is None:
-        tasks.free(core, agent, task)
+        tasks.free_orphan(core, agent, task)
     elif framework.tasks.get(task.id) is not task:
-        tasks.settle(core, agent, task, "TASK_LOST")
+        tasks.change_state(core, agent, task, "TASK_LOST")
         agent.tasks.pop(task.key, None)
     elif task.state in TERMINAL:
         tasks.end(core, framework, task, task.state, "REASON_RECONCILIATION", text="Agent does not know it any more")
     else:
-        state = tasks.worded(framework, "TASK_DROPPED" if task.state == "TASK_STAGING" else "TASK_GONE")
+        state = tasks.state_for(framework, "TASK_DROPPED" if task.state == "TASK_STAGING" else "TASK_GONE")
         tasks.end(core, framework, task, state, "REASON_RECONCILIATION", text="Agent does not have this task")
 
 
-def _agree(core: Core, framework: FrameworkRecord, agent: AgentRecord, key: Key, one: ReportedTask) -> None:
+def _merge(core: Core, framework: FrameworkRecord, agent: AgentRecord, key: Key, one: ReportedTask) -> None:
     task = agent.tasks.get(key)
     was_away = task is not None and task.state == "TASK_UNREACHABLE"
     if task is None:
-        if one.state in TERMINAL and one.uuid and tasks.is_told(framework, agent, None, key[1], one.uuid):
+        if one.state in TERMINAL and one.uuid and tasks.was_acknowledged(framework, agent, None, key[1], one.uuid):
             return  # its end was acknowledged while the agent was away
         task = _adopted(core, agent, key, one)
         if framework.tasks.setdefault(task.id, task) is task:
@@ -354,9 +344,9 @@ def _agree(core: Core, framework: FrameworkRecord, agent: AgentRecord, key: Key,
             if task.state not in TERMINAL:
                 core.take(agent, task.framework, task.role, task.resources)
     elif one.state in TERMINAL:
-        tasks.settle(core, agent, task, one.state)
+        tasks.change_state(core, agent, task, one.state)
     elif task.state not in TERMINAL:
-        tasks.enter(task, one.state)
+        tasks.set_state(task, one.state)
     task.end_sent |= bool(one.statuses) and one.statuses[-1]["state"] in TERMINAL
     if one.uuid is None and task.state not in TERMINAL:
         task.unacknowledged = task.pending = None
@@ -367,8 +357,10 @@ def _agree(core: Core, framework: FrameworkRecord, agent: AgentRecord, key: Key,
         core.send(agent.stream, message("KILL", **task.kill))
         task.kill = None
     if was_away and not is_stranger and framework.can("PARTITION_AWARE") and not tasks.is_ending(task):
-        state = tasks.told_state(task)
-        tasks.tell(core, framework, task, tasks.made(core, task, state, "REASON_AGENT_REREGISTERED", "Agent is back"))
+        state = tasks.sent_state(task)
+        tasks.send_status(
+            core, framework, task, tasks.status_of(core, task, state, "REASON_AGENT_REREGISTERED", "Agent is back")
+        )
     if not is_stranger:
         keep_task(core, task)
 
@@ -393,7 +385,7 @@ def _adopted(core: Core, agent: AgentRecord, key: Key, one: ReportedTask) -> Tas
         unacknowledged=one.uuid,
     )
     for status in one.statuses:
-        tasks.note(task, status)
+        tasks.remember(task, status)
     return task
 
 
@@ -444,7 +436,7 @@ def remove(
     gone
         For good, and it has to go; otherwise it is unreachable and may come back, with its tasks.
     state
-        What becomes of the tasks of one that is gone, for frameworks that can tell.
+        What becomes of the tasks of one that is gone, for frameworks that are PARTITION_AWARE.
     orphaned
         Whether nobody has released its allocation, so that its job is not to end well.
     """
@@ -474,7 +466,6 @@ def remove(
     keep_away(core, "gone" if gone else "unreachable", agent_id, core.now)
     _forget_oldest(core)
     if agent is not None:
-        core.count("slave_removals" if gone else "slave_unreachable_completed")
         failure = message("FAILURE", agent_id=identity(agent_id))
         for framework in known.frameworks.values():
             core.send(framework.stream, failure)
@@ -501,13 +492,13 @@ def _end_all(core: Core, lost: Iterable[TaskRecord], state: str) -> None:
         framework = core.state.frameworks.get(task.framework)
         if framework is None or task not in (framework.tasks.get(task.id), framework.unreachable.get(task.id)):
             continue
-        if task.state in TERMINAL and tasks.told_state(task) in TERMINAL:
-            tasks.repeat(core, framework, task)
+        if task.state in TERMINAL and tasks.sent_state(task) in TERMINAL:
+            tasks.resend_end(core, framework, task)
             tasks.forget(core, framework, task)
         else:
             state = task.state if task.state in TERMINAL else state  # its last update can never come
             reason = "REASON_AGENT_REMOVED" + ("_BY_OPERATOR" if state == "TASK_GONE_BY_OPERATOR" else "")
-            tasks.end(core, framework, task, tasks.worded(framework, state), reason, text="Agent is gone")
+            tasks.end(core, framework, task, tasks.state_for(framework, state), reason, text="Agent is gone")
 
 
 def _set_aside(core: Core, task: TaskRecord) -> bool:
@@ -518,14 +509,14 @@ def _set_aside(core: Core, task: TaskRecord) -> bool:
     del framework.tasks[task.id]
     framework.unreachable[task.id] = task
     if task.state not in TERMINAL:
-        tasks.enter(task, "TASK_UNREACHABLE")
-    if tasks.told_state(task) not in TERMINAL:  # its end is known here, perhaps, but only its agent has the update
-        word, since = tasks.worded(framework, "TASK_UNREACHABLE"), nanoseconds(core.now)
+        tasks.set_state(task, "TASK_UNREACHABLE")
+    if tasks.sent_state(task) not in TERMINAL:  # its end is known here, perhaps, but only its agent has the update
+        word, since = tasks.state_for(framework, "TASK_UNREACHABLE"), nanoseconds(core.now)
         text = "Agent is unreachable"
-        status = tasks.made(core, task, word, "REASON_AGENT_REMOVED", text, unreachable_time=since)
-        tasks.tell(core, framework, task, status)
+        status = tasks.status_of(core, task, word, "REASON_AGENT_REMOVED", text, unreachable_time=since)
+        tasks.send_status(core, framework, task, status)
     else:
-        tasks.repeat(core, framework, task)
+        tasks.resend_end(core, framework, task)
     keep_task(core, task)
     return True
 
@@ -551,17 +542,6 @@ def unavailability_of(payload: Any) -> Message:
     return found
 
 
-def unavailable(core: Core, agent: AgentRecord, unavailability: Message) -> None:
-    """The agent will be unavailable from then on: its offers, which say so, are made anew."""
-    if unavailability == agent.unavailability:
-        return
-    _log.info("agent %s will be unavailable: %s", agent.id, unavailability)
-    agent.unavailability = unavailability
-    for offer in list(agent.offers.values()):
-        offers.rescind(core, offer)
-    keep_agent(core, agent)
-
-
 def exited(core: Core, agent: AgentRecord, item: Message) -> None:
     """EXITED_EXECUTOR: what the executor took is free; its framework is informed."""
     framework_id, executor_id = value_of(item, "framework_id"), value_of(item, "executor_id")
@@ -583,17 +563,12 @@ def exited(core: Core, agent: AgentRecord, item: Message) -> None:
 def drain(core: Core, payload: Message) -> None:
     """DRAIN_AGENT: it gets no tasks any more, and those it has are killed; if it is away, when it comes back.
 
-    Raises
-    ------
-    BadMessage, HTTPError
-        When the agent is not known.
+    Raises `BadMessage` or `HTTPError` when the agent is not known.
     """
     agent = _any_agent(core, payload)
     config: Message = {"mark_gone": field(payload, "mark_gone", bool, False)}
-    grace = _grace(payload)
-    if grace is not None:
-        seconds, nanos = divmod(grace, 1_000_000_000)
-        config["max_grace_period"] = {"seconds": seconds, "nanos": nanos}
+    if _grace(payload) is not None:
+        config["max_grace_period"] = payload["max_grace_period"]
     agent.drain = config
     _log.info("agent %s is drained: %s", agent.id, config)
     _deactivate(core, agent)
@@ -652,25 +627,17 @@ def _deactivate(core: Core, agent: AgentRecord) -> None:
 
 
 def _grace(payload: Message) -> int | None:
-    """The longest grace period [ns]: a ``google.protobuf.Duration`` (``"5s"``), or a ``DurationInfo`` as elsewhere.
+    """The longest grace period [ns], which comes as a ``google.protobuf.Duration``.
 
-    >>> _grace({"max_grace_period": "1.5s"}), _grace({"max_grace_period": {"nanoseconds": 5}}), _grace({})
-    (1500000000, 5, None)
+    >>> _grace({"max_grace_period": "1.5s"}), _grace({})
+    (1500000000, None)
     """
-    given = payload.get("max_grace_period")
+    given: str | None = field(payload, "max_grace_period", str, None)
     if given is None:
         return None
-    if isinstance(given, str):
-        if not (match := _SECONDS.fullmatch(given)):
-            raise BadMessage(f"expected 'max_grace_period' to be seconds like \"5s\", found {given!r:.50}")
-        grace = round(float(match[1]) * 1e9)
-    else:
-        seconds = field(payload, "max_grace_period.seconds", int, 0)
-        grace = seconds * 1_000_000_000 + field(payload, "max_grace_period.nanos", int, 0)
-        grace += field(payload, "max_grace_period.nanoseconds", int, 0)
-    if not 0 <= grace <= LONGEST_S * 1e9:
-        raise BadMessage(f"expected 'max_grace_period' to be between 0 s and {LONGEST_S:.0f} s")
-    return grace
+    if not (match := _SECONDS.fullmatch(given)) or float(match[1]) > LONGEST_S:
+        raise BadMessage(f'expected \'max_grace_period\' to be "0s" to "{LONGEST_S:.0f}s", found {given!r:.50}')
+    return round(float(match[1]) * 1e9)
 
 
 def _kill_policy(config: Message, info: Message) -> Message | None:

@@ -4,18 +4,15 @@ Offers are coarse, as in Apache Mesos: all that is free on an agent goes to the 
 its role may have it, and what is left to the next. Agents that will be unavailable soon are offered as well; the offer
 says until when they are there.
 
-Whose turn it is: dominant resource fairness over a tree of roles. The share of a role or framework is the largest, over
-all scalar resources, of what it holds out of what all agents have. What it holds is what its tasks and executors use
-and what it is offered, and for a role also what the roles below it hold. The smallest share, divided by the role's
-weight, is first; of equal ones the one that had fewer turns. A role never gets more than its quota, nor does it
-together with the roles below it.
+Whose turn it is: dominant resource fairness, first among roles, then among the frameworks of one. The share of a role
+or framework is the largest, over all scalar resources, of what it holds out of what all agents have. What it holds is
+what its tasks and executors use and what it is offered. The smallest share is first; of equal ones the one that had
+fewer turns. A role never gets more than its quota.
 
 References
 ----------
-Ghodsi et al., "Dominant Resource Fairness: Fair Allocation of Multiple Resource Types", NSDI 2011. Bhattacharya et al.,
-"Hierarchical Scheduling for Diverse Datacenter Workloads", SoCC 2013. The tree is that of Apache Mesos
-(``src/master/allocator/mesos/hierarchical.cpp``, ``sorter/drf/sorter.cpp``): frameworks of a role that has others below
-it are together a sibling of those, of weight 1.
+Ghodsi et al., "Dominant Resource Fairness: Fair Allocation of Multiple Resource Types", NSDI 2011. Other than in Apache
+Mesos (``sorter/drf/sorter.cpp``), roles have no weights, and no role is below another.
 """
 
 from __future__ import annotations
@@ -23,9 +20,8 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import NamedTuple
 
 from executors.mesos.master.state import AgentRecord, FrameworkRecord, MasterState
@@ -38,30 +34,7 @@ CPUS_LEAST, MEM_LEAST = 10, 32_000
 Tally = dict[str, int]
 """Thousandths of each scalar; none that are zero."""
 Path = tuple[str, ...]
-"""A node of the tree: the parts of a role's name; its own frameworks ``(*role, ".")``; one ``(*role, ".", id)``."""
-
-
-def leaf(role: str, framework: str) -> Path:
-    """The node of a framework in a role.
-
-    >>> leaf("eng/dev", "F1")
-    ('eng', 'dev', '.', 'F1')
-    """
-    return *role.split("/"), ".", framework
-
-
-def above(path: Path) -> Iterator[Path]:
-    """The nodes from the root to this one.
-
-    >>> list(above(("eng", "dev")))
-    [(), ('eng',), ('eng', 'dev')]
-    """
-    return (path[:depth] for depth in range(len(path) + 1))
-
-
-def nodes(paths: Iterable[Path]) -> set[Path]:
-    """All nodes on the way to these, without the root."""
-    return {path[: depth + 1] for path in paths for depth in range(len(path))}
+"""A role, ``(role,)``, or a framework in it, ``(role, framework)``."""
 
 
 @dataclass
@@ -75,9 +48,9 @@ class RoleUsage:
     total: Tally = field(default_factory=dict)
     """What all agents have."""
     held: dict[Path, Tally] = field(default_factory=dict)
-    """What is used and offered, at each node and below it."""
+    """What is used and offered."""
     turns: dict[Path, int] = field(default_factory=dict, compare=False)
-    """How often each node has taken something: equal shares are served in turn."""
+    """How often each has taken something: equal shares are served in turn."""
 
     @classmethod
     def of(cls, state: MasterState) -> RoleUsage:
@@ -110,75 +83,56 @@ class RoleUsage:
 
     def took(self, framework: str, role: str, resources: Resources) -> None:
         """These are offered to, or used by, a framework in a role."""
-        self._hold(leaf(role, framework), resources, 1)
-        for node in above(leaf(role, framework)):
-            self.turns[node] = self.turns.get(node, 0) + 1
+        for path in ((role,), (role, framework)):
+            _add_at(self.held, path, resources.scalars(), 1)
+            self.turns[path] = self.turns.get(path, 0) + 1
 
     def gave_back(self, framework: str, role: str, resources: Resources) -> None:
         """These are no longer; the opposite of `took`."""
-        self._hold(leaf(role, framework), resources, -1)
+        for path in ((role,), (role, framework)):
+            _add_at(self.held, path, resources.scalars(), -1)
 
     def forget(self, framework: str, roles: Iterable[str]) -> None:
         """The framework is gone, and its turns with it."""
         for role in roles:
-            self.turns.pop(leaf(role, framework), None)
-            for node in reversed(list(above(leaf(role, framework)[:-1]))):
-                if any(other[: len(node)] == node for other in self.turns if other != node):
-                    break
-                self.turns.pop(node, None)
-
-    def _hold(self, path: Path, resources: Resources, sign: int) -> None:
-        amounts = resources.scalars()
-        for node in above(path):
-            _add_at(self.held, node, amounts, sign)
+            self.turns.pop((role, framework), None)
+            if not any(path[0] == role for path in self.turns if path != (role,)):
+                self.turns.pop((role,), None)
 
 
 class Sorter:
-    """Frameworks, as leaves of the tree, in the order of their shares; `moved` says for which one usage has changed."""
+    """Frameworks in their roles, in the order of shares; `moved` says for which one usage has changed."""
 
-    def __init__(self, leaves: Iterable[Path], usage: RoleUsage, weights: Mapping[str, float]) -> None:
+    def __init__(self, seekers: Iterable[Path], usage: RoleUsage) -> None:
         self._usage = usage
         # Whole numbers compare as the fractions do, exactly, so equal shares are seen to be equal.
         whole = math.lcm(*usage.total.values())
         self._factors = {name: whole // amount for name, amount in usage.total.items()}
-        exact = {role: Fraction(str(weight)) for role, weight in weights.items()}
-        self._unit = math.lcm(*(weight.numerator for weight in exact.values()))
-        self._per_weight = {
-            tuple(role.split("/")): self._unit // weight.numerator * weight.denominator
-            for role, weight in exact.items()
-        }
-        self._children: dict[Path, list[tuple[int, int, Path]]] = {}
-        for node in nodes(leaves):
-            self._children.setdefault(node[:-1], []).append(self._entry(node))
-        for entries in self._children.values():
+        self._siblings: dict[Path, list[tuple[int, int, Path]]] = {}  # () -> roles; role -> its frameworks
+        for path in {path[:depth] for path in seekers for depth in (1, 2)}:
+            self._siblings.setdefault(path[:-1], []).append(self._entry(path))
+        for entries in self._siblings.values():
             entries.sort()
-        self._current = {entry[2]: entry for entries in self._children.values() for entry in entries}
+        self._current = {entry[2]: entry for entries in self._siblings.values() for entry in entries}
 
     def __iter__(self) -> Iterator[Path]:
-        """The leaves, in order; to be ended before the next `moved`."""
-        return self._under(())
+        """In order; to be ended before the next `moved`."""
+        for _, _, role in self._siblings.get((), ()):
+            for _, _, path in self._siblings[role]:
+                yield path
 
     def moved(self, path: Path) -> None:
-        """What a leaf holds has changed."""
-        for node in above(path):
-            if node:
-                siblings, old = self._children[node[:-1]], self._current[node]
-                del siblings[bisect_left(siblings, old)]
-                self._current[node] = self._entry(node)
-                insort(siblings, self._current[node])
+        """What a framework holds in a role has changed."""
+        for node in (path[:1], path):
+            siblings, old = self._siblings[node[:-1]], self._current[node]
+            del siblings[bisect_left(siblings, old)]
+            self._current[node] = self._entry(node)
+            insort(siblings, self._current[node])
 
-    def _under(self, path: Path) -> Iterator[Path]:
-        for _, _, node in self._children.get(path, ()):
-            if node in self._children:
-                yield from self._under(node)
-            else:
-                yield node
-
-    def _entry(self, node: Path) -> tuple[int, int, Path]:
-        share = 0
-        for name, amount in self._usage.held.get(node, _NOTHING).items():
-            share = max(share, amount * self._factors.get(name, 0))
-        return share * self._per_weight.get(node, self._unit), self._usage.turns.get(node, 0), node
+    def _entry(self, path: Path) -> tuple[int, int, Path]:
+        held = self._usage.held.get(path, _NOTHING)
+        share = max((amount * self._factors.get(name, 0) for name, amount in held.items()), default=0)
+        return share, self._usage.turns.get(path, 0), path
 
 
 _NOTHING: Tally = {}
@@ -330,10 +284,10 @@ def allocate(
     free = {name: resources for name, resources in free.items() if allocatable(resources)}
     if not free:
         return []
-    seekers = {
-        leaf(role, framework.id): (framework, role)
+    seekers: dict[Path, FrameworkRecord] = {
+        (role, framework.id): framework
         for framework in state.frameworks.values()
-        if framework.active and framework.stream is not None
+        if framework.stream is not None
         for role in framework.roles - framework.suppressed
     }
     if not seekers:
@@ -361,14 +315,13 @@ class _Round:
         filters: Filters,
         now: float,
         free: dict[str, Resources],
-        seekers: dict[Path, tuple[FrameworkRecord, str]],
+        seekers: dict[Path, FrameworkRecord],
         *,
         usage: RoleUsage,
     ) -> None:
         self._state, self._filters, self._now = state, filters, now
         self._free, self._seekers, self._usage = free, seekers, usage
-        self._limits = {tuple(role.split("/")): amounts for role, amounts in state.quota.items()}
-        self._sorter = Sorter(seekers, usage, state.weights)
+        self._sorter = Sorter(seekers, usage)
         self._granted: dict[tuple[str, str, str], Resources] = {}
 
     def grants(self) -> list[Grant]:
@@ -381,11 +334,11 @@ class _Round:
         moved: list[Path] = []
         parts: dict[str, Resources] = {}  # by role: what it may have of what is free
         for path in self._sorter:
-            framework, role = self._seekers[path]
+            framework, role = self._seekers[path], path[0]
             if gpus and not framework.can("GPU_RESOURCES"):
                 continue
             if (resources := parts.get(role)) is None:
-                part = self._within_limits(path, free)
+                part = self._within_limits(role, free)
                 resources = parts[role] = part if allocatable(part) else NONE
             if not resources or self._filters.suppresses(framework.id, role, agent.id, resources, self._now):
                 continue
@@ -401,19 +354,14 @@ class _Round:
         for path in moved:
             self._sorter.moved(path)
 
-    def _within_limits(self, path: Path, free: Resources) -> Resources:
-        """As much of free resources as a framework may be offered: scalars are cut, so that its role and those above
-        it keep within their limits."""
-        if not self._limits:
+    def _within_limits(self, role: str, free: Resources) -> Resources:
+        """As much of free resources as the role may be offered: scalars are cut to what its quota leaves."""
+        if not (limits := self._state.quota.get(role)):
             return free
-        roles = list(above(path[:-2]))
-        cut: dict[str, Amount] = {}
+        held, cut = self._usage.held.get((role,), _NOTHING), dict[str, Amount]()
         for name, amount in free:
-            if isinstance(amount, int):
-                for role in roles:
-                    limit = self._limits.get(role, _NOTHING).get(name)
-                    if limit is not None:
-                        amount = min(amount, max(0, limit - self._usage.held.get(role, _NOTHING).get(name, 0)))
+            if isinstance(amount, int) and name in limits:
+                amount = min(amount, max(0, limits[name] - held.get(name, 0)))
             if amount:
                 cut[name] = amount
         return Resources(cut)

@@ -6,7 +6,8 @@ clients get new ones. A status update that was not acknowledged is kept by its a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,12 +54,8 @@ class Core:
         self.effects.append((CopyRow if copied else KeepRow)(table, key, row))
 
     def publish(self, message: Message) -> None:
-        """Tell all operators that have subscribed."""
+        """Send to all operators that have subscribed."""
         self.effects += [Send(stream, message) for stream in self.state.operators]
-
-    def count(self, name: str, by: int = 1) -> None:
-        """Add to a metric that only grows."""
-        self.state.counters[name] = self.state.counters.get(name, 0) + by
 
     def take(self, agent: AgentRecord, framework: str, role: str, resources: Resources) -> None:
         """A task or an executor uses these."""
@@ -73,8 +70,7 @@ class Core:
             self.usage.gave_back(framework, role, resources)
             self.dirty.add(agent.id)
 
-    def taken(self) -> list[Effect]:
-        """The effects so far, which are forgotten here."""
+    def take_effects(self) -> list[Effect]:
         effects, self.effects = self.effects, []
         return effects
 
@@ -93,7 +89,7 @@ def number(core: Core, kind: str) -> int:
     return last + 1
 
 
-_FRAMEWORK = ("info", "principal", "active", "registered", "reregistered", "disconnected")
+_FRAMEWORK = ("info", "principal", "registered", "reregistered", "disconnected")
 _AGENT = (
     *("info", "registered", "reregistered", "version"),
     *("active", "drain", "unavailability", "ip", "tls"),
@@ -143,8 +139,8 @@ def drop_executor(core: Core, executor: ExecutorRecord) -> None:
 
 
 def keep_roles(core: Core) -> None:
-    """Weights and quota."""
-    core.keep("roles", "all", {"weights": core.state.weights, "quota": core.state.quota})
+    """The quota of all roles."""
+    core.keep("roles", "all", {"quota": core.state.quota})
 
 
 def keep_away(core: Core, table: str, agent_id: str, since: float | None) -> None:
@@ -154,21 +150,24 @@ def keep_away(core: Core, table: str, agent_id: str, since: float | None) -> Non
 
 def restore(state: MasterState, rows: Iterable[KeepRow]) -> None:
     """Fill a new state: all frameworks are disconnected, agents are `recovered` until they come back."""
-    tables: dict[str, list[tuple[str, Message]]] = {}
+    tables: dict[str, dict[str, Any]] = defaultdict(dict)
     for keep in rows:
         if keep.row is not None:
-            tables.setdefault(keep.table, []).append((keep.key, keep.row))
-    for table, read in _READERS.items():  # in this order: tasks need their frameworks and agents
-        for key, row in tables.get(table, ()):
-            read(state, key, row)
-
-
-def _serial(state: MasterState, key: str, row: Message) -> None:
-    state.serial[key] = row["last"]
-
-
-def _roles(state: MasterState, key: str, row: Message) -> None:
-    state.weights, state.quota = row["weights"], row["quota"]
+            tables[keep.table][keep.key] = keep.row
+    state.serial |= {kind: row["last"] for kind, row in tables["serial"].items()}
+    state.unreachable |= {agent_id: row["since"] for agent_id, row in tables["unreachable"].items()}
+    state.gone |= {agent_id: row["since"] for agent_id, row in tables["gone"].items()}
+    for row in tables["roles"].values():
+        state.quota = row["quota"]
+    for key, row in tables["frameworks"].items():
+        _framework(state, key, row)
+    for key, row in tables["agents"].items():
+        group = state.away if key in state.unreachable else state.recovered
+        group[key] = AgentRecord(id=key, total=parse(row["total"]), **_known(row, _AGENT))
+    for row in tables["executors"].values():
+        _executor(state, row)
+    for row in tables["tasks"].values():
+        _task(state, row)
 
 
 def _framework(state: MasterState, key: str, row: Message) -> None:
@@ -181,27 +180,14 @@ def _framework(state: MasterState, key: str, row: Message) -> None:
         state.frameworks[key] = framework
 
 
-def _agent(state: MasterState, key: str, row: Message) -> None:
-    group = state.away if key in state.unreachable else state.recovered
-    group[key] = AgentRecord(id=key, total=parse(row["total"]), **_known(row, _AGENT))
-
-
-def _unreachable(state: MasterState, key: str, row: Message) -> None:
-    state.unreachable[key] = row["since"]
-
-
-def _gone(state: MasterState, key: str, row: Message) -> None:
-    state.gone[key] = row["since"]
-
-
-def _executor(state: MasterState, key: str, row: Message) -> None:
+def _executor(state: MasterState, row: Message) -> None:
     if agent := state.recovered.get(row["agent"]):
         executor = ExecutorRecord(**_known(row, _EXECUTOR), resources=parse(row["info"]["resources"]))
         agent.executors[executor.framework, executor.id] = executor
         agent.used += executor.resources
 
 
-def _task(state: MasterState, key: str, row: Message) -> None:
+def _task(state: MasterState, row: Message) -> None:
     found: Message = {"executor": None} | _known(row, _TASK)
     task = TaskRecord(**found, resources=parse(row["info"]["resources"]))
     # whether it was acknowledged is not written down, so that an acknowledgement costs no write: assume it was not
@@ -216,18 +202,6 @@ def _task(state: MasterState, key: str, row: Message) -> None:
     elif task.agent in state.unreachable:
         framework.unreachable[task.id] = task
         state.unreachable_tasks.setdefault(task.agent, []).append(task)
-
-
-_READERS: dict[str, Callable[[MasterState, str, Any], None]] = {
-    "serial": _serial,
-    "roles": _roles,
-    "frameworks": _framework,
-    "unreachable": _unreachable,
-    "agents": _agent,
-    "gone": _gone,
-    "executors": _executor,
-    "tasks": _task,
-}
 
 
 def _task_key(task: TaskRecord) -> str:

@@ -25,14 +25,8 @@ HISTORIES_MOST = 50
 def subscribe(core: Core, call: Message, principal: str | None, stream: str) -> None:
     """SUBSCRIBE: a new scheduler, one that comes back, or another one that takes a framework over.
 
-    What is wrong with its FrameworkInfo is said by the stream's first record, an ERROR, after which it ends.
-
-    Raises
-    ------
-    BadMessage
-        When the call has not the shape of one.
-    HTTPError
-        When it claims to be someone else.
+    What is wrong with its FrameworkInfo is said by the stream's first record, an ERROR, after which it ends. Raises
+    `BadMessage` when the call is malformed, and `HTTPError` when it claims to be someone else.
     """
     info = field(call, "subscribe.framework_info", dict)
     claimed = field(info, "principal", str, None)
@@ -142,10 +136,7 @@ def _publish(core: Core, framework: FrameworkRecord) -> None:
 def update(core: Core, framework: FrameworkRecord, call: Message) -> None:
     """UPDATE_FRAMEWORK: another FrameworkInfo, other suppressed roles.
 
-    Raises
-    ------
-    BadMessage
-        When it is not allowed, or would change what cannot change: id, principal, user, checkpoint.
+    Raises `BadMessage` when it is not allowed, or would change what cannot change: id, principal, user, checkpoint.
     """
     info = field(call, "framework_info", dict)
     if value_of(info, "id") != framework.id:
@@ -246,10 +237,10 @@ def remove(core: Core, framework: FrameworkRecord, text: str) -> None:
             tasks.forget(core, framework, task)
         else:
             why = text or "Framework torn down"
-            agent = tasks.holder(core, task)
+            agent = tasks.agent_of(core, task)
             tasks.end(core, framework, task, "TASK_KILLED", "REASON_FRAMEWORK_REMOVED", text=why)
             if agent is not None:
-                tasks.outlive(core, agent, replace(task, state="TASK_KILLING"))
+                tasks.hold_orphan(core, agent, replace(task, state="TASK_KILLING"))
     for agent_id in list(state.unreachable_tasks):
         state.unreachable_tasks[agent_id] = [
             task for task in state.unreachable_tasks[agent_id] if task.framework != framework.id
@@ -287,13 +278,9 @@ def _forget_oldest(core: Core) -> None:
 
 
 def checked_info(info: Message, user: str | None) -> Message:
-    """A FrameworkInfo that can be worked with: `roles` and `user` are filled in; only tasks of `user` are run, if
-    given.
+    """A FrameworkInfo with `roles` and `user` filled in; only frameworks of `user` are taken, if given.
 
-    Raises
-    ------
-    BadMessage
-        When something in it is not allowed; the text goes to the scheduler.
+    Raises `BadMessage` when something in it is not allowed; the text goes to the scheduler.
     """
     found = dict(info)
     found["user"] = field(info, "user", str, "") or user or ""
@@ -308,13 +295,7 @@ def checked_info(info: Message, user: str | None) -> Message:
 
 
 def adopted_info(info: Message) -> Message:
-    """The FrameworkInfo of a framework that the master has forgotten, as an agent has it from that master.
-
-    Raises
-    ------
-    BadMessage
-        When it is none.
-    """
+    """The FrameworkInfo of a framework that the master has forgotten, as an agent has it; raises `BadMessage`."""
     _check_shape(info)
     field(info, "principal", str, None)
     roles = field(info, "roles", list, [])
@@ -358,13 +339,7 @@ def failover_s(info: Message) -> float:
 
 
 def suppressed(subscribe: Message, roles: frozenset[str]) -> set[str]:
-    """The roles in which a scheduler wants no offers for now.
-
-    Raises
-    ------
-    BadMessage
-        When one is none of its roles.
-    """
+    """The roles in which a scheduler wants no offers for now; raises `BadMessage` when one is none of its roles."""
     names = field(subscribe, "suppressed_roles", list, [])
     for name in names:
         if not isinstance(name, str) or name not in roles:

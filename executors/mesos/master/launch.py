@@ -28,10 +28,7 @@ _log = logging.getLogger(__name__)
 def accept(core: Core, framework: FrameworkRecord, call: Message) -> None:
     """Carry out the operations on the offers, in order; what is left of these is declined.
 
-    Raises
-    ------
-    BadMessage
-        When the call has not the shape of one.
+    Raises `BadMessage` when the call is malformed.
     """
     names = values(field(call, "offer_ids", list, []), "offer_ids")
     infos = [info for item in field(call, "operations", list, []) for info in _infos(item)]
@@ -41,7 +38,7 @@ def accept(core: Core, framework: FrameworkRecord, call: Message) -> None:
         for offer in taken:  # they are used up all the same
             offers.remove(core, offer)
         for info in infos:
-            state, text = tasks.worded(framework, "TASK_DROPPED"), "Invalid offers: " + wrong
+            state, text = tasks.state_for(framework, "TASK_DROPPED"), "Invalid offers: " + wrong
             _refuse(core, framework, info, state, "REASON_INVALID_OFFERS", text=text)
         return
     agent, role = core.state.agents[taken[0].agent], taken[0].role
@@ -105,7 +102,6 @@ def _launch(core: Core, site: LaunchSite, infos: list[Message], rest: Resources)
         if executor is not None:
             payload["executor_info"] = infos[0]["executor"]
         core.send(site.agent.stream, message("RUN", **payload))
-        core.count("messages_launch_tasks", len(infos))
     return rest
 
 
@@ -130,7 +126,6 @@ def _refuse(core: Core, framework: FrameworkRecord, info: Message, state: str, r
         reason=reason,
         text=text,
     )
-    tasks.count(core, state)
     core.send(framework.stream, message("UPDATE", status=status | _executor_of(info)))
 
 
@@ -172,13 +167,7 @@ class CheckedLaunch(NamedTuple):
 
 
 def checked_task(info: Message, site: LaunchSite) -> CheckedLaunch:
-    """A task of a LAUNCH.
-
-    Raises
-    ------
-    BadMessage
-        When it may not be launched; the text goes to the framework.
-    """
+    """A task of a LAUNCH; raises `BadMessage` when it may not be launched, with a text for the framework."""
     if ("command" in info) == ("executor" in info):
         raise BadMessage("Task should have exactly one of 'command' and 'executor'")
     executor, new = None, None
@@ -195,13 +184,7 @@ def checked_task(info: Message, site: LaunchSite) -> CheckedLaunch:
 
 
 def checked_executor(info: Message, site: LaunchSite) -> ExecutorRecord:
-    """An executor as it would be started.
-
-    Raises
-    ------
-    BadMessage
-        When it makes no sense, or is another framework's.
-    """
+    """An executor as it would be started; raises `BadMessage` when it is malformed, or another framework's."""
     executor_id = value_of(info, "executor_id")
     if reason := wrong_id(executor_id):
         raise BadMessage(f"ExecutorID {reason}")

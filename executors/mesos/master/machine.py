@@ -35,42 +35,29 @@ class Master:
     def subscribe(self, call: Message, principal: str | None, stream: str, now: float) -> list[Effect]:
         """A scheduler's SUBSCRIBE; `stream` is the id of its stream, which must be open.
 
-        Raises
-        ------
-        HTTPError
-            When the stream should not be opened at all.
+        Raises `HTTPError` when the stream should not be opened at all.
         """
         core = self._at(now)
         frameworks.subscribe(core, call, principal, stream)
-        core.count("messages_register_framework" if "framework_id" not in call else "messages_reregister_framework")
+        core.state.arrivals += 1
         return self._effects()
 
     def call(self, call: Message, principal: str | None, stream: str | None, now: float) -> list[Effect]:
         """Any other call of a scheduler; `stream` is the Mesos-Stream-Id that it came with.
 
-        Raises
-        ------
-        HTTPError
-            When it is none, or not this scheduler's to make.
+        Raises `HTTPError` when it is none, or not this scheduler's to make.
         """
         core = self._at(now)
         kind = field(call, "type", str)
         if kind not in CALLS:
             raise HTTPError(400 if kind == "SUBSCRIBE" else 501, f"call {kind!r:.50} is not supported here")
         framework = self._caller(call, principal, stream)
-        part, counter = CALLS[kind]
-        part(core, framework, field(call, kind.lower(), dict, {}))
-        if counter is not None:
-            core.count("messages_" + counter)
+        CALLS[kind](core, framework, field(call, kind.lower(), dict, {}))
         return self._effects()
 
     def register(self, item: Message, stream: str, now: float) -> list[Effect]:
-        """An agent's REGISTER; `stream` is the id of its stream, which must be open.
-
-        Raises
-        ------
-        HTTPError
-            When it is malformed.
+        """An agent's REGISTER; `stream` is the id of its stream, which must be open. Raises `HTTPError` when it is
+        malformed.
         """
         core = self._at(now)
         agents.register(core, field(item, "register", dict), stream)
@@ -96,7 +83,6 @@ class Master:
         return self._effects(), problem
 
     def watch(self, stream: str, now: float) -> list[Effect]:
-        """An operator's SUBSCRIBE."""
         core = self._at(now)
         interval = core.state.options.heartbeat_s
         subscribed = message("SUBSCRIBED", get_state=views.state(core.state), heartbeat_interval_seconds=interval)
@@ -107,13 +93,7 @@ class Master:
         return self._effects()
 
     def operate(self, call: Message, now: float) -> tuple[Message | None, list[Effect]]:
-        """Any other call of an operator: the answer, if there is one.
-
-        Raises
-        ------
-        HTTPError
-            When it is none, or cannot be done.
-        """
+        """Any other call of an operator: the answer, if there is one; raises `HTTPError` when it cannot be done."""
         core = self._at(now)
         answer = operator.operate(core, call)
         if operator.needs_write(call):  # whatever it has changed: such calls are rare
@@ -134,7 +114,6 @@ class Master:
         return self._effects()
 
     def wake(self, now: float) -> list[Effect]:
-        """Time has passed."""
         core = self._at(now)
         for what, *ids in core.timers.expired(now):
             _DUE[what](core, *ids)
@@ -166,7 +145,7 @@ class Master:
                 agents.drained(core, agent)
         if core.dirty:
             self._allocate(core.dirty)
-        return core.taken()
+        return core.take_effects()
 
     def _allocate(self, names: set[str] | None) -> None:
         core = self.core
@@ -207,7 +186,7 @@ def _restore(core: Core, kept: Iterable[KeepRow]) -> None:
 # ---------------------------------------------------------------------- calls of schedulers, but for SUBSCRIBE
 
 
-Part = Callable[[Core, FrameworkRecord, Message], None]
+CallHandler = Callable[[Core, FrameworkRecord, Message], None]
 """Takes the call's payload; raises `BadMessage` before it changes anything."""
 
 
@@ -245,21 +224,20 @@ def _request(core: Core, framework: FrameworkRecord, call: Message) -> None:
     """What a framework wishes for; Mesos' allocator does not listen, either."""
 
 
-CALLS: dict[str, tuple[Part, str | None]] = {
-    "TEARDOWN": (_teardown, "unregister_framework"),
-    "ACCEPT": (launch.accept, None),
-    "DECLINE": (offers.decline, "decline_offers"),
-    "REVIVE": (frameworks.revive, "revive_offers"),
-    "SUPPRESS": (frameworks.suppress, "suppress_offers"),
-    "KILL": (_kill, "kill_task"),
-    "SHUTDOWN": (_shutdown, None),
-    "ACKNOWLEDGE": (tasks.acknowledge, "status_update_acknowledgement"),
-    "RECONCILE": (tasks.reconcile, "reconcile_tasks"),
-    "MESSAGE": (_message, "framework_to_executor"),
-    "REQUEST": (_request, "resource_request"),
-    "UPDATE_FRAMEWORK": (frameworks.update, None),
+CALLS: dict[str, CallHandler] = {
+    "TEARDOWN": _teardown,
+    "ACCEPT": launch.accept,
+    "DECLINE": offers.decline,
+    "REVIVE": frameworks.revive,
+    "SUPPRESS": frameworks.suppress,
+    "KILL": _kill,
+    "SHUTDOWN": _shutdown,
+    "ACKNOWLEDGE": tasks.acknowledge,
+    "RECONCILE": tasks.reconcile,
+    "MESSAGE": _message,
+    "REQUEST": _request,
+    "UPDATE_FRAMEWORK": frameworks.update,
 }
-"""Type -> who carries it out, and what counts it."""
 
 
 _DUE: dict[str, Callable[..., None]] = {
@@ -274,35 +252,23 @@ _DUE: dict[str, Callable[..., None]] = {
 
 
 def _from_agent(core: Core, agent: AgentRecord, item: Message) -> None:
-    """An item from a registered agent.
-
-    Raises
-    ------
-    BadMessage, HTTPError
-        When it is malformed, or nothing that agents say.
-    """
+    """An item from a registered agent; raises `BadMessage` or `HTTPError` when it is malformed or unknown."""
     kind = field(item, "type", str)
     payload = field(item, kind.lower(), dict, {})
     if kind in ("UPDATE", "MESSAGE"):
         framework_id = value_of(payload, "framework_id")
         framework = core.state.frameworks.get(framework_id)
         if framework is None:
-            if kind == "MESSAGE" or not tasks.has_ended(core, agent, framework_id, payload):
+            if kind == "MESSAGE" or not tasks.ends_orphan(core, agent, framework_id, payload):
                 core.send(agent.stream, message("SHUTDOWN_FRAMEWORK", framework_id=identity(framework_id)))
         elif kind == "UPDATE":
             tasks.update(core, framework, agent, payload)
-            core.count("messages_status_update")
         else:
             said = {"agent_id": identity(agent.id), "executor_id": identity(value_of(payload, "executor_id"))}
             core.send(framework.stream, message("MESSAGE", **said, data=field(payload, "data", str, "")))
-            core.count("messages_executor_to_framework")
     elif kind == "EXITED_EXECUTOR":
         agents.exited(core, agent, payload)
-        core.count("messages_exited_executor")
-    elif kind == "UNAVAILABLE":
-        agents.unavailable(core, agent, agents.unavailability_of(payload))
     elif kind == "UNREGISTER":
-        core.count("messages_unregister_slave")
         agents.remove(core, agent.id, gone=True, state="TASK_GONE")
     elif kind != "PONG":
         raise HTTPError(400, f"an agent does not say {kind!r:.50}")

@@ -116,8 +116,6 @@ def _described(offer: Offer, agent: AgentRecord) -> Message:
         "attributes": agent.info.get("attributes", []),
         "executor_ids": [identity(executor) for framework, executor in agent.executors if framework == offer.framework],
     }
-    if "domain" in agent.info:
-        found["domain"] = agent.info["domain"]
     if agent.unavailability is not None:
         found["unavailability"] = agent.unavailability
     return found

@@ -2,7 +2,7 @@
 
 References
 ----------
-Apache Mesos, *Operator HTTP API*, ``include/mesos/v1/master/master.proto``, ``docs/roles.md``, ``docs/weights.md`` and
+Apache Mesos, *Operator HTTP API*, ``include/mesos/v1/master/master.proto``, ``docs/roles.md`` and
 ``docs/quota.md``.
 """
 
@@ -24,28 +24,18 @@ from executors.mesos.resources import LARGEST, NONE, THOUSAND, Resources, to_jso
 
 _log = logging.getLogger(__name__)
 
-HEAVIEST = 1e9
-"""Largest weight that is taken."""
-
 
 def operate(core: Core, call: Message) -> Message | None:
-    """Carry out a call of an operator.
+    """Carry out a call of an operator: the answer, None for an empty one.
 
-    Returns
-    -------
-    The response, or None for an empty one.
-
-    Raises
-    ------
-    HTTPError
-        When it is no call, is not allowed now, or not supported.
+    Raises `HTTPError` when it is no call, is not allowed now, or not supported.
     """
     kind = field(call, "type", str)
-    if look := LOOKS.get(kind):
+    if look := QUERIES.get(kind):
         return {"type": kind, kind.lower(): look(core.state, core.now)}
-    if kind not in _CHANGES:
+    if kind not in _COMMANDS:
         raise HTTPError(501, f"call {kind!r:.100} is not supported here: docs/mesos.md says which are")
-    _CHANGES[kind](core, field(call, kind.lower(), dict))
+    _COMMANDS[kind](core, field(call, kind.lower(), dict))
     return None
 
 
@@ -56,7 +46,7 @@ def needs_write(call: Message) -> bool:
     (False, True, True)
     """
     kind = call.get("type")
-    return not isinstance(kind, str) or (kind not in LOOKS and kind != "SUBSCRIBE")
+    return not isinstance(kind, str) or (kind not in QUERIES and kind != "SUBSCRIBE")
 
 
 def _flags(state: MasterState, now: float) -> Message:
@@ -110,7 +100,7 @@ def _mark_agent_gone(core: Core, payload: Message) -> None:
 
 
 def _roles(state: MasterState) -> Message:
-    """All roles that a framework is in, or that an operator has given a weight or a quota, by name."""
+    """All roles that a framework is in, or that an operator has given a quota, by name."""
     frameworks: dict[str, list[Message]] = defaultdict(list)
     for framework in state.frameworks.values():
         for name in framework.roles:
@@ -120,12 +110,12 @@ def _roles(state: MasterState) -> Message:
         taken = views.taken((*agent.tasks.values(), *agent.executors.values()))
         for name, resources in (*taken.items(), *views.offered(agent.offers.values()).items()):
             held[name] += resources
-    names = sorted({*frameworks, *held, *state.weights, *state.quota})
+    names = sorted({*frameworks, *held, *state.quota})
     return {
         "roles": [
             {
                 "name": name,
-                "weight": state.weights.get(name, 1.0),
+                "weight": 1.0,
                 "frameworks": frameworks[name],
                 "resources": to_json(held[name]),
             }
@@ -134,46 +124,12 @@ def _roles(state: MasterState) -> Message:
     }
 
 
-def _weights(state: MasterState) -> Message:
-    """The answer to GET_WEIGHTS: those that are not 1 by default."""
-    return {"weight_infos": [{"role": role, "weight": weight} for role, weight in sorted(state.weights.items())]}
-
-
-def _update_weights(core: Core, payload: Message) -> None:
-    """UPDATE_WEIGHTS: from now on these roles have these weights; all offers are made anew.
-
-    Raises
-    ------
-    BadMessage, HTTPError
-        When one is no positive number, or a role no role.
-    """
-    found = {}
-    for item in field(payload, "weight_infos", list):
-        info = {"weight_info": item}
-        role, weight = field(info, "weight_info.role", str, "*").strip(), field(info, "weight_info.weight", float)
-        if reason := wrong_role(role):
-            raise HTTPError(400, f"role {role!r:.100} {reason}")
-        if not 0 < weight <= HEAVIEST:
-            reason = f"the weight of role {role!r:.100} must be positive and at most {HEAVIEST:g}: {weight}"
-            raise HTTPError(400, reason)
-        found[role] = weight
-    _log.info("roles have weights: %s", found)
-    core.state.weights |= found
-    keep_roles(core)
-    if any(not found.keys().isdisjoint(framework.roles) for framework in core.state.frameworks.values()):
-        _offer_anew(core)
-
-
 def _update_quota(core: Core, payload: Message) -> None:
     """UPDATE_QUOTA: the limits of each role that is named are replaced, by none if no amounts are named.
 
-    Raises
-    ------
-    HTTPError
-        When a role is named twice or cannot have quota, or something is guaranteed, which Mesos itself has given up in
-        favour of limits; without ``force`` also when a role has more than its new limit.
-    BadMessage
-        When it has not the shape of an ``UpdateQuota``.
+    Raises `BadMessage` when it is malformed, and `HTTPError` when a role is named twice or cannot have quota, when
+    something is guaranteed, which Mesos itself has given up in favour of limits, and, without ``force``, when a role
+    has more than its new limit.
     """
     force, found = field(payload, "force", bool, False), dict[str, dict[str, int]]()
     usage = RoleUsage.of(core.state)
@@ -190,7 +146,7 @@ def _update_quota(core: Core, payload: Message) -> None:
         if any(_amounts(config, "guarantees").values()):
             raise HTTPError(501, "resources are not guaranteed here: give limits to other roles")
         found[role] = _amounts(config, "limits")
-        held = usage.held.get(tuple(role.split("/")), {})
+        held = usage.held.get((role,), {})
         for name, limit in found[role].items():
             if not force and held.get(name, 0) > limit:
                 has, most = held[name] / THOUSAND, limit / THOUSAND
@@ -228,7 +184,7 @@ def _offer_anew(core: Core) -> None:
     core.dirty.update(core.state.agents)
 
 
-LOOKS: dict[str, Callable[[MasterState, float], Message]] = {
+QUERIES: dict[str, Callable[[MasterState, float], Message]] = {
     "GET_HEALTH": lambda state, now: {"healthy": True},
     "GET_VERSION": lambda state, now: {"version_info": {"version": VERSION}},
     "GET_FLAGS": _flags,
@@ -239,18 +195,16 @@ LOOKS: dict[str, Callable[[MasterState, float], Message]] = {
     "GET_EXECUTORS": lambda state, now: views.executors(state),
     "GET_TASKS": lambda state, now: views.tasks(state),
     "GET_ROLES": lambda state, now: _roles(state),
-    "GET_WEIGHTS": lambda state, now: _weights(state),
     "GET_QUOTA": lambda state, now: {"status": _quota(state)},
     "GET_MASTER": _master,
     "ASA_GET_UNAVAILABILITY": _unavailability,
 }
 
-_CHANGES: dict[str, Callable[[Core, Message], None]] = {
+_COMMANDS: dict[str, Callable[[Core, Message], None]] = {
     "TEARDOWN": _teardown,
     "MARK_AGENT_GONE": _mark_agent_gone,
     "DRAIN_AGENT": agents.drain,
     "DEACTIVATE_AGENT": agents.deactivate,
     "REACTIVATE_AGENT": agents.reactivate,
-    "UPDATE_WEIGHTS": _update_weights,
     "UPDATE_QUOTA": _update_quota,
 }

@@ -48,7 +48,7 @@ from executors.mesos.agent_protocol import PATH as AGENT_PATH
 from executors.mesos.agent_protocol import STREAM_HEADER
 from executors.mesos.clockwork import Clockwork
 from executors.mesos.codec import frame, kind_of
-from executors.mesos.commit import GroupCommit, Parcel
+from executors.mesos.commit import GroupCommit, StreamRecord
 from executors.mesos.effects import Effect, KeepRow, Send
 from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.http_api import (
@@ -108,10 +108,7 @@ class MasterServer:
     async def close(self) -> None:
         """Carry out what has been begun, end all streams, and listen no more; to be called when `run` has ended.
 
-        Raises
-        ------
-        StateError
-            When the journal cannot be written.
+        Raises `StateError` when the journal cannot be written.
         """
         self._closing = True
         self.clock.stop()
@@ -205,7 +202,7 @@ class MasterServer:
         durable = self.commit.carry_out(effects, lazily=not wait)
         return response if durable is None or not wait else Deferred(durable, response)
 
-    def deliver(self, parcels: Sequence[Parcel]) -> None:
+    def deliver(self, parcels: Sequence[StreamRecord]) -> None:
         chatty = _log.isEnabledFor(logging.DEBUG)
         for stream_id, record in parcels:
             if chatty:
@@ -293,12 +290,8 @@ class MasterService:
         False lets every process that can connect do everything, which is for this machine alone.
     host
         The address to listen on, ``""`` for all; by default all with TLS, and loopback without.
-    port
-        0 for any.
     idle_s
         After how long without a subscribed framework and a registered agent it ends by itself [s]; `wait` returns then.
-    node
-        The machine that it runs on.
 
     Raises
     ------
@@ -339,10 +332,8 @@ class MasterService:
     def start(self) -> None:
         """Read the journal, listen, and say where in the pool's directory.
 
-        Raises
-        ------
-        StateError
-            When another master holds the directory, or the journal, the certificates or the port cannot be used.
+        Raises `StateError` when another master holds the directory, or the journal, the certificates or the port cannot
+        be used.
         """
         self._hold()
         raise_file_limit()
@@ -353,22 +344,13 @@ class MasterService:
             raise
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until it has ended; raises what it died of, if it did.
-
-        Raises
-        ------
-        TimeoutError
-            After `timeout` [s].
-        """
+        """Until it has ended; raises what it died of, if it did, and `TimeoutError` after `timeout` [s]."""
         self._thread.wait(timeout)
 
     def close(self) -> None:
         """Finish what has been begun, end all streams, and let go of the directory.
 
-        Raises
-        ------
-        StateError
-            When the journal could not be written at the end.
+        Raises `StateError` when the journal could not be written at the end.
         """
         if self._thread:
             self._end(kill=False)
@@ -468,30 +450,18 @@ def _recovered(journal: Journal, options: MasterOptions, node: PoolHost) -> Mast
 
 
 _LOOKS, _SOONEST_S, _LATEST_S = 10, 0.02, 5.0
-_ARRIVALS = (
-    "messages_register_framework",
-    "messages_reregister_framework",
-    "slave_registrations",
-    "slave_reregistrations",
-)
 
 
 async def until_idle(state: MasterState, idle_s: float) -> None:
     """Returns once no framework was subscribed and no agent registered for so long [s]."""
     loop = asyncio.get_running_loop()
-    since, before = loop.time(), _arrivals(state)
+    since, before = loop.time(), state.arrivals  # some leave again between two looks
     while loop.time() - since < idle_s:
         await asyncio.sleep(min(max(idle_s / _LOOKS, _SOONEST_S), _LATEST_S))
-        now = _arrivals(state)
-        if now != before or is_needed(state):
-            since, before = loop.time(), now
+        if state.arrivals != before or is_needed(state):
+            since, before = loop.time(), state.arrivals
 
 
 def is_needed(state: MasterState) -> bool:
     """Whether a framework is subscribed, or an agent registered."""
     return bool(state.agents) or any(framework.stream is not None for framework in state.frameworks.values())
-
-
-def _arrivals(state: MasterState) -> int:
-    """How many have ever come: some leave again between two looks."""
-    return sum(state.counters.get(name, 0) for name in _ARRIVALS)

@@ -109,8 +109,6 @@ class FrameworkRecord:
     suppressed: set[str] = field(default_factory=set)
     stream: str | None = None
     """None while it is disconnected."""
-    active: bool = True
-    """Whether it gets offers, once it is connected."""
     reregistered: float | None = None
     disconnected: float | None = None
     """Since when it has been disconnected [s since the epoch]; its failover time runs from then."""
@@ -207,7 +205,6 @@ class MasterState:
     unreachable_tasks: dict[str, list[TaskRecord]] = field(default_factory=dict)
     """Agent id -> its tasks, which come back if it does."""
     offers: dict[str, Offer] = field(default_factory=dict)
-    weights: dict[str, float] = field(default_factory=dict)
     quota: dict[str, dict[str, int]] = field(default_factory=dict)
     """Role -> scalar -> limit [thousandths]."""
     operators: set[str] = field(default_factory=set)
@@ -216,5 +213,5 @@ class MasterState:
     """Stream -> kind (``framework``, ``agent``, ``operator``) and the id behind it."""
     serial: dict[str, int] = field(default_factory=dict)
     """Last number given to an agent, a framework, an offer."""
-    counters: dict[str, int] = field(default_factory=dict)
-    """Metrics that only grow: ``tasks_finished`` and so on."""
+    arrivals: int = 0
+    """How often a framework has subscribed, or an agent registered."""

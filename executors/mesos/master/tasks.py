@@ -43,8 +43,8 @@ STATES = _LIVE | TERMINAL
 _KEPT = ("healthy", "container_status", "labels", "check_status")
 
 
-def worded(framework: FrameworkRecord, state: str) -> str:
-    """A state as the framework knows it: those that cannot tell partitions apart know TASK_LOST only."""
+def state_for(framework: FrameworkRecord, state: str) -> str:
+    """A state in the words of the framework: one that is not PARTITION_AWARE knows TASK_LOST only."""
     return state if framework.can("PARTITION_AWARE") else "TASK_LOST"
 
 
@@ -60,13 +60,7 @@ def add(core: Core, framework: FrameworkRecord, agent: AgentRecord, task: TaskRe
 
 
 def update(core: Core, framework: FrameworkRecord, agent: AgentRecord, item: Message) -> None:
-    """A status update from an agent: passed on, as often as it comes, until it is acknowledged.
-
-    Raises
-    ------
-    BadMessage
-        When it is none.
-    """
+    """A status update from an agent: passed on, as often as it comes, until it is acknowledged; raises `BadMessage`."""
     status = dict(field(item, "status", dict))
     task_id, uuid = value_of(status, "task_id"), octets(status, "uuid")
     state = field(status, "state", str)
@@ -77,7 +71,7 @@ def update(core: Core, framework: FrameworkRecord, agent: AgentRecord, item: Mes
     task, named = agent.tasks.get((framework.id, task_id)), framework.tasks.get(task_id)
     before = None if task is None else task.state
     if task is not None:
-        settle(core, agent, task, latest)
+        change_state(core, agent, task, latest)
     if task is not named:  # the framework knows that it is lost, and has launched another one of this name
         if task is not None and state in TERMINAL:
             del agent.tasks[task.key]
@@ -85,11 +79,11 @@ def update(core: Core, framework: FrameworkRecord, agent: AgentRecord, item: Mes
                 core.emptied.add(agent.id)
         _acknowledge(core, agent, framework.id, task_id, status["uuid"])
         return
-    if is_told(framework, agent, task, task_id, status["uuid"]):
+    if was_acknowledged(framework, agent, task, task_id, status["uuid"]):
         _acknowledge(core, agent, framework.id, task_id, status["uuid"])
     else:
         if task is not None and task.unacknowledged != status["uuid"]:
-            note(task, status)
+            remember(task, status)
             if core.state.operators:
                 core.publish(views.task_updated(task, status))
             task.unacknowledged, before = status["uuid"], None
@@ -100,23 +94,23 @@ def update(core: Core, framework: FrameworkRecord, agent: AgentRecord, item: Mes
         keep_task(core, task, copied=True)
 
 
-def outlive(core: Core, agent: AgentRecord, task: TaskRecord) -> None:
+def hold_orphan(core: Core, agent: AgentRecord, task: TaskRecord) -> None:
     """A task of a framework that is gone: until it has ended, its agent has less to offer."""
     agent.tasks[task.key] = task
     core.take(agent, task.framework, task.role, task.resources)
 
 
-def has_ended(core: Core, agent: AgentRecord, framework_id: str, item: Message) -> bool:
+def ends_orphan(core: Core, agent: AgentRecord, framework_id: str, item: Message) -> bool:
     """Whether an update says that a task that has outlived its framework is over: what it took is free then."""
     task_id = value_of(item, "status.task_id")
     state = field(item, "latest_state", str, "") or field(item, "status.state", str)
     task = agent.tasks.get((framework_id, task_id)) if state in TERMINAL else None
     if task is not None:
-        free(core, agent, task)
+        free_orphan(core, agent, task)
     return task is not None
 
 
-def free(core: Core, agent: AgentRecord, task: TaskRecord) -> None:
+def free_orphan(core: Core, agent: AgentRecord, task: TaskRecord) -> None:
     """A task that has outlived its framework is over."""
     del agent.tasks[task.key]
     if task.state not in TERMINAL:
@@ -125,7 +119,9 @@ def free(core: Core, agent: AgentRecord, task: TaskRecord) -> None:
         core.emptied.add(agent.id)
 
 
-def is_told(framework: FrameworkRecord, agent: AgentRecord, task: TaskRecord | None, task_id: str, uuid: str) -> bool:
+def was_acknowledged(
+    framework: FrameworkRecord, agent: AgentRecord, task: TaskRecord | None, task_id: str, uuid: str
+) -> bool:
     """Whether an update has been acknowledged, and that was lost on the way to the agent; or is older than the end."""
     if task is None:
         ended = [one for one in framework.completed if one.id == task_id and one.agent == agent.id]
@@ -160,7 +156,7 @@ def kill(core: Core, task: TaskRecord, kill_policy: Message | None) -> None:
     if kill_policy is not None:
         payload["kill_policy"] = kill_policy
     _log.info("task %s of %s on %s is to be killed", task.id, task.framework, task.agent)
-    agent = holder(core, task)
+    agent = agent_of(core, task)
     if agent is not None and agent.stream is not None:
         core.send(agent.stream, message("KILL", **payload))
     elif task.kill != payload:
@@ -170,53 +166,46 @@ def kill(core: Core, task: TaskRecord, kill_policy: Message | None) -> None:
             keep_task(core, task)
 
 
-def settle(core: Core, agent: AgentRecord, task: TaskRecord, state: str) -> None:
+def change_state(core: Core, agent: AgentRecord, task: TaskRecord, state: str) -> None:
     """The task is in this state now. One that has ended takes nothing any more, and never comes back to life."""
     if state not in TRANSITIONS[task.state]:
         return
-    enter(task, state)
+    set_state(task, state)
     if state in TERMINAL:
         core.give_back(agent, task.framework, task.role, task.resources)
-        count(core, state)
 
 
-def enter(task: TaskRecord, state: str) -> None:
+def set_state(task: TaskRecord, state: str) -> None:
     """The task is in this state now."""
     if task.state != state:
         _log.info("task %s of %s on %s: %s -> %s", task.id, task.framework, task.agent, task.state, state)
     task.state = state
 
 
-def count(core: Core, state: str) -> None:
-    """One more task has ended so."""
-    core.count(state.lower().replace("task_", "tasks_"))
-
-
 def end(
     core: Core, framework: FrameworkRecord, task: TaskRecord, state: str, reason: str, *, text: str, **more: Any
 ) -> None:
-    """The master knows that a task is over, and says so, once."""
-    if (agent := holder(core, task)) is not None:
-        settle(core, agent, task, state)
+    """The master finds that a task is over, and sends that, once."""
+    if (agent := agent_of(core, task)) is not None:
+        change_state(core, agent, task, state)
     else:
-        enter(task, state)
-        count(core, state)
-    status = made(core, task, state, reason, text, **more)
-    note(task, status)
-    tell(core, framework, task, status)
+        set_state(task, state)
+    status = status_of(core, task, state, reason, text, **more)
+    remember(task, status)
+    send_status(core, framework, task, status)
     forget(core, framework, task)
 
 
-def tell(core: Core, framework: FrameworkRecord, task: TaskRecord, status: Message) -> None:
-    """Tell the framework, and operators, a status that the master has made."""
+def send_status(core: Core, framework: FrameworkRecord, task: TaskRecord, status: Message) -> None:
+    """Send a status of the master's own to the framework, and to operators."""
     if core.state.operators:
         core.publish(views.task_updated(task, status))
     core.send(framework.stream, message("UPDATE", status=status))
 
 
-def repeat(core: Core, framework: FrameworkRecord, task: TaskRecord) -> None:
-    """Tell once more the end of a task that was not acknowledged: its agent, which would, is not there."""
-    tell(core, framework, task, {name: item for name, item in task.statuses[-1].items() if name != "uuid"})
+def resend_end(core: Core, framework: FrameworkRecord, task: TaskRecord) -> None:
+    """Send once more the end of a task that was not acknowledged: its agent, which would, is not there."""
+    send_status(core, framework, task, {name: item for name, item in task.statuses[-1].items() if name != "uuid"})
 
 
 def forget(core: Core, framework: FrameworkRecord, task: TaskRecord) -> None:
@@ -226,7 +215,7 @@ def forget(core: Core, framework: FrameworkRecord, task: TaskRecord) -> None:
             del known[task.id]
     framework.completed.append(task)
     task.unacknowledged = task.pending = None
-    if (agent := holder(core, task)) is not None:
+    if (agent := agent_of(core, task)) is not None:
         agent.tasks.pop(task.key, None)
         if agent.drain is not None:
             core.emptied.add(agent.id)
@@ -241,12 +230,12 @@ def _named(framework: FrameworkRecord, task_id: str) -> TaskRecord | None:
     return framework.tasks.get(task_id) or framework.unreachable.get(task_id)
 
 
-def holder(core: Core, task: TaskRecord) -> AgentRecord | None:
+def agent_of(core: Core, task: TaskRecord) -> AgentRecord | None:
     """The task's agent, unless that is given up."""
     return core.state.agents.get(task.agent) or core.state.recovered.get(task.agent)
 
 
-def made(core: Core, task: TaskRecord, state: str, reason: str, text: str, **more: Any) -> Message:
+def status_of(core: Core, task: TaskRecord, state: str, reason: str, text: str, **more: Any) -> Message:
     """A status that the master makes: it has no uuid and needs no acknowledgement."""
     return task_status(
         task.id,
@@ -263,17 +252,17 @@ def made(core: Core, task: TaskRecord, state: str, reason: str, text: str, **mor
 
 def is_ending(task: TaskRecord) -> bool:
     """Whether its agent sends its end, which it had sent before, to an earlier master perhaps."""
-    return task.end_sent and told_state(task) not in TERMINAL
+    return task.end_sent and sent_state(task) not in TERMINAL
 
 
-def told_state(task: TaskRecord) -> str:
-    """The state that its framework was sent last: what its agent has not sent yet must not be overtaken."""
+def sent_state(task: TaskRecord) -> str:
+    """The state that its framework was sent last: what its agent has not sent yet comes first."""
     if task.statuses:
         return str(task.statuses[-1]["state"])
     return "TASK_STAGING" if task.state in TERMINAL else task.state
 
 
-def note(task: TaskRecord, status: Message) -> None:
+def remember(task: TaskRecord, status: Message) -> None:
     """Remember a status; of several in a row with one state, the last."""
     kept = {name: item for name, item in status.items() if name != "data"}
     before = task.statuses
@@ -291,13 +280,7 @@ def _acknowledge(core: Core, agent: AgentRecord, framework_id: str, task_id: str
 
 
 def reconcile(core: Core, framework: FrameworkRecord, call: Message) -> None:
-    """Tell the latest state of these tasks, or, asked for none, of all.
-
-    Raises
-    ------
-    BadMessage
-        When the call has not the shape of one.
-    """
+    """RECONCILE: send the latest state of these tasks or, when none is named, of all; raises `BadMessage`."""
     asked = []
     for item in field(call, "tasks", list, []):
         one = {"it": item}
@@ -310,26 +293,26 @@ def reconcile(core: Core, framework: FrameworkRecord, call: Message) -> None:
 
 
 def answer(core: Core, framework: FrameworkRecord, task_id: str, agent_id: str | None) -> None:
-    """Tell what is known of a task; nothing while its agent may still come back from before the master's restart.
+    """Send what is known of a task; nothing while its agent may still come back from before the master's restart.
 
     Nor while its end is on the way, as an earlier master has perhaps passed it on already.
     """
     task = framework.tasks.get(task_id)
     if task is not None:  # whichever agent is asked about
         if task.agent in core.state.agents and not is_ending(task):
-            _answer(core, framework, task_id, task.agent, told_state(task), text="Latest task state", task=task)
+            _answer(core, framework, task_id, task.agent, sent_state(task), text="Latest task state", task=task)
         return
     away = framework.unreachable.get(task_id)
     if away is not None:
-        over = told_state(away) in TERMINAL
-        word = told_state(away) if over else worded(framework, "TASK_UNREACHABLE")
+        over = sent_state(away) in TERMINAL
+        word = sent_state(away) if over else state_for(framework, "TASK_UNREACHABLE")
         text = "Latest task state" if over else "Task is unreachable"
         _answer(core, framework, task_id, away.agent, word, text=text, task=away)
         return
     if agent_id in core.state.recovered or (agent_id is None and core.state.recovered):
         return
     state, text = _unknown(core, agent_id)
-    _answer(core, framework, task_id, agent_id, worded(framework, state), text=text)
+    _answer(core, framework, task_id, agent_id, state_for(framework, state), text=text)
 
 
 def _unknown(core: Core, agent_id: str | None) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from executors.mesos.codec import Message
 from executors.mesos.master.state import AgentRecord, ExecutorRecord, FrameworkRecord, MasterState, Offer, TaskRecord
 from executors.mesos.messages import TERMINAL, VERSION, identity, message, nanoseconds, redacted
-from executors.mesos.resources import NONE, THOUSAND, Resources, to_json
+from executors.mesos.resources import NONE, Resources, to_json
 
 CAPABILITIES = [{"type": "AGENT_DRAINING"}, {"type": "QUOTA_V2"}]
 """What this master can do beyond what every master can."""
@@ -32,22 +32,20 @@ def state(state: MasterState) -> Message:
 
 
 def tasks(state: MasterState) -> Message:
-    """The answer to GET_TASKS. None is ever pending or an orphan here."""
+    """The answer to GET_TASKS."""
     ended = [one for f in state.frameworks.values() for one in f.completed]
     ended += [one for f in state.completed.values() for one in (*f.completed, *f.tasks.values())]
     return {
-        "pending_tasks": [],
         "tasks": [task(one) for f in state.frameworks.values() for one in f.tasks.values()],
         "unreachable_tasks": [task(one) for f in state.frameworks.values() for one in f.unreachable.values()],
         "completed_tasks": [task(one) for one in ended],
-        "orphan_tasks": [],
     }
 
 
 def executors(state: MasterState) -> Message:
     """The answer to GET_EXECUTORS."""
     found = [executor(one) for agent in state.agents.values() for one in agent.executors.values()]
-    return {"executors": found, "orphan_executors": []}
+    return {"executors": found}
 
 
 def frameworks(state: MasterState) -> Message:
@@ -59,7 +57,6 @@ def frameworks(state: MasterState) -> Message:
     return {
         "frameworks": [_framework(f, state, by_framework[f.id]) for f in state.frameworks.values()],
         "completed_frameworks": [_framework(f, state, ()) for f in state.completed.values()],
-        "recovered_frameworks": [],
     }
 
 
@@ -88,8 +85,6 @@ def task(t: TaskRecord) -> Message:
         found["status_update_state"] = t.statuses[-1]["state"]
     if t.unacknowledged is not None:
         found["status_update_uuid"] = t.unacknowledged
-    if name := user(t.info):
-        found["user"] = name
     return found | {name: redacted(t.info[name]) for name in _OF_A_TASK if name in t.info}
 
 
@@ -113,13 +108,11 @@ def _framework(f: FrameworkRecord, state: MasterState, running: Iterable[Executo
     completed = f.id in state.completed
     found = {
         "framework_info": own_info(f.info),
-        "active": f.active and f.stream is not None and not completed,
+        "active": f.stream is not None and not completed,
         "connected": f.stream is not None,
         # whether it is known only from before the master's restart, and not back yet
         "recovered": not completed and f.stream is None and max(f.registered, f.reregistered or 0.0) < state.started,
         "registered_time": nanoseconds(f.registered),
-        "offers": [offer(one, state) for one in f.offers.values()],
-        "inverse_offers": [],
         "allocated_resources": _by_role(taken((*f.tasks.values(), *running))),
         "offered_resources": _by_role(offered(f.offers.values())),
     }
@@ -142,8 +135,6 @@ def agent(a: AgentRecord, state: MasterState) -> Message:
         "total_resources": to_json(a.total),
         "allocated_resources": _by_role(taken((*a.tasks.values(), *a.executors.values()))),
         "offered_resources": _by_role(offered(a.offers.values())),
-        "capabilities": [],
-        "resource_providers": [],
     }
     if a.reregistered is not None:
         found["reregistered_time"] = nanoseconds(a.reregistered)
@@ -151,19 +142,6 @@ def agent(a: AgentRecord, state: MasterState) -> Message:
         # an agent that is drained gets no tasks, so once it has none it stays so
         found["drain_info"] = {"state": "DRAINING" if a.tasks else "DRAINED", "config": a.drain}
     return found
-
-
-def offer(o: Offer, state: MasterState) -> Message:
-    """An ``Offer``, as far as lookers-on need to know it."""
-    holder = state.agents.get(o.agent)
-    return {
-        "id": identity(o.id),
-        "framework_id": identity(o.framework),
-        "agent_id": identity(o.agent),
-        "hostname": "" if holder is None else holder.hostname,
-        "allocation_info": {"role": o.role},
-        "resources": to_json(o.resources, o.role),
-    }
 
 
 def master(state: MasterState) -> Message:
@@ -228,15 +206,6 @@ def _by_role(resources: Mapping[str, Resources]) -> list[Message]:
     return [item for role, amount in resources.items() for item in to_json(amount, role)]
 
 
-def user(info: Message) -> str | None:
-    """As whom a TaskInfo asks to be run."""
-    for holder in (info, info.get("executor", {})):
-        command = holder.get("command", {}) if isinstance(holder, dict) else {}
-        if isinstance(command, dict) and isinstance(command.get("user"), str):
-            return str(command["user"])
-    return None
-
-
 def own_info(info: Message) -> Message:
     """As its scheduler would write it, who could subscribe with it: ``role`` or, with MULTI_ROLE, ``roles``.
 
@@ -249,90 +218,24 @@ def own_info(info: Message) -> Message:
     return {name: item for name, item in info.items() if name != "roles"} | {"role": role}
 
 
-# ---------------------------------------------------------------------- metrics
-
-SCALARS = ("cpus", "gpus", "mem", "disk")
-"""What is counted: cores, devices, and MiB."""
-
-COUNTERS = (
-    *(f"tasks_{word}" for word in ("finished", "failed", "killed", "lost", "error", "dropped", "gone")),
-    "tasks_gone_by_operator",
-    *(f"slave_{word}" for word in ("registrations", "reregistrations", "removals", "unreachable_completed")),
-    *(
-        f"messages_{word}"
-        for word in (
-            "register_framework",
-            "reregister_framework",
-            "unregister_framework",
-            "launch_tasks",
-            "decline_offers",
-            "revive_offers",
-            "suppress_offers",
-            "kill_task",
-            "reconcile_tasks",
-            "resource_request",
-            "framework_to_executor",
-            "executor_to_framework",
-            "exited_executor",
-            "unregister_slave",
-            "status_update",
-            "status_update_acknowledgement",
-        )
-    ),
-)
-"""Those that are shown even while they are 0; whatever else the master counts is shown as well."""
-
-
 def metrics(state: MasterState, now: float) -> dict[str, float]:
-    """All metrics at a time [s since the epoch]: those that are states, and those that only grow."""
-    found = dict.fromkeys(COUNTERS, 0.0) | {name: float(count) for name, count in state.counters.items()}
-    found |= {"elected": 1.0, "uptime_secs": max(0.0, now - state.started)}
-    found |= _agent_counts(state) | _framework_counts(state) | _task_counts(state) | _resource_sums(state)
-    found["outstanding_offers"] = float(len(state.offers))
-    found["operator_event_stream_subscribers"] = float(len(state.operators))
-    return {f"master/{name}": value for name, value in sorted(found.items())}
-
-
-def _agent_counts(state: MasterState) -> dict[str, float]:
+    """How many agents, frameworks and tasks there are at a time [s since the epoch], and what agents have and use."""
     connected = [agent for agent in state.agents.values() if agent.stream is not None]
-    active = sum(agent.active for agent in connected)
-    counts = {
-        "active": active,
-        "inactive": len(connected) - active,
-        "connected": len(connected),
-        "disconnected": len(state.agents) - len(connected),
-        "unreachable": len(state.unreachable),
-    }
-    return {f"{word}_{name}": float(count) for word in ("slaves", "agents") for name, count in counts.items()}
-
-
-def _framework_counts(state: MasterState) -> dict[str, float]:
-    connected = [framework for framework in state.frameworks.values() if framework.stream is not None]
-    active = sum(framework.active for framework in connected)
-    return {
-        "frameworks_active": float(active),
-        "frameworks_inactive": float(len(connected) - active),
-        "frameworks_connected": float(len(connected)),
-        "frameworks_disconnected": float(len(state.frameworks) - len(connected)),
-    }
-
-
-def _task_counts(state: MasterState) -> dict[str, float]:
-    counts = Counter(task.state for f in state.frameworks.values() for task in f.tasks.values())
-    found = {f"tasks_{word}": float(counts[f"TASK_{word.upper()}"]) for word in ("staging", "starting", "running")}
-    found["tasks_killing"] = float(counts["TASK_KILLING"])
-    found["tasks_unreachable"] = float(sum(map(len, state.unreachable_tasks.values())))
-    return found
-
-
-def _resource_sums(state: MasterState) -> dict[str, float]:
-    there, taken = Counter[str](), Counter[str]()
-    for agent in state.agents.values():
-        there.update(agent.total.scalars())
-        taken.update(agent.used.scalars())
-    found: dict[str, float] = {}
-    for name in SCALARS:
-        found[f"{name}_total"] = there[name] / THOUSAND
-        found[f"{name}_used"] = taken[name] / THOUSAND
-        found[f"{name}_percent"] = taken[name] / there[name] if there[name] else 0.0
-    return found
+    subscribed = sum(framework.stream is not None for framework in state.frameworks.values())
+    tasks = Counter(task.state for framework in state.frameworks.values() for task in framework.tasks.values())
+    found = {
+        "uptime_secs": max(0.0, now - state.started),
+        "slaves_connected": len(connected),
+        "slaves_active": sum(agent.active for agent in connected),
+        "slaves_disconnected": len(state.agents) - len(connected),
+        "slaves_unreachable": len(state.unreachable),
+        "frameworks_connected": subscribed,
+        "frameworks_disconnected": len(state.frameworks) - subscribed,
+        "tasks_unreachable": sum(map(len, state.unreachable_tasks.values())),
+        "outstanding_offers": len(state.offers),
+    } | {f"tasks_{word}": tasks[f"TASK_{word.upper()}"] for word in ("staging", "starting", "running", "killing")}
+    there = sum((agent.total for agent in state.agents.values()), start=NONE)
+    used = sum((agent.used for agent in state.agents.values()), start=NONE)
+    for name in ("cpus", "gpus", "mem"):
+        found |= {f"{name}_total": there.scalar(name), f"{name}_used": used.scalar(name)}
+    return {f"master/{name}": float(value) for name, value in sorted(found.items())}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from asa.core.errors import StateError
 from executors.mesos import commit
-from executors.mesos.commit import GroupCommit, Parcel
+from executors.mesos.commit import GroupCommit, StreamRecord
 from executors.mesos.effects import Close, CopyRow, KeepRow, Send
 from executors.mesos.journal import Entry, Journal, entries
 from executors.mesos.messages import message
@@ -142,7 +142,7 @@ def test_rows_are_json_for_people_to_read(tmp_path: Path) -> None:
 
 
 HEARTBEAT = message("HEARTBEAT")
-SENT = Parcel("s", b'20\n{"type":"HEARTBEAT"}')
+SENT = StreamRecord("s", b'20\n{"type":"HEARTBEAT"}')
 
 
 class Fragile(Journal):
@@ -183,7 +183,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_rows_all_is_done_at_once_and_in_order(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         assert bench.commit.carry_out([Send("s", HEARTBEAT), "start", Close("s")]) is None
-        assert bench.done == [SENT, "start", Parcel("s", None)]
+        assert bench.done == [SENT, "start", StreamRecord("s", None)]
 
     play(tmp_path, story)
 

@@ -214,14 +214,12 @@ def test_a_limit_holds_for_its_lease(pool: PoolDirectory, busy: Busy) -> None:
             operator.update_limits(own, "nobody", 1.0, 1.0)
 
 
-def test_quotas_and_weights(pool: PoolDirectory) -> None:
+def test_quotas(pool: PoolDirectory) -> None:
     with Operator(pool) as operator:
-        assert operator.quota() == [] and operator.weights() == {}
+        assert operator.quota() == []
         operator.set_quota("test", {"cpus": 3, "mem": 512})
-        operator.call("UPDATE_WEIGHTS", weight_infos=[{"role": "test", "weight": 2.5}])
         (quota,) = operator.quota()
         assert (quota["role"], quota["limits"]["cpus"]) == ("test", {"value": 3.0})
-        assert operator.weights() == {"test": 2.5}
         operator.set_quota("test", {})
         assert operator.quota() == []
 
@@ -268,9 +266,9 @@ def test_an_agent_that_was_started_again_is_found_where_it_is_now(tmp_path: Path
 
 def test_who_may_only_look_changes_nothing(pool: PoolDirectory) -> None:
     with Operator(pool, READER) as operator:
-        with pytest.raises(InvalidInput, match=r"refused UPDATE_WEIGHTS \(403\).*operator-write"):
-            operator.call("UPDATE_WEIGHTS", weight_infos=[{"role": "test", "weight": 2.0}])
-        assert operator.weights() == {}
+        with pytest.raises(InvalidInput, match=r"refused UPDATE_QUOTA \(403\).*operator-write"):
+            operator.set_quota("test", {"cpus": 1})
+        assert operator.quota() == []
     with Operator(pool, FRAMEWORK_ROLE) as operator, pytest.raises(InvalidInput, match="403"):
         operator.get_state()
 
@@ -434,7 +432,7 @@ def test_quotas_are_set_and_taken_away(where: tuple[str, ...]) -> None:
     assert (
         asa_pool("set-quota", "test", "cpus=2", "mem=512", *where).text == "role test may have at most cpus 2, mem 512"
     )
-    assert rows("quota", *where) == [{"role": "test", "weight": 1.0, "limits": "cpus=2 mem=512"}]
+    assert rows("quota", *where) == [{"role": "test", "limits": "cpus=2 mem=512"}]
     assert asa_pool("set-quota", "test", *where).text == "role test may have as much as there is"
     assert rows("quota", *where) == []
     for word in ("cpus", "cpus=", "=1", "cpus=-1", "cpus=inf", "cpus=nan", "cpus=x"):

@@ -117,11 +117,10 @@ def test_its_operators_and_its_executor_on_our_driver(pool: PoolDirectory) -> No
             driver.stop()
             driver.join()
     assert launcher.states == ["launched", "TASK_RUNNING", "TASK_FINISHED"]
-    for name in ("metrics", "agents", "frameworks", "executors", "tasks", "roles", "state", "flags", "weights"):
+    for name in ("metrics", "agents", "frameworks", "executors", "tasks", "roles", "state", "flags"):
         assert found[name]["type"] == f"GET_{name.upper()}" and found[name][f"get_{name}"]
     assert found["health"]["get_health"] == {"healthy": True} == found["agent health"]["get_health"]
     assert found["version"]["get_version"]["version_info"]["version"] == "1.11.0"
-    assert found["weights"]["get_weights"]["weight_infos"] == [{"role": "test", "weight": 2.0}]
     assert found["quota"]["type"] == "GET_QUOTA"
     assert {agent["agent_info"]["id"]["value"] for agent in found["agents"]["get_agents"]["agents"]} == {
         info["id"]["value"] for info in infos

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asa.core.errors import InvalidInput
 from asa.web.errors import HTTPError
 from executors.mesos import peer
 from executors.mesos.codec import frame
@@ -185,6 +186,12 @@ def test_it_is_no_proxy(master: Scripted, tunnel: Tunnel) -> None:
         with socket.create_connection((host, int(port)), DEADLINE_S) as client:
             client.sendall(request)
             assert client.makefile("rb").readline().split()[1] == b"400"
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:port", "host:70000", ":5051"])
+def test_an_agent_has_a_host_and_a_port(directory: PoolDirectory, address: str) -> None:
+    with pytest.raises(InvalidInput, match="an agent as host:port"):
+        Tunnel(directory, WRITER, address)
 
 
 def test_the_master_may_move(directory: PoolDirectory, master: Scripted, tunnel: Tunnel) -> None:

@@ -17,7 +17,7 @@ from tests.executors.mesos.agent.conftest import Node
 from tests.mutation import changed
 
 F, E = identity("F1"), identity("e1")
-COMMAND = {"value": "echo", "uris": [{"value": "/a/b", "executable": True}], "user": "me"}
+COMMAND = {"value": "echo", "user": "me"}
 EXECUTOR = {"executor_id": E, "framework_id": F, "command": COMMAND, "resources": to_json(scalars(cpus=0.1), "*")}
 TASK = {
     "name": "t",
@@ -44,7 +44,6 @@ BY_EXECUTOR = [
     {"executor_id": E, "framework_id": F} | message("MESSAGE", data="aGk="),
 ]
 BY_OPERATOR = [
-    message("KILL_CONTAINER", container_id=identity("c"), signal=9),
     message("ASA_UPDATE_LIMITS", container_id=identity("c"), limits={"cpus": {"value": 1.0}}, lease_seconds=5.0),
     message("GET_STATE"),
     message("GET_CONTAINERS"),

@@ -111,27 +111,6 @@ def test_a_signal_ends_its_tasks_which_is_reported(bench: Bench, scheduler: Sche
     assert token not in bench.log()
 
 
-def test_what_a_task_fetches_ends_with_it_and_with_the_agent(bench: Bench, scheduler: Scheduler) -> None:
-    agent = bench.agent("--work", str(bench.path / "work"), "--fetch-most", str(8 << 30))
-    source = bench.path / "source"
-    source.touch()
-    os.truncate(source, 8 << 30)  # it takes no room
-
-    def copies() -> list[Path]:
-        return [*(bench.path / "work").glob("sandboxes/**/source")]
-
-    command = {"value": "true", "uris": [{"value": str(source)}]}
-    scheduler.launch("t1", "", command=command)
-    until(copies)
-    scheduler.kill("t1")
-    assert not copies()
-    scheduler.launch("t2", "", command=command)
-    until(copies)
-    agent.terminate()
-    assert agent.wait(PATIENCE_S) == 128 + signal.SIGTERM
-    assert not copies()
-
-
 def test_two_brokers_of_flux_on_one_host_are_two_nodes(bench: Bench, scheduler: Scheduler) -> None:
     for rank in ("0", "1"):
         bench.agent(

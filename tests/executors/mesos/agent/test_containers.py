@@ -25,9 +25,8 @@ from executors.cgroup.group import Group, Quotas
 from executors.cgroup.kernel import V1
 from executors.mesos.agent.containers import NodeContainers, SessionGroup, Unlimited
 from executors.mesos.agent.shim import ForkedShim, advice, birth_of, process_file, status_file
-from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec, SandboxFile
-from executors.mesos.agent.storage import WorkDirectory, make_sandbox, own_place, remove_abandoned
-from tests import fuse
+from executors.mesos.agent.state import OUT_OF_MEMORY, ContainerSpec
+from executors.mesos.agent.storage import WorkDirectory, own_place, remove_abandoned
 from tests.executors.mesos.agent.contained import PATIENCE_S, Heard, Place, Victims, alive, play, shim_of
 from tests.waiting import until
 
@@ -527,92 +526,6 @@ def test_directories_of_others_are_left_alone(tmp_path: Path) -> None:
     killed(tmp_path / f"{PREFIX}theirs")
     os.chown(tmp_path / f"{PREFIX}theirs", 54321, -1)
     assert remove_abandoned(tmp_path, PREFIX) == []
-
-
-def test_files_and_directories_are_copied(tmp_path: Path) -> None:
-    (tmp_path / "plain").write_text("a")
-    (tmp_path / "tool").write_text("b")
-    for name in ("plain", "tool"):
-        (tmp_path / name).chmod(0o640)
-    (tmp_path / "tree").mkdir()
-    (tmp_path / "tree" / "leaf").symlink_to("/etc")
-    inside = tmp_path / "box"
-    files = [SandboxFile(str(tmp_path / name), name, name == "tool") for name in ("plain", "tool", "tree")]
-    make_sandbox(inside, files)
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in inside.iterdir() if path.is_file()}
-    assert modes == {"plain": 0o640, "tool": 0o740} and stat.S_IMODE(inside.stat().st_mode) == 0o700
-    assert (inside / "tree" / "leaf").is_symlink()
-
-
-def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match=f"cannot copy {tmp_path}/missing into the sandbox: .*No such file"):
-        make_sandbox(tmp_path / "box", [SandboxFile(f"{tmp_path}/missing", "a", False)])
-
-
-def test_only_regular_files_are_copied_and_not_too_much(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "tree").mkdir()
-    os.mkfifo(tmp_path / "tree" / "pipe")
-    (tmp_path / "many").mkdir()
-    for number in range(3):
-        (tmp_path / "many" / str(number)).touch()
-    (tmp_path / "large").write_bytes(b"")
-    os.truncate(tmp_path / "large", 10_001)
-    (tmp_path / "fits").write_bytes(b"x" * 10_000)
-    for source in ("/dev/zero", "/dev/stdin", str(tmp_path / "pipe"), str(tmp_path / "tree")):
-        with pytest.raises(StateError, match=r"is no regular file"):
-            make_sandbox(tmp_path / "box", [SandboxFile(source, "a")], most=10_000)
-    for name in ("large", "many"):
-        with pytest.raises(StateError, match=rf"cannot copy {tmp_path}/{name} .*more than 10000 bytes.*--fetch-most"):
-            make_sandbox(tmp_path / "box", [SandboxFile(str(tmp_path / name), "a")], most=10_000)
-    twice = [SandboxFile(str(tmp_path / "fits"), name) for name in ("a", "b")]
-    with pytest.raises(StateError, match="more than 10000 bytes"):
-        make_sandbox(tmp_path / "box", twice, most=10_000)
-    assert sorted(path.name for path in (tmp_path / "box").iterdir()) == ["a"]
-
-
-@pytest.mark.parametrize("by", ["stop", "close"])
-def test_what_is_being_copied_ends_with_its_container(place: Place, by: str) -> None:
-    source = place.path / "source"
-    source.touch()
-    os.truncate(source, 2 << 30)  # it takes no room
-
-    async def story(containers: NodeContainers, heard: Heard) -> None:
-        spec = place.container("c1", "/bin/true")._replace(files=(SandboxFile(str(source), "copy"),))
-        containers.start(spec)
-        copy = Path(spec.sandbox, "copy")
-        await asyncio.to_thread(until, copy.exists)
-        if by == "stop":
-            containers.stop("c1", 60.0)
-        else:
-            await containers.close()
-        code, reason = await heard.end_of("c1")
-        assert code is None and "its container was asked to end" in reason
-        assert not copy.exists()
-
-    play(place, story)
-
-
-@pytest.mark.parametrize("by", ["stop", "close", "time"])
-def test_a_file_system_that_does_not_answer_holds_no_container(
-    place: Place, by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("executors.mesos.agent.storage.FETCH_STALL_S", 0.5 if by == "time" else 60.0)
-
-    async def story(containers: NodeContainers, heard: Heard) -> None:
-        spec = place.container("c1", "/bin/true")._replace(files=(SandboxFile(str(silent / "file"), "copy"),))
-        containers.start(spec)
-        await asyncio.to_thread(until, Path(spec.sandbox).exists)
-        if by == "stop":
-            containers.stop("c1", 60.0)
-        elif by == "close":
-            await containers.close()
-        code, reason = await heard.end_of("c1")
-        assert code is None and f"cannot copy {silent}/file into the sandbox: " in reason
-        assert ("nothing has come of it for 0.5 s" if by == "time" else "its container was asked to end") in reason
-
-    with fuse.silent(place.path / "silent") as silent:
-        play(place, story)
 
 
 def test_another_user_cannot_take_the_name_of_a_work_directory(tmp_path: Path) -> None:

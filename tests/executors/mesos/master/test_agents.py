@@ -488,8 +488,6 @@ def test_drain_kills_and_is_over_with_the_last_task() -> None:
         ("5s", None, 5.0),
         ("0.5s", 3.0, 0.5),
         ("5s", 3.0, 3.0),
-        ({"seconds": 2, "nanos": 500_000_000}, None, 2.5),
-        ({"nanoseconds": 1_000_000_000}, None, 1.0),
         ("5s", "nonsense", 5.0),  # as only the task's agent may know it
     ],
 )

@@ -22,11 +22,8 @@ from executors.mesos.master.allocator import (
     Path,
     RoleUsage,
     Sorter,
-    above,
     allocatable,
     allocate,
-    leaf,
-    nodes,
     revisited,
 )
 from executors.mesos.master.state import (
@@ -114,31 +111,15 @@ def tasks_of(state: MasterState, wants: dict[str, Resources]) -> Counter[str]:
     return tasks
 
 
-@pytest.mark.parametrize("roles", ["* *", "a b", "a a/b"])
+@pytest.mark.parametrize("roles", ["* *", "a b"])
 def test_the_worked_example_of_the_paper(roles: str) -> None:
     """Ghodsi et al., NSDI 2011, section 4.1: 9 CPUs and 18 GB; A's tasks need <1, 4>, B's <3, 1>."""
     one, other = roles.split()
     state = state_of(scalars(cpus=9, mem=18_000), A=one, B=other)
     assert tasks_of(state, {"A": scalars(cpus=1, mem=4000), "B": scalars(cpus=3, mem=1000)}) == {"A": 3, "B": 2}
     held = RoleUsage.of(state).held
-    assert held[leaf(one, "A")] == {"cpus": 3000, "mem": 12_000_000}  # 2/3 of the memory
-    assert held[leaf(other, "B")] == {"cpus": 6000, "mem": 2_000_000}  # 2/3 of the CPUs
-
-
-@pytest.mark.parametrize(("weight", "tasks"), [(1.0, (30, 30)), (2.0, (40, 20)), (0.5, (20, 40)), (5.0, (50, 10))])
-def test_weighted_roles_get_as_much_more(weight: float, tasks: tuple[int, int]) -> None:
-    state = state_of(scalars(cpus=60, mem=60_000), A="a", B="b")
-    state.weights = {"a": weight}
-    found = tasks_of(state, {"A": scalars(cpus=1, mem=100), "B": scalars(cpus=1, mem=100)})
-    assert (found["A"], found["B"]) == tasks
-
-
-def test_a_tree_shares_at_each_level() -> None:
-    """Half for each organisation, halves of that below, whoever else is there."""
-    state = state_of(scalars(cpus=80, mem=80_000), A="x/a", B="x/b", C="x/b", D="y", E="x")
-    wants = dict.fromkeys("ABCDE", scalars(cpus=1, mem=1))
-    state.weights = {"x": 3.0, "x/b": 2.0}
-    assert tasks_of(state, wants) == {"A": 15, "B": 15, "C": 15, "D": 20, "E": 15}
+    assert held[one, "A"] == {"cpus": 3000, "mem": 12_000_000}  # 2/3 of the memory
+    assert held[other, "B"] == {"cpus": 6000, "mem": 2_000_000}  # 2/3 of the CPUs
 
 
 def test_frameworks_of_one_role_take_turns_over_agents() -> None:
@@ -166,10 +147,9 @@ def test_roles_that_want_none_are_passed_over() -> None:
     assert allocated(state) == []
 
 
-def test_frameworks_that_are_away_or_inactive_get_nothing() -> None:
-    state = state_of(NODE, NODE, F="*", G="*")
-    state.frameworks["F"].active = False
-    state.frameworks["G"].stream = None
+def test_frameworks_that_are_away_get_nothing() -> None:
+    state = state_of(NODE, F="*")
+    state.frameworks["F"].stream = None
     assert allocated(state) == []
 
 
@@ -252,16 +232,14 @@ def test_equal_frameworks_are_served_in_turn() -> None:
 
 
 def test_limits_cut_offers_and_the_rest_goes_to_others() -> None:
-    state = state_of(NODE, NODE, F="a/x", G="b")
+    state = state_of(NODE, NODE, F="a", G="b")
     state.quota = {"a": {"cpus": 6000}}
     run(state, "S1", "F", scalars(cpus=1), "a")
     run(state, "S1", "G", scalars(cpus=1), "b")
-    state.weights = {"a": 100.0}
     assert allocated(state) == [
-        Grant("F", "a/x", "S1", scalars(cpus=5, mem=800)),
+        Grant("F", "a", "S1", scalars(cpus=5, mem=800)),
         Grant("G", "b", "S1", scalars(cpus=1)),
-        Grant("F", "a/x", "S2", scalars(mem=800)),
-        Grant("G", "b", "S2", scalars(cpus=8)),
+        Grant("G", "b", "S2", NODE),
     ]
 
 
@@ -283,7 +261,7 @@ def _values(agent: AgentRecord) -> dict[str, Any]:
 # ---------------------------------------------------------------------- allocator properties
 
 
-ROLES = ["*", "a", "b", "a/x", "a/y"]
+ROLES = ["*", "a", "b", "c", "a/x"]
 TOTALS = st.builds(
     lambda cpus, mem, kind: scalars(cpus=cpus, mem=100 * mem) + kind,
     st.integers(0, 9),
@@ -312,7 +290,6 @@ def states(draw: st.DrawFn, quota: bool = True) -> MasterState:
             want = scalars(cpus=draw(st.integers(0, 3)), mem=100 * draw(st.integers(0, 3)))
             if agent.free.covers(want):
                 run(state, agent.id, name, want, role)
-    state.weights = draw(st.dictionaries(st.sampled_from(ROLES), st.sampled_from([0.5, 0.3, 2.0, 7.0])))
     if quota:
         amounts = st.dictionaries(st.sampled_from(["cpus", "mem"]), st.integers(0, 9).map(lambda x: 1000 * x))
         state.quota = draw(st.dictionaries(st.sampled_from(ROLES[1:]), amounts))
@@ -332,7 +309,7 @@ def test_no_more_is_given_than_is_free_allowed_and_wanted(state: MasterState) ->
         offer(state, grant)
     after = RoleUsage.of(state)
     for role, limits in state.quota.items():
-        path = tuple(role.split("/"))
+        path = (role,)
         for name, limit in limits.items():
             assert after.held.get(path, {}).get(name, 0) <= max(limit, before.held.get(path, {}).get(name, 0))
 
@@ -359,7 +336,7 @@ def test_nothing_useful_is_left_when_no_offer_was_refused(state: MasterState) ->
 
 
 def first(state: MasterState, agent: AgentRecord) -> tuple[str, str] | None:
-    """Whose turn it is on an agent, from the definition: down the tree, each time to the smallest weighted share."""
+    """Whose turn it is on an agent, from the definition: the role, then the framework, with the smallest share."""
     total = Counter[str]()
     for one in state.agents.values():
         total.update(one.total.scalars())
@@ -369,18 +346,18 @@ def first(state: MasterState, agent: AgentRecord) -> tuple[str, str] | None:
     for framework in state.frameworks.values():
         for role in framework.roles - framework.suppressed:
             if allocatable(agent.free) and (framework.can("GPU_RESOURCES") or not agent.total.scalar("gpus")):
-                seekers[(*role.split("/"), ".", framework.id)] = (framework.id, role)
+                seekers[role, framework.id] = (framework.id, role)
 
     def key(node: tuple[str, ...]) -> tuple[Fraction, int, tuple[str, ...]]:
-        mine = [amounts for role, name, amounts in held if (*role.split("/"), ".", name)[: len(node)] == node]
+        mine = [amounts for role, name, amounts in held if (role, name)[: len(node)] == node]
         share = max(Fraction(sum(one.thousandths(name) for one in mine), most) for name, most in total.items())
-        turns = sum((*one.role.split("/"), ".", one.framework)[: len(node)] == node for one in state.offers.values())
-        return share / Fraction(str(state.weights.get("/".join(node), 1.0))), turns, node
+        turns = sum((one.role, one.framework)[: len(node)] == node for one in state.offers.values())
+        return share, turns, node
 
     node: tuple[str, ...] = ()
-    while seekers and node not in seekers:
+    while seekers and len(node) < 2:
         node = min({path[: len(node) + 1] for path in seekers if path[: len(node)] == node}, key=key)
-    return seekers.get(node)
+    return seekers[node[0], node[1]] if seekers else None
 
 
 @settings(max_examples=60)
@@ -435,39 +412,25 @@ def usage_of(*held: tuple[str, str, Resources], total: Resources = HUNDRED) -> R
     return usage
 
 
-def sorted_by(usage: RoleUsage, *who: tuple[str, str], weights: dict[str, float] | None = None) -> list[str]:
-    """Frameworks in the sorter's sorted_by."""
-    return [path[-1] for path in Sorter([leaf(role, name) for name, role in who], usage, weights or {})]
+def sorted_by(usage: RoleUsage, *who: tuple[str, str]) -> list[str]:
+    """Frameworks in the sorter's order."""
+    return [path[-1] for path in Sorter([(role, name) for name, role in who], usage)]
 
 
-def test_nodes_are_all_on_the_way() -> None:
-    assert nodes([("a", "b"), ("a", "c"), ()]) == {("a",), ("a", "b"), ("a", "c")}
-
-
-ORDERS: list[tuple[dict[str, Resources], dict[str, float], str]] = [
-    ({"F a": scalars(cpus=30, mem=10), "G b": scalars(cpus=10, mem=310)}, {}, "F G"),  # the dominant one counts
-    ({"F a": scalars(cpus=30), "G b": scalars(cpus=20)}, {}, "G F"),
-    ({"F a": scalars(cpus=30), "G b": scalars(cpus=20)}, {"a": 2.0}, "F G"),
-    ({"F a": scalars(cpus=30), "G b": scalars(cpus=20)}, {"b": 0.5}, "F G"),
-    ({"F a": scalars(cpus=0.1), "G b": scalars(cpus=0.3)}, {"a": 0.1, "b": 0.3}, "F G"),  # compared exactly
-    ({"F a": scalars(cpus=0.1), "G b": scalars(cpus=0.3)}, {"a": 0.1, "b": 0.3000001}, "G F"),
-    # a role has what roles below it have
-    ({"F eng/a": scalars(cpus=20), "G eng/b": scalars(cpus=20), "H ops": scalars(cpus=30)}, {}, "H F G"),
-    # frameworks of a role are together a sibling of the roles below
-    ({"F eng": scalars(cpus=10), "G eng": scalars(cpus=15), "H eng/dev": scalars(cpus=20)}, {}, "H F G"),
-    ({"F eng": scalars(cpus=10), "G eng": scalars(cpus=15), "H eng/dev": scalars(cpus=20)}, {"eng/dev": 0.5}, "F G H"),
-    ({"F eng": scalars(cpus=10), "G eng": scalars(cpus=15), "H eng/dev": scalars(cpus=20)}, {"eng": 9.0}, "H F G"),
-    ({"F a": scalars(gpus=5), "G b": scalars(cpus=1)}, {}, "F G"),  # no agent has GPUs
+ORDERS: list[tuple[dict[str, Resources], str]] = [
+    ({"F a": scalars(cpus=30, mem=10), "G b": scalars(cpus=10, mem=310)}, "F G"),  # the dominant one counts
+    ({"F a": scalars(cpus=30), "G b": scalars(cpus=20)}, "G F"),
+    ({"F a": scalars(cpus=20), "G a": scalars(cpus=5), "H b": scalars(cpus=24)}, "H G F"),  # the role's share first
+    ({"F a": scalars(gpus=5), "G b": scalars(cpus=1)}, "F G"),  # no agent has GPUs
+    ({"F a": scalars(cpus=20), "G a/x": scalars(cpus=10)}, "G F"),  # a name like any other
 ]
 
 
-@pytest.mark.parametrize(("held", "weights", "expected"), ORDERS)
-def test_the_smallest_weighted_share_is_first(
-    held: dict[str, Resources], weights: dict[str, float], expected: str
-) -> None:
+@pytest.mark.parametrize(("held", "expected"), ORDERS)
+def test_the_smallest_share_is_first(held: dict[str, Resources], expected: str) -> None:
     who = [(name.split()[0], name.split()[1]) for name in held]
     usage = usage_of(*((*pair, amount) for pair, amount in zip(who, held.values(), strict=True)))
-    assert sorted_by(usage, *who, weights=weights) == expected.split()
+    assert sorted_by(usage, *who) == expected.split()
 
 
 def test_equal_shares_are_served_in_turn_and_then_by_name() -> None:
@@ -486,58 +449,54 @@ def test_what_is_held_by_frameworks_that_are_not_sorted_counts_for_their_role() 
 
 def test_a_framework_stands_in_each_of_its_roles() -> None:
     usage = usage_of(("F", "a", scalars(cpus=30)), ("G", "b", scalars(cpus=20)))
-    paths = list(Sorter([leaf("a", "F"), leaf("b", "F"), leaf("b", "G")], usage, {}))
-    assert paths == [leaf("b", "F"), leaf("b", "G"), leaf("a", "F")]
+    paths = list(Sorter([("a", "F"), ("b", "F"), ("b", "G")], usage))
+    assert paths == [("b", "F"), ("b", "G"), ("a", "F")]
 
 
 def test_order_follows_what_moved() -> None:
     usage = usage_of()
-    sorter = Sorter([leaf("r", "F"), leaf("r", "G"), leaf("q", "H")], usage, {})
+    sorter = Sorter([("r", "F"), ("r", "G"), ("q", "H")], usage)
     usage.took("H", "q", scalars(cpus=10))
-    sorter.moved(leaf("q", "H"))
+    sorter.moved(("q", "H"))
     usage.took("F", "r", scalars(cpus=20))
-    sorter.moved(leaf("r", "F"))
+    sorter.moved(("r", "F"))
     assert [path[-1] for path in sorter] == ["H", "G", "F"]
 
 
-ROLE_NAMES = st.sampled_from(["*", "a", "b", "a/x", "a/y", "a/x/z"])
+ROLE_NAMES = st.sampled_from(["*", "a", "b", "a/x"])
 NAMES = st.sampled_from("FGH")
 AMOUNTS = st.builds(lambda cpus, mem: scalars(cpus=cpus, mem=mem), st.integers(0, 4), st.integers(0, 40))
 HELD = st.lists(st.tuples(NAMES, ROLE_NAMES, AMOUNTS), max_size=12)
-WEIGHTS = st.dictionaries(ROLE_NAMES, st.sampled_from([0.1, 0.5, 1.0, 2.5, 3.0]))
 
 
-def slowly(who: set[Path], held: list[tuple[str, str, Resources]], weights: dict[str, float]) -> list[Path]:
-    """The same sorted_by by fractions, from the definition."""
+def slowly(who: set[Path], held: list[tuple[str, str, Resources]]) -> list[Path]:
+    """The same order by fractions, from the definition."""
 
     def key(node: Path) -> tuple[Fraction, int, Path]:
-        mine = [resources for name, role, resources in held if leaf(role, name)[: len(node)] == node]
+        mine = [resources for name, role, resources in held if (role, name)[: len(node)] == node]
         amounts = [sum(one.thousandths(name) for one in mine) for name in ("cpus", "mem")]
         share = max(Fraction(amount, most) for amount, most in zip(amounts, (100_000, 1_000_000), strict=True))
-        return share / Fraction(str(weights.get("/".join(node), 1.0))), len(mine), node
+        return share, len(mine), node
 
-    def under(node: Path) -> list[Path]:
-        children = {path[: len(node) + 1] for path in who if path[: len(node)] == node and path != node}
-        return [path for child in sorted(children, key=key) for path in under(child)] if children else [node]
-
-    return under(()) if who else []
+    roles = sorted({path[:1] for path in who}, key=key)
+    return [path for role in roles for path in sorted((one for one in who if one[:1] == role), key=key)]
 
 
-@given(st.sets(st.builds(leaf, ROLE_NAMES, NAMES)), HELD, HELD, WEIGHTS)
-def test_the_order_is_that_of_the_definition(who, before, after, weights) -> None:  # type: ignore[no-untyped-def]
+@given(st.sets(st.tuples(ROLE_NAMES, NAMES)), HELD, HELD)
+def test_the_order_is_that_of_the_definition(who, before, after) -> None:  # type: ignore[no-untyped-def]
     usage = RoleUsage()
     usage.joined(agent_of())
     for one in before:
         usage.took(*one)
-    sorter = Sorter(who, usage, weights)
-    assert list(sorter) == slowly(who, before, weights)
+    sorter = Sorter(who, usage)
+    assert list(sorter) == slowly(who, before)
     for name, role, resources in after:
         usage.took(name, role, resources)
-        if leaf(role, name) in who:
-            sorter.moved(leaf(role, name))
+        if (role, name) in who:
+            sorter.moved((role, name))
         else:
-            sorter = Sorter(who, usage, weights)
-    assert list(sorter) == slowly(who, before + after, weights)
+            sorter = Sorter(who, usage)
+    assert list(sorter) == slowly(who, before + after)
 
 
 def test_usage_counts_tasks_executors_and_offers_but_no_tasks_that_ended() -> None:
@@ -546,13 +505,12 @@ def test_usage_counts_tasks_executors_and_offers_but_no_tasks_that_ended() -> No
         task = TaskRecord(name, "F", "S1", None, {}, scalars(cpus=1), "a", state)
         agent.tasks[task.key] = task
     agent.executors["F", "e"] = ExecutorRecord("e", "F", "S1", {}, scalars(cpus=0.1, mem=32), "a")
-    agent.offers["o1"] = Offer("o1", "G", "S1", "a/b", scalars(cpus=10), 0.0)
+    agent.offers["o1"] = Offer("o1", "G", "S1", "b", scalars(cpus=10), 0.0)
     state = MasterState("M", MasterOptions(), 0.0, agents={"S1": agent})
     usage = RoleUsage.of(state)
     assert usage.total == {"cpus": 100_000, "mem": 1_000_000}
-    assert usage.held[leaf("a", "F")] == {"cpus": 2100, "mem": 32_000}
-    assert usage.held["a",] == usage.held[()] == {"cpus": 12_100, "mem": 32_000}
-    assert usage.held["a", "b"] == usage.held[leaf("a/b", "G")] == {"cpus": 10_000}
+    assert usage.held["a", "F"] == usage.held["a",] == {"cpus": 2100, "mem": 32_000}
+    assert usage.held["b", "G"] == usage.held["b",] == {"cpus": 10_000}
     usage.left(agent)
     assert usage == RoleUsage()
 
@@ -587,10 +545,10 @@ def test_a_copy_changes_by_itself() -> None:
 
 def test_turns_of_a_framework_that_is_gone_are_forgotten() -> None:
     usage = usage_of()
-    for framework, role in (("F", "a/b"), ("F", "*"), ("G", "a")):
+    for framework, role in (("F", "a"), ("F", "*"), ("G", "a")):
         usage.took(framework, role, scalars(cpus=1))
-    usage.forget("F", ["a/b", "*", "never"])
-    assert usage.turns.keys() == set(above(leaf("a", "G")))
+    usage.forget("F", ["a", "*", "never"])
+    assert usage.turns.keys() == {("a",), ("a", "G")}
     usage.forget("G", ["a"])
     assert not usage.turns
 

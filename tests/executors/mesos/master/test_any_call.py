@@ -109,7 +109,7 @@ def test_a_long_random_run(seed: int) -> None:
             wire.world.restart()
             wire.world.do(wire.world.master.watch(wire.world.stream("master.Event"), wire.world.now))
         wire.back()
-    for kind in operator.LOOKS:
+    for kind in operator.QUERIES:
         if not kind.startswith("ASA_"):
             wire.looks({"type": kind})
     assert wire.asked["GET_STATE"] and wire.refused and sum(wire.asked.values()) > 50
@@ -145,17 +145,15 @@ CALLS = [
 CHANGES = [
     message("TEARDOWN", framework_id=identity("M-0001")),
     message("MARK_AGENT_GONE", agent_id=identity("M-S2")),
-    message("DRAIN_AGENT", agent_id=identity("M-S1"), max_grace_period={"seconds": 5}, mark_gone=True),
+    message("DRAIN_AGENT", agent_id=identity("M-S1"), max_grace_period="5s", mark_gone=True),
     message("DEACTIVATE_AGENT", agent_id=identity("M-S1")),
     message("REACTIVATE_AGENT", agent_id=identity("M-S1")),
-    message("UPDATE_WEIGHTS", weight_infos=[{"role": "*", "weight": 2.0}]),
     message("UPDATE_QUOTA", quota_configs=[{"role": "a", "limits": {"cpus": {"value": 1.0}}}], force=True),
 ]
 ITEMS = [
     message("UPDATE", framework_id=identity("M-0001"), status=STATUS, latest_state="TASK_FINISHED"),
     message("EXITED_EXECUTOR", framework_id=identity("M-0001"), executor_id=identity("e"), status=9),
     message("MESSAGE", framework_id=identity("M-0001"), executor_id=identity("e"), data="aGk="),
-    message("UNAVAILABLE", start={"nanoseconds": 5}, duration={"nanoseconds": 5}),
     message("UNREGISTER", reason="x"),
     message("PONG"),
 ]
@@ -260,7 +258,7 @@ def test_nothing_breaks_the_machine(sent: list[tuple[str, Message]]) -> None:
             else:
                 effects = master.subscribe(thing, "p", pool.stream(), pool.now)
         except HTTPError as error:
-            effects, problem = master.core.taken(), error
+            effects, problem = master.core.take_effects(), error
         if problem is not None:
             assert isinstance(problem, HTTPError), problem
             assert (effects, master.core.dirty, master.core.emptied) == ([], set(), set())

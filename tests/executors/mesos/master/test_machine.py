@@ -166,12 +166,10 @@ def test_each_transition_and_refusal_has_a_log_line(caplog: pytest.LogCaptureFix
     world.call(framework, "REVIVE")
     info = {"id": identity(framework), "name": "new", "failover_timeout": 100, "capabilities": [AWARE]}
     world.call(framework, "UPDATE_FRAMEWORK", {"framework_info": info})
-    world.operate("UPDATE_WEIGHTS", weight_infos=[{"role": "web", "weight": 2}])
     world.operate("UPDATE_QUOTA", quota_configs=[{"role": "web", "limits": {"cpus": {"value": 1}}}])
     world.operate("DEACTIVATE_AGENT", agent_id=identity(agent))
     world.operate("REACTIVATE_AGENT", agent_id=identity(agent))
     world.hear(agent, "EXITED_EXECUTOR", framework_id=identity(framework), executor_id=identity("e"), status=9)
-    world.hear(agent, "UNAVAILABLE", start={"nanoseconds": 5})
     world.cut(agent)
     world.sleep(100)
     world.cut(framework)
@@ -192,12 +190,10 @@ def test_each_transition_and_refusal_has_a_log_line(caplog: pytest.LogCaptureFix
         "framework M-0001 wants no offers, as ['*']",
         "framework M-0001 wants offers again, as ['*']",
         "framework M-0001 has changed what it says of itself",
-        "roles have weights: {'web': 2.0}",
         "roles have limits: {'web': {'cpus': 1000}}",
         "agent M-S1 is not active any more",
         "agent M-S1 is active again",
         "executor e of M-0001 on M-S1 has ended, with status 9",
-        "agent M-S1 will be unavailable: {'start': {'nanoseconds': 5}}",
         "agent M-S1 is disconnected",
         "agent M-S1 is unreachable, with 1 tasks",
         "task t of M-0001 on M-S1: TASK_RUNNING -> TASK_UNREACHABLE",
@@ -256,7 +252,6 @@ def busy() -> tuple[World, str, str]:
     world.cut(lost)
     world.sleep(100)
     world.operate("MARK_AGENT_GONE", agent_id=identity(other))
-    world.operate("UPDATE_WEIGHTS", weight_infos=[{"role": "a", "weight": 3}])
     world.operate("UPDATE_QUOTA", quota_configs=[{"role": "a", "limits": {"cpus": {"value": 8}}}])
     world.call(world.subscribe(), "TEARDOWN")
     return world, agent, framework
@@ -288,7 +283,7 @@ def test_everything_comes_back_whatever_the_order_of_the_rows() -> None:
     (recovered,) = state.recovered.values()
     assert recovered.id == agent and recovered.used == before.agents[agent].used and recovered.executors
     assert (state.gone, state.unreachable) == (before.gone, before.unreachable)
-    assert state.weights == {"a": 3.0} and state.quota == before.quota == {"a": {"cpus": 8000}}
+    assert state.quota == before.quota == {"a": {"cpus": 8000}}
     assert not state.agents and not state.offers and not state.streams
 
 

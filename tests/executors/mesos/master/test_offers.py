@@ -49,15 +49,6 @@ def test_an_offer_says_where_and_what() -> None:
     }
 
 
-def test_an_offer_says_in_which_domain() -> None:
-    world = World()
-    framework = world.subscribe()
-    domain = {"fault_domain": {"region": {"name": "r1"}, "zone": {"name": "z1"}}}
-    world.agent(agent_info={"hostname": "n1", "port": 5051, "resources": to_json(scalars(cpus=1)), "domain": domain})
-    (offer,) = world.offers(framework)
-    assert offer["domain"] == domain
-
-
 def test_an_offer_names_the_executors_that_run_there() -> None:
     world = World()
     agent, framework = world.agent(ip="10.0.0.9", tls=True), world.subscribe()

@@ -290,7 +290,7 @@ def test_what_operators_get(tmp_path: Path) -> None:
     async def scenario(bench: Bench) -> None:
         status, text = await bench.post("/api/v1/operator", message("GET_HEALTH"), READER)
         assert (status, json.loads(text)) == (200, message("GET_HEALTH", healthy=True))
-        assert await bench.post("/api/v1", message("UPDATE_WEIGHTS"), WRITER) == (200, "")
+        assert await bench.post("/api/v1", message("UPDATE_QUOTA"), WRITER) == (200, "")
         async with bench.client.get(bench.url("/nothing/here"), headers=bench.headers(READER)) as response:
             assert response.status == 404
         async with bench.client.head(bench.url("/version")) as response:
@@ -668,7 +668,7 @@ def test_nothing_is_sent_before_it_is_durable(tmp_path: Path, monkeypatch: pytes
                 write(entries)
                 order.append("kept")
 
-            def delivering(parcels: Sequence[commit.Parcel]) -> None:
+            def delivering(parcels: Sequence[commit.StreamRecord]) -> None:
                 order.append("sent")
                 deliver(parcels)
 

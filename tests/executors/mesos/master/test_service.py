@@ -246,7 +246,7 @@ def test_a_master_does_not_end_while_agents_come_and_go() -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + 3.0
         while loop.time() < end:
-            state.counters["slave_registrations"] = state.counters.get("slave_registrations", 0) + 1
+            state.arrivals += 1
             done, _ = await asyncio.wait([idle], timeout=0.2)
             assert not done
         await asyncio.wait_for(idle, PATIENCE_S)

@@ -47,8 +47,6 @@ if __name__ == "__main__":
         "roles": driver.getRoles(),
         "master": driver.getMaster(),
     }
-    driver.updateWeights([{"role": "test", "weight": 2.0}])
-    answers["weights"] = driver.getWeights()
     answers["quota"] = driver.getQuota()
     agent = MesosOperatorAgentDriver(sys.argv[2])
     deadline = time.monotonic() + 30
