@@ -70,8 +70,9 @@ USED_TO = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 USED_LONGER = (0.72, 0.67, 0.63, 0.58, 0.54, 0.5, 0.46, 0.41, 0.36, 0.31, 0.23, 0.0)
 """Which part of the jobs, by cores and wall time, runs for longer than these parts of its wall time: the mean of seven
 logs (HPC2N, KTH, CTC, Curie, KIT, Theta, Intrepid)."""
-USED_JOBS = 10
-"""How many running jobs what is said of those logs counts for, beside the running jobs of the queue itself."""
+USED_JOBS, USED_LEAST = 10, 0.1
+"""How many running jobs what is said of those logs counts for, beside the running jobs of the queue itself; and the
+least that jobs are taken to use, as all may have begun just now."""
 
 PLANNED_SHARES = 0.05, 2.1
 """Where nothing was learned, a job waits for what the queue would plan by wall times, times the part of these that its
@@ -199,7 +200,7 @@ def part_used(queue: QueueView) -> float:
         while pooled and pooled[-1][0] * width < jobs * pooled[-1][1]:
             jobs, width = jobs + pooled[-1][0], width + pooled.pop()[1]
         pooled.append((jobs, width))
-    return sum(jobs for jobs, _ in pooled) * pooled[0][1] / pooled[0][0]
+    return max(USED_LEAST, sum(jobs for jobs, _ in pooled) * pooled[0][1] / pooled[0][0])
 
 
 class DrawnWaits:
