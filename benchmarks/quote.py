@@ -8,7 +8,8 @@ waits of their jobs, the errors of earlier quotes, and the queue as it is visibl
 says what the last runs of the same workflow took. Both are scored in the same way.
 
 With ``--first``, waits of single jobs that are quoted where nothing was learned, by the queue alone, in which the wall
-times of others are so many TIMES what they are in the log. With ``--from``, the tables are made of rows that were kept by ``--json``, without a run.
+times of others are so many TIMES what they are in the log. With ``--from``, the tables are made of rows that were kept by
+``--json``, without a run.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def quoted(
 
 
 def first_waits(where: str, times: float, data: Path, seed: int, moments: int = 50) -> list[dict[str, Any]]:
-    """What is said of waits by the queue alone, beside a plan of it by wall times, and what they are in a copy of it."""
+    """What is said of waits by the queue alone, beside a plan by wall times, and what they are in a copy of it."""
     options, sizes = QUEUES[where]
     if "trace" in options:
         options = {**options, "trace": data / options["trace"]}
