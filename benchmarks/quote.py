@@ -8,8 +8,8 @@ waits of their jobs, the errors of earlier quotes, and the queue as it is visibl
 says what the last runs of the same workflow took. Both are scored in the same way.
 
 With ``--first``, waits of single jobs that are quoted where nothing was learned, by the queue alone, in which the wall
-times of others are so many TIMES what they are in the log. With ``--from``, the tables are made of rows that were kept by
-``--json``, without a run.
+times of others are so many TIMES what they are in the log. With ``--from``, the tables are made of rows that ``--json``
+kept, without a run.
 """
 
 from __future__ import annotations
