@@ -636,6 +636,8 @@ def at_once(state: Path, workflow: str, site: str, specs: Sequence[StageSpec]) -
     """Stages that took no more than an instant when the workflow ran last at a site, and do the same now: of those, the
     history has nothing."""
     for directory in reversed(list_runs(state)[-_RUNS_LOOKED:]):
+        if not directory.events.exists():
+            continue
         with _lesson(f"what stages of run {directory.name} took is not used"), EventLog(directory.events) as log:
             start = next((event for _, event in log.packed()), None)
             if not isinstance(start, RunStarted) or (start.workflow, start.site) != (workflow, site):

@@ -232,7 +232,7 @@ class DrawnWaits:
     blind
         Whether that was in a queue that cannot be seen: no job waits there.
     long
-        Whether that was in one that is too long to plan: all of its work is taken to come first.
+        Whether that was in one that cannot be planned, as it is too long: all of its work is taken to come first.
     """
 
     def __init__(
@@ -618,8 +618,8 @@ class Quoter:
             said.append(WAITS_UNKNOWN)
         elif self._waits.untaught or self._waits.few:
             count = "no" if self._waits.untaught else "too few"
-            how = "as if all of its work came first, as it is too long to plan" if self._waits.long else "as it is now"
-            said.append(f"{count} waits of such jobs have been learned here, by the queue {how}")
+            how = ", which cannot be planned: as if all of its work came first" if self._waits.long else " as it is now"
+            said.append(f"{count} waits of such jobs have been learned here, by the queue{how}")
         if failed:
             said.append(f"in {failed} of {draws} drawn futures the run does not end well: see its wall times")
         return tuple(said)
