@@ -1,6 +1,7 @@
 """How much sooner workflows end whose stages choose their widths by the queue, as a table: at equal core-hours.
 
     python -m benchmarks.moldable --folder LOGS [--cases hpc2n HPC2N ...] [--workflows 100] [--fractions 0.9 0.99]
+        [--seeds 1] [--ways oracle plan context forecast]
 
 Into a queue, of a site model or a log, workflows of three moldable stages are injected, 3 % of the core-hours; each
 stage is asked for when the one before it is over. With a fixed width, all stages have the least, the middle or the most
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import itertools
 import math
 import resource
 import sys
@@ -220,13 +222,13 @@ def at(core_hours: float, points: Sequence[tuple[float, float]]) -> float:
     return best
 
 
-def rows(name: str, folder: Path, fraction: float, workflows: int) -> dict[str, Any]:
-    """One line of the table."""
-    found = case(name, folder, fraction, workflows)
+def rows(name: str, folder: Path, fraction: float, workflows: int, seed: int, ways: Sequence[str]) -> dict[str, Any]:
+    """One line of the table; the oracle is one of the `ways`."""
+    found = case(name, folder, fraction, workflows, seed)
     found.engine.dispatch(rule_of(found.scene.dispatcher), until=found.comes[0])
     flat = [run(found, place) for place in range(5)]
     cost, middle = flat[2]
-    fronts = {name: front(found, make, cost) for name, make in CHOOSERS.items()}
+    fronts = {way: front(found, CHOOSERS[way], cost) for way in ways}
     mix = at(cost, flat)
     print(flat, fronts, file=sys.stderr)
     reached = {name: at(cost, [*flat, *points.values()]) for name, points in fronts.items()}
@@ -234,6 +236,7 @@ def rows(name: str, folder: Path, fraction: float, workflows: int) -> dict[str, 
     return {
         "queue": name,
         "parallel": fraction,
+        "seed": seed,
         "least [h]": flat[0][1],
         "middle [h]": middle,
         "most [h]": flat[-1][1],
@@ -260,11 +263,14 @@ def main() -> int:
     parser.add_argument("--cases", nargs="+", choices=list(LEAST), default=list(LEAST))
     parser.add_argument("--fractions", nargs="+", type=float, default=[0.9, 0.99])
     parser.add_argument("--workflows", type=int, default=100, help="how many are injected in each case")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="of the workflows, and of site models (1)")
+    parser.add_argument("--ways", nargs="+", choices=list(CHOOSERS), default=list(CHOOSERS), help="to choose (all)")
     options = parser.parse_args()
+    ways = dict.fromkeys(["oracle", *options.ways])  # what it gains is what others are measured by
     lines = []
     for name in options.cases:
-        for fraction in options.fractions:
-            lines.append(rows(name, options.folder, fraction, options.workflows))
+        for fraction, seed in itertools.product(options.fractions, options.seeds):
+            lines.append(rows(name, options.folder, fraction, options.workflows, seed, [*ways]))
             used = resource.getrusage(resource.RUSAGE_SELF)
             print(lines[-1], f"{used.ru_utime + used.ru_stime:.0f} s so far", file=sys.stderr)
     show(f"Widths by the queue: {options.workflows} workflows of {STAGES} stages a case", lines)

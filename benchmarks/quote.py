@@ -1,13 +1,15 @@
 """Quotes beside what became of the runs, on logs and site models in virtual time.
 
-    python -m benchmarks.quote [--quick] [--runs 120] [--only NAME] [--json FILE] [--from FILE ...]
+    python -m benchmarks.quote [--quick] [--runs 120] [--only NAME] [--json FILE] [--from FILE ...] [--first [TIMES]]
 
 One user runs the paper's three workflows again and again, about twice a day, at two sizes; what a stage takes varies
 from run to run. Before each run a quote is made, from what the user's earlier runs have taught: run times of stages,
 waits of their jobs, the errors of earlier quotes, and the queue as it is visible. Beside it, the forecaster that always
 says what the last runs of the same workflow took. Both are scored in the same way.
 
-With ``--from``, the tables are made of rows that were kept by ``--json``, without a run.
+With ``--first``, waits of single jobs that are quoted where nothing was learned, by the queue alone, in which the wall
+times of others are so many TIMES what they are in the log. With ``--from``, the tables are made of rows that ``--json``
+kept, without a run.
 """
 
 from __future__ import annotations
@@ -20,13 +22,18 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from asa.core.backfill import planned
 from asa.core.event import Quoted
+from asa.core.job import Resources
 from asa.core.run import FoldedRun
+from asa.lab.asa_paper.probes import JobKind, started, submit
 from asa.lab.asa_paper.workflows import MODELS, model
 from asa.lab.backend.simulated import Simulated
+from asa.lab.dispatchers.backfill import rule_of
 from asa.lab.virtual import MemoryWaits, run_virtual
 from asa.strategies.options import DEFAULT_ESTIMATOR
 from asa.workflows.graph import make_graph
@@ -45,6 +52,8 @@ QUEUES: dict[str, tuple[dict[str, Any], tuple[int, int]]] = {
 }
 """Where workflows are injected, and their two sizes [cores]."""
 APART_S = 12 * 3600.0
+PROBE_S = 7200.0
+"""Wall time of a job whose wait is quoted where nothing was learned."""
 VARIES = 0.25
 """Standard deviation of the logarithm of what a stage takes, from run to run."""
 LAST_MOST = 10
@@ -127,6 +136,33 @@ def quoted(
     return Quoter(graph, settings, site, specs, known, times, now=now, misses=misses).quote(strategy)
 
 
+def first_waits(where: str, times: float, data: Path, seed: int, moments: int = 50) -> list[dict[str, Any]]:
+    """What is said of waits by the queue alone, beside a plan by wall times, and what they are in a copy of it."""
+    options, sizes = QUEUES[where]
+    if "trace" in options:
+        options = {**options, "trace": data / options["trace"]}
+    queue = Simulated(**options, days=moments * 1.0 + 20)
+    scene = queue.scene
+    workload = replace(scene.workload, walltime=scene.workload.walltime * times)
+    vars(queue)["scene"] = replace(scene, workload=workload)
+    chance, said = random.Random(seed), dict[str, list[tuple[float, float, float, float]]]()
+    for _ in range(moments):
+        queue.sleep(chance.expovariate(1 / APART_S))
+        now = queue.clock.now()
+        book = MemoryWaits(DEFAULT_ESTIMATOR)
+        waits = DrawnWaits(book, now, seen_of(queue), lessons=lambda _resources, _walltime_s: 0)
+        profile = planned(queue.look().plain())
+        for cores in sizes:
+            copy = queue.engine.copy()
+            row = submit(copy, JobKind(cores, PROBE_S), 1.0)
+            (start,) = started(copy, rule_of(scene.dispatcher), [row])
+            low, middle, high = waits.predicted(Resources(cores), PROBE_S, now, (0.1, 0.5, 0.9))
+            said.setdefault("quote", []).append((middle, low, high, start - now))
+            plan_s = profile.earliest(Resources(cores), PROBE_S) - now
+            said.setdefault("plan by wall times", []).append((plan_s, plan_s, plan_s, start - now))
+    return [{"queue": where, "wall times": times, "forecaster": what, **scored(each)} for what, each in said.items()]
+
+
 def corrections(rows: Sequence[dict[str, Any]]) -> None:
     """Correct the intervals of one queue's rows by the errors that were known when each quote was made."""
     for row in rows:
@@ -203,6 +239,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=Path("shared/data/swf"), help="where the logs are")
     parser.add_argument("--seed", type=int, default=1, help="of runs and moments (1)")
     parser.add_argument("--json", type=Path, help="file for the rows")
+    parser.add_argument("--first", type=float, nargs="?", const=1.0, metavar="TIMES", help="where nothing was learned")
     parser.add_argument("--from", dest="kept", type=Path, nargs="+", help="files with rows")
     options = parser.parse_args()
     if options.kept:
@@ -212,6 +249,10 @@ def main() -> int:
         show(f"Quotes, strategy {options.strategy}", table(rows))
         return 0
     names = [options.only] if options.only else ["KTH"] if options.quick else [*QUEUES]
+    if options.first is not None:
+        firsts = [row for name in names for row in first_waits(name, options.first, options.data, options.seed)]
+        show("Waits that are quoted where nothing was learned", firsts)
+        return 0
     rows = []
     for name in names:
         found = run_queue(name, 30 if options.quick else options.runs, options.strategy, options.data, options.seed)

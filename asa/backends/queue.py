@@ -388,7 +388,7 @@ class BatchQueue:
                 QueuedJob(job.job_id, job.request.resources, job.request.walltime_s, job.status.handle.submitted)
                 for job in waiting
             ),
-            tuple(RunningJob(job.job_id, job.request.resources, job.ends) for job in running),
+            tuple(RunningJob(job.job_id, job.request.resources, job.ends, job.request.walltime_s) for job in running),
         )
 
     def _end_as(self, entry: QueueEntry, state: JobState) -> QueueEntry:

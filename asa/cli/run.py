@@ -50,14 +50,7 @@ class RunCommand:
         add_workflow_options(parser)
         parser.add_argument("--backend", default="local", help=f"where jobs go: {', '.join(BACKENDS)} (local)")
         add_strategy_options(parser)
-        for name, what in (
-            ("price", "price of a core-hour in each queue that a stage may go to"),
-            ("preempted", "preemptions an hour in these queues (learned)"),
-        ):
-            parser.add_argument(f"--{name}", metavar="QUEUE=NUMBER,...", type=_numbers, help=what)
-        parser.add_argument(
-            "--ask-once", action="store_true", help="do not submit to the second best of these queues, too"
-        )
+        _add_queue_options(parser)
         parser.add_argument(
             "--executor", help=f"how tasks run in allocations: {', '.join(EXECUTORS)} (mesos; local on this machine)"
         )
@@ -104,10 +97,8 @@ class RunCommand:
             "reuse_from": options.reuse_from,
             "notify": options.notify,
             "keep_going": options.keep_going,
-            "price": options.price,
-            "preempted": options.preempted,
-            "ask_twice": not options.ask_once,
             "learn_requests": options.learn_requests,
+            **_queue_terms(options),
         }
         if options.dry_run:
             return _previewed(workflow_of(options), **wanted)
@@ -139,6 +130,7 @@ class QuoteCommand:
             "--backend", action="append", metavar="SPEC", help="where jobs go (local); repeatable, to compare queues"
         )
         add_strategy_options(parser)
+        _add_queue_options(parser)
         parser.add_argument("--pool", default="shared", help="shared, per-stage or shared:NAME (shared)")
         parser.add_argument("--name", help="name of the run, by which its history is found")
         _add_request_option(parser)
@@ -154,8 +146,15 @@ class QuoteCommand:
         rows: list[dict[str, Any]] = []
         lines: list[str] = []
         for place, backend in enumerate(backends):
-            wanted = {"strategy": strategy_of(options), "pool": options.pool, "learn_requests": options.learn_requests}
-            settings = make_settings(workflow, name, backend=backend, **wanted)
+            settings = make_settings(
+                workflow,
+                name,
+                backend=backend,
+                strategy=strategy_of(options),
+                pool=options.pool,
+                learn_requests=options.learn_requests,
+                **_queue_terms(options),
+            )
             found = quote_ways(make_graph(workflow), settings, state_path(None), others=not (options.only or place))
             rows += [{"backend": backend, **quote.to_json()} for quote in found]
             lines += _quoted(found, f" --backend {backend}" if place else "")
@@ -168,6 +167,23 @@ def _add_request_option(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="ask for memory and wall time of each stage by what its tasks used in earlier runs",
     )
+
+
+def _add_queue_options(parser: argparse.ArgumentParser) -> None:
+    """Options of commands for workflows whose stages may go to several queues; see `_queue_terms`."""
+    for name, what in (
+        ("price", "price of a core-hour in each queue that a stage may go to"),
+        ("preempted", "preemptions an hour in these queues (learned)"),
+    ):
+        parser.add_argument(f"--{name}", metavar="QUEUE=NUMBER,...", type=_numbers, help=what)
+    parser.add_argument(
+        "--ask-once", action="store_true", help="do not submit to the second best of these queues, too"
+    )
+
+
+def _queue_terms(options: argparse.Namespace) -> dict[str, Any]:
+    """What the options say of queues, as `make_settings` takes it."""
+    return {"price": options.price, "preempted": options.preempted, "ask_twice": not options.ask_once}
 
 
 def _quoted(quotes: list[Quote], where: str) -> list[str]:

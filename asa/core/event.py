@@ -204,6 +204,9 @@ class Predicted(Event):
     soon_s: float | None = None
 
 
+WAITS_UNKNOWN = "no waits of such jobs have been learned here, and the queue cannot be seen: as if no job waited"
+"""The note of a quote that knows nothing of waits."""
+
 LEAST_MISS_S = 60.0
 """A quote need not be right to the minute [s]."""
 
@@ -214,7 +217,7 @@ class Quoted(Event):
     `high` in 80 % of cases [s since the epoch]. `core_hours` are charged, in the median.
 
     `drawn` are the ends of the interval before it was corrected by the errors of earlier quotes. `notes` say in plain
-    words what was not known.
+    words what was not known; if `WAITS_UNKNOWN` is one of them, it is done at these times at the earliest.
     """
 
     done: float
@@ -224,6 +227,11 @@ class Quoted(Event):
     drawn: tuple[float, float]
     draws: int
     notes: tuple[str, ...] = ()
+
+    @property
+    def least(self) -> bool:
+        """Whether it is done at these times at the earliest."""
+        return WAITS_UNKNOWN in self.notes
 
     def missed(self, ended: float) -> float:
         """How far outside the interval that was drawn a run ended [s since the epoch], below 0 inside: the difference

@@ -32,9 +32,9 @@ _LONGEST_LINE = 500
 _STRUCTURES = (list, tuple, set, frozenset, dict)
 
 
-SOURCES = ("", "rusage", "proc", "cgroup", "sacct", "wfcommons")
+SOURCES = ("", "rusage", "proc", "sacct", "wfcommons")
 """What measured it: nothing; counters of the kernel, read as the task ended; the same, and looks at its processes while
-it ran; its control group; the batch system; another workflow system. Their order is part of the event log's format."""
+it ran; the batch system; another workflow system. Their order is part of the event log's format."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,11 +34,15 @@ class QueuedJob:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that runs and is expected to end at `ends` [s]."""
+    """A job that runs and is expected to end at `ends` [s]: when its wall time [s] is over, or as predicted.
+
+    `walltime_s` is None where it is not known.
+    """
 
     key: JobKey
     resources: Resources
     ends: float
+    walltime_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

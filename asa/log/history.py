@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, fields
 from functools import partial
@@ -21,8 +22,12 @@ ROWS_MOST, ROWS_OF_RUN, RUNS_MOST, CODES_MOST, KEYS_MOST = 400, 100, 60, 8, 2000
 """How many are kept: rows for each stage, code and machine, of which one run adds so many; runs of a stage; codes of a
 stage on a machine; stages with their codes in all. What is older goes."""
 
-HISTORY_VERSION = 1
-"""Of rows: it changes with the fields of `Usage` and `StageUsage`. Rows of other versions are not looked at."""
+HISTORY_VERSION = 2
+"""Of rows: it changes with the fields of `Usage` and `StageUsage`, and with keys; 1 did not say which machine is local.
+Rows of other versions are not looked at."""
+LOCAL = "local"
+"""What a machine without a batch system is called on itself. In the file, its host name follows: a history that is
+copied from one machine to another says nothing of the other."""
 _TOOK, _FROZEN = f"took-{HISTORY_VERSION} ", "frozen "
 _log = logging.getLogger(__name__)
 _Row = TypeVar("_Row", Usage, StageUsage)
@@ -48,14 +53,17 @@ class Counted(NamedTuple):
 class UsageHistory:
     """What tasks and stages took, by stage, code and machine. May be used from any thread, by any number of processes.
 
+    The machine `LOCAL` is the one of this `host`; others of that kind are called ``local@NAME``.
+
     Raises
     ------
     StateError
         When the file cannot be made, opened, read or written; when it is damaged, or of another version.
     """
 
-    def __init__(self, path: Path, *, busy_s: float = 30.0) -> None:
+    def __init__(self, path: Path, *, busy_s: float = 30.0, host: str | None = None) -> None:
         self._store = LearnedStore(path, busy_s=busy_s)
+        self._own = f"{LOCAL}@{host or os.uname().nodename}"
         self.path = path
 
     def add(self, rows: Iterable[Usage]) -> None:
@@ -65,7 +73,7 @@ class UsageHistory:
             groups.setdefault(HistoryKey(row.stage, row.code, row.machine), []).append(row)
         for kept, some in groups.items():
             self._make_room(kept)
-            self._store.update(_key(_TOOK, kept), partial(_with_rows, kept=kept, rows=some))
+            self._store.update(self._key(_TOOK, kept), partial(_with_rows, kept=kept, rows=some))
 
     def record(self, found: Iterable[Counted]) -> None:
         """Keep what a run of ours took so far; what was kept of it before is not kept twice."""
@@ -74,7 +82,7 @@ class UsageHistory:
             groups.setdefault(HistoryKey(each.whole.stage, each.whole.code, each.whole.machine), []).append(each)
         for kept, some in groups.items():
             self._make_room(kept)
-            self._store.update(_key(_TOOK, kept), partial(_with_runs, kept=kept, found=some))
+            self._store.update(self._key(_TOOK, kept), partial(_with_runs, kept=kept, found=some))
 
     def of(self, stage: str, code: str | None = None, machine: str | None = None) -> list[Usage]:
         """What attempts of a stage took, the oldest first; of every code, or on every machine, where none is given.
@@ -93,16 +101,16 @@ class UsageHistory:
 
     def stages(self) -> list[HistoryKey]:
         """All stages of which something is kept."""
-        return [kept for key in self._store.keys(_TOOK) if (kept := _kept(key)) is not None]
+        return [kept for key in self._store.keys(_TOOK) if (kept := self._kept(key)) is not None]
 
     def freeze(self, stage: str, machine: str, asked: Frozen | None) -> None:
         """Ask for this from now on, whatever is learned; with None, what is learned counts again."""
         record = None if asked is None else dict(zip(("memory", "walltime_s", "since"), astuple(asked), strict=True))
-        self._store.update(_key(_FROZEN, HistoryKey(stage, "", machine)), lambda _: record)
+        self._store.update(self._key(_FROZEN, HistoryKey(stage, "", machine)), lambda _: record)
 
     def frozen(self, stage: str, machine: str) -> Frozen | None:
         """What was frozen for a stage on a machine, if something was."""
-        record = self._store.get(_key(_FROZEN, HistoryKey(stage, "", machine)))
+        record = self._store.get(self._key(_FROZEN, HistoryKey(stage, "", machine)))
         with contextlib.suppress(TypeError, AsaError):
             return None if record is None else Frozen(**record)
         return None
@@ -136,7 +144,7 @@ class UsageHistory:
         self.close()
 
     def _keys(self, stage: str, code: str | None, machine: str | None) -> dict[str, HistoryKey]:
-        found = ((key, _kept(key)) for key in self._store.keys(f"{_TOOK}[{json.dumps(stage)}, "))
+        found = ((key, self._kept(key)) for key in self._store.keys(f"{_TOOK}[{json.dumps(stage)}, "))
         return {key: one for key, one in found if one and code in (None, one.code) and machine in (None, one.machine)}
 
     def _records(self, stage: str, code: str | None, machine: str | None) -> Iterator[tuple[HistoryKey, Record]]:
@@ -147,7 +155,7 @@ class UsageHistory:
     def _make_room(self, new: HistoryKey) -> None:
         """Remove the oldest codes of a stage, or stages, before one is added that would be one too many."""
         keys = self._store.keys(_TOOK)
-        if _key(_TOOK, new) in keys:
+        if self._key(_TOOK, new) in keys:
             return
         alike = self._keys(new.stage, None, new.machine)
         gone: list[str] = []
@@ -162,15 +170,14 @@ class UsageHistory:
     def _oldest(self, keys: Iterable[str], count: int) -> list[str]:
         return sorted(keys, key=lambda key: (self._store.get(key) or {}).get("ended", 0.0))[:count]
 
+    def _key(self, kind: str, kept: HistoryKey) -> str:
+        return kind + json.dumps(kept._replace(machine=self._own) if kept.machine == LOCAL else kept)
 
-def _key(kind: str, kept: HistoryKey) -> str:
-    return kind + json.dumps(kept)
-
-
-def _kept(key: str) -> HistoryKey | None:
-    with contextlib.suppress(ValueError, TypeError):
-        return HistoryKey(*json.loads(key.partition(" ")[2]))
-    return None
+    def _kept(self, key: str) -> HistoryKey | None:
+        with contextlib.suppress(ValueError, TypeError):
+            kept = HistoryKey(*json.loads(key.partition(" ")[2]))
+            return kept._replace(machine=LOCAL) if kept.machine == self._own else kept
+        return None
 
 
 def _is_sound(record: Record | None) -> bool:

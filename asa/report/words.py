@@ -70,11 +70,15 @@ def expected(quoted: Quoted, *, virtual: bool = False) -> str:
 
     >>> expected(Quoted(0.0, 7200.0, 3600.0, 10800.0, 12.0, (3600.0, 10800.0), 100), virtual=True)
     'in 2 h [1 h, 3 h], 12.0 core-hours'
+    >>> from asa.core.event import WAITS_UNKNOWN
+    >>> expected(Quoted(0.0, 7200.0, 3600.0, 10800.0, 12.0, (0.0, 0.0), 100, (WAITS_UNKNOWN,)), virtual=True)
+    'in 2 h at the earliest, as waits are not known, 12.0 core-hours'
     """
     virtual = virtual or _is_soon(quoted)
     ends = [moment(each, quoted.at, virtual=virtual).removeprefix("in ") for each in (quoted.low, quoted.high)]
     done = moment(quoted.done, quoted.at, virtual=virtual)
-    return f"{done} [{', '.join(ends)}], {core_hours(quoted.core_hours)} core-hours"
+    when = f"{done} at the earliest, as waits are not known" if quoted.least else f"{done} [{', '.join(ends)}]"
+    return f"{when}, {core_hours(quoted.core_hours)} core-hours"
 
 
 def quote_words(
@@ -86,13 +90,16 @@ def quote_words(
     virtual = virtual or _is_soon(quoted)
     said = f"done {expected(quoted, virtual=virtual)}"
     if ended is None:
-        return said + (f"; {brief(now - quoted.high)} later than that by now" if now > quoted.high else "")
+        late = now > quoted.high and not quoted.least
+        return said + (f"; {brief(now - quoted.high)} later than that by now" if late else "")
     if state is not RunState.SUCCEEDED:
         return f"{said}; but the run {_ENDED.get(state, 'has failed')}"
+    when = f"after {brief(ended - quoted.at)}" if virtual else f"at {moment(ended, quoted.at)}"
+    if quoted.least:
+        return f"{said}; was done {when}"
     off = ended - quoted.done
     how = f"{brief(abs(off))} {'after' if off > 0 else 'before'} the median"
     where = "inside" if quoted.low <= ended <= quoted.high else "outside"
-    when = f"after {brief(ended - quoted.at)}" if virtual else f"at {moment(ended, quoted.at)}"
     return f"{said}; was done {when}, {where} the interval, {how}"
 
 

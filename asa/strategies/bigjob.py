@@ -50,10 +50,20 @@ class BigJob:
 
 def _size(view: WorkflowView, left: Sequence[StageView]) -> tuple[Resources, float]:
     """What all of these need, and for how long [s]."""
-    peak = largest([stage.spec.resources for stage in left], view.cores_per_node)
+    peak = largest([_with_memory(stage.spec.resources, left, view.largest) for stage in left], view.cores_per_node)
     if view.regime is QueueRegime.IMMEDIATE and view.largest is not None and peak.nodes is None:
         peak = _widest([stage.spec for stage in left], peak, view.largest)
     return peak, min(sum((1 + stage.spec.rounds) * stage.spec.walltime_s for stage in left), view.longest_s)
+
+
+def _with_memory(need: Resources, left: Sequence[StageView], machine: Resources | None) -> Resources:
+    """A stage that states no memory beside others that do, with what goes with its cores on the machine: what suffices
+    for those need not for it."""
+    if need.memory is not None or machine is None or machine.memory is None:
+        return need
+    if all(stage.spec.resources.memory is None for stage in left):
+        return need
+    return replace(need, memory=machine.memory * min(need.cores, machine.cores) // machine.cores)
 
 
 def _widest(specs: Sequence[StageSpec], peak: Resources, most: Resources) -> Resources:

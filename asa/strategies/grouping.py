@@ -465,8 +465,11 @@ class _Weighed:
 def shape_of(group: Group, cores_per_node: int | None) -> Shape | None:
     """What one job for some stages has to ask for, or None where none holds them.
 
-    Stages that do not follow on one another run side by side: as many stages after the first as each is.
+    Stages that do not follow on one another run side by side: as many stages after the first as each is. Those that
+    state their memory share none with those that do not: what suffices for the ones need not for the others.
     """
+    if len({stage.spec.resources.memory is None for stage in group}) > 1:
+        return None
     rows = [*_rows([stage.spec for stage in group])]
     needs = [row[0].resources if len(row) == 1 else _beside(row) for row in rows]
     if any(need is None for need in needs):
@@ -498,10 +501,8 @@ def _beside(row: Sequence[StageSpec]) -> Resources | None:
     first = sizes[0]
     if any(size.nodes is not None or size.gpus or size.unit != first.unit for size in sizes):
         return None
-    memory = [size.memory for size in sizes if size.memory is not None]
-    if memory and len(memory) < len(sizes):
-        return None
-    return Resources(sum(size.cores for size in sizes), None, sum(memory) or None, 0, first.unit, first.options)
+    memory = sum(size.memory or 0 for size in sizes) or None
+    return Resources(sum(size.cores for size in sizes), None, memory, 0, first.unit, first.options)
 
 
 def _fixed_s(size: Resources, view: WorkflowView) -> float:

@@ -110,6 +110,21 @@ class TestStore:
         assert store.of("align") == [first, second, elsewhere]
         assert {kept.stage for kept in store.stages()} == {"al", "align"}
 
+    def test_a_history_from_another_host_says_nothing_of_this_one(self, tmp_path: Path) -> None:
+        mine, site = took(machine="local"), took(machine="site", ended=2.0)
+        with UsageHistory(tmp_path / "history.db", host="desk") as history:
+            history.add([mine, site])
+            history.freeze("align", "local", Frozen(GIB, None, 1.0))
+            assert history.of("align", machine="local") == [mine] and history.frozen("align", "local")
+        with UsageHistory(tmp_path / "history.db", host="laptop") as history:
+            assert not history.of("align", machine="local") and history.frozen("align", "local") is None
+            assert history.of("align", machine="site") == [site], "a cluster has a name of its own"
+            assert history.of("align", machine="local@desk") == [replace(mine, machine="local@desk")]
+            history.add([here := replace(mine, ended=3.0)])
+            assert history.of("align", machine="local") == [here]
+        with UsageHistory(tmp_path / "history.db", host="desk") as history:
+            assert history.of("align", machine="local") == [mine], "both go on, each by itself"
+
     def test_a_run_counts_once_and_goes_on(self, store: UsageHistory) -> None:
         some = [took(memory=place, ended=float(place)) for place in range(5)]
         store.record([Counted("align", whole(done=3), 3, lambda first: some[first:3])])

@@ -15,7 +15,7 @@ from asa.core.job import Capabilities, QueueRegime, Resources
 from asa.core.stage import StageState
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.auto import Auto, Contracted
-from asa.strategies.grouping import LATE, Gain, Group, Grouping
+from asa.strategies.grouping import LATE, Gain, Group, Grouping, shape_of
 from asa.strategies.hold import Hold
 from asa.strategies.places import technique_for
 from tests.strategies.groupings import drawn, front, outcome, planned
@@ -126,6 +126,15 @@ def test_only_stages_that_follow_on_one_another_alone_are_merged() -> None:
     assert merged(*fork, join[0], replace(join[1], attempts=1)) == []
     astray = stage("f", "b", **known)
     assert merged(*fork, *join, astray) == ["de"]
+
+
+def test_stages_that_state_their_memory_share_none_with_those_that_do_not() -> None:
+    """What suffices for the ones need not for the others."""
+    stated = [chain((4, 9.0), (4, 9.0), (4, 9.0), memory=size)[place] for place, size in enumerate((None, 7, 9))]
+    assert merged(*stated) == ["bc"]
+    (group,) = groups(view(*stated, fixed_s=(2.0, 2.0), arrays=True))
+    shape = shape_of(group, None)
+    assert shape is not None and shape.resources == Resources(4, memory=9)
 
 
 def test_what_was_asked_for_stays_as_it_is() -> None:

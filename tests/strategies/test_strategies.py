@@ -49,6 +49,13 @@ from tests.strategies.views import allocation, stage, view
         ),
         # cores divide over the nodes also when a stage leaves the nodes open
         (view(stage("a", cores=3, nodes=3), stage("b", cores=10)), Resources(12, nodes=3), 1200.0),
+        # one that states no memory beside others that do needs what goes with its cores on the machine
+        (
+            view(stage("a", memory=30), stage("b", cores=4), largest=Resources(8, memory=1000)),
+            Resources(4, memory=500),
+            1200.0,
+        ),
+        (view(stage("a"), stage("b", cores=4), largest=Resources(8, memory=1000)), Resources(4), 1200.0),
         # the wall time is what the site allows
         (view(stage("a"), stage("b"), longest_s=700.0), Resources(1), 700.0),
     ],

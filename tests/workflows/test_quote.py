@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import random
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -22,9 +23,11 @@ from asa.core.errors import InvalidInput
 from asa.core.event import Quoted, RunState
 from asa.core.history import Usage
 from asa.core.job import Capabilities, QueueRegime, Resources
+from asa.core.queues import QueueTerms
 from asa.core.run import FoldedRun
 from asa.core.view import QueuedJob, QueueView, RunningJob
 from asa.dashboard.rows import run_row
+from asa.lab.backend.queues import SimulatedQueues
 from asa.lab.backend.simulated import Simulated
 from asa.lab.virtual import run_virtual
 from asa.log.database import LearnedStore
@@ -36,7 +39,9 @@ from asa.workflows import run as running
 from asa.workflows.assemble import first_event, make_plan
 from asa.workflows.drawn import DrawnRun, Endless
 from asa.workflows.graph import Graph, make_graph
+from asa.workflows.learned import PLANNED_MOST
 from asa.workflows.quote import (
+    USED_LEAST,
     DrawnWaits,
     Quote,
     Quoter,
@@ -44,6 +49,7 @@ from asa.workflows.quote import (
     coarser,
     corrected,
     from_history,
+    part_used,
     past_of,
     quote_ways,
     scaled,
@@ -321,6 +327,66 @@ def test_where_nothing_was_learned_the_queue_tells_and_where_that_is_hidden_it_i
     assert not drawn(queue).untaught
 
 
+@given(st.floats(0.01, 1.0), st.integers(0, 2**32))
+@settings(max_examples=30, deadline=None)
+def test_how_much_of_their_wall_times_jobs_use_is_seen_of_those_that_run(share: float, seed: int) -> None:
+    """Two in three use that part, the others a tenth of it; as many are seen at each moment as run then."""
+    chance, jobs = random.Random(seed), []
+    for key in range(2000):
+        long = chance.random() < 2 / (2 + 0.1)  # what runs for longer is seen more often
+        used = chance.random() * share * (1.0 if long else 0.1)
+        jobs.append(RunningJob(key, Resources(1), 5000.0 + 3600.0 * (1.0 - used), 3600.0))
+    queue = QueueView(5000.0, Resources(2000), (), tuple(jobs))
+    assert part_used(queue) == pytest.approx(max(USED_LEAST, 0.7 * share), rel=0.4)
+    hidden = replace(queue, running=tuple(replace(job, walltime_s=None) for job in jobs))
+    assert 0.4 < part_used(hidden) < 0.6, "as in logs"
+
+
+def test_a_queue_whose_jobs_end_long_before_their_wall_times_is_not_quoted_by_these() -> None:
+    day = 86_400.0
+    running = tuple(RunningJob(n, Resources(1), day * (1.0 - n / 2000), day) for n in range(100))  # up to 5 %
+    queue = QueueView(0.0, Resources(100), (), running)
+    waits = DrawnWaits(Book(5.0), 0.0, lambda _: queue, lessons=lambda *_: 0)
+    assert 600.0 < waits.drawn(Resources(8), 60.0, 0.0, 0.0) < day / 5
+
+
+def test_a_queue_that_is_too_long_to_plan_is_no_empty_one() -> None:
+    jobs = tuple(QueuedJob(str(n), Resources(500), 3600.0, 0.0) for n in range(PLANNED_MOST + 1))
+    queue = QueueView(0.0, Resources(1000), jobs, ())
+    waits = DrawnWaits(Book(5.0), 0.0, lambda _: queue, lessons=lambda *_: 0)
+    assert 0.1 * 1800 * PLANNED_MOST < waits.drawn(Resources(8), 60.0, 0.0, 0.0) <= 1800 * (PLANNED_MOST + 1)
+    assert waits.long and not waits.blind
+
+
+def test_the_queue_of_a_quote_is_the_one_that_the_run_would_choose(tmp_path: Path) -> None:
+    """A busy one for nothing is worth its wait to those whose time is worth nothing."""
+
+    def quoted(patience: float, **terms: Any) -> float:
+        sites = {"core": Simulated(nodes=4, cores=8), "low": Simulated(nodes=4, cores=8, load=1.5, seed=2, days=2)}
+        site = SimulatedQueues(sites)
+        graph = make_graph(of("a", 1, 24, 600.0, 3600.0, partition="core|low")(0))
+        settings = Settings(graph.result, "run", site, f"auto:patience={patience}", terms=QueueTerms(**terms))
+        (quote,) = quote_ways(graph, settings, tmp_path / "state", others=False)
+        return quote.done - quote.at
+
+    free = {"price": {"core": 1.0, "low": 0.0}}
+    assert quoted(1000.0, **free, twice=False) == pytest.approx(600.0)
+    assert quoted(0.01, **free, twice=False) > 1200.0
+    assert quoted(0.01, **free) == pytest.approx(600.0), "the other is asked, too, and starts first"
+    with pytest.raises(InvalidInput, match="price names 'lwo'"):
+        quoted(1.0, price={"lwo": 1.0})
+
+
+def test_where_waits_are_not_known_at_all_it_is_done_then_at_the_earliest() -> None:
+    graph = make_graph(of("a", 1, 8, 600.0)(0))
+    specs, waits = graph.specs(SITE), DrawnWaits(Book(5.0), 0.0, unseen, lessons=lambda *_: 0)
+    times = stage_times(graph, specs, Times.of(graph), virtual=True)
+    quote = Quoter(graph, Settings(graph.result, "run", "sim"), SITE, specs, waits, times, now=0.0).quote("auto")
+    assert quote.event().least and "at the earliest" in expected(quote.event())
+    said = quote_words(quote.event(), RunState.SUCCEEDED, 7200.0, 7200.0)
+    assert "was done after 2 h" in said and "interval" not in said
+
+
 @pytest.mark.parametrize(("lessons", "planned"), [(1, True), (9, True), (10, False)])
 def test_the_queue_tells_until_enough_was_learned(lessons: int, planned: bool) -> None:
     queue = QueueView(0.0, Resources(1000), (), (RunningJob("r", Resources(1000), 600.0),))
@@ -500,6 +566,30 @@ def test_bad_input_is_named(flow: str, words: list[str], problem: str, capsys: p
     backend = [] if "--backend" in words else ["--backend", EMPTY]
     assert main(["quote", flow, *backend, *words]) != 0
     assert problem in capsys.readouterr().err
+
+
+@asa.stage(cores=1, walltime="10h", run_time="8h")
+def instant(x: int) -> int:
+    return x
+
+
+def test_what_was_done_at_once_is_quoted_so_until_it_changes(tmp_path: Path) -> None:
+    def quoted(workflow: Any) -> tuple[float, str]:
+        graph = make_graph(workflow)
+        wanted = Settings(graph.result, "flow", "local:cores=2", None)
+        (quote,) = quote_ways(graph, wanted, tmp_path / "state", others=False)
+        return quote.done - quote.at, " ".join(quote.notes)
+
+    assert quoted(instant(1))[0] > 3600.0
+    asa.run(instant(1), backend="local:cores=2", name="flow", state=tmp_path / "state").wait()
+    done_s, notes = quoted(instant(1))
+    assert done_s < 60.0 and not notes
+
+    def other(x: int) -> int:
+        return x + 1
+
+    changed = Stage(other, make_needs("instant", cores=1, walltime="10h", run_time="8h"), "instant")
+    assert quoted(changed(1))[0] > 3600.0
 
 
 def test_nothing_is_submitted_kept_or_learned_by_a_quote(flow: str, tmp_path: Path) -> None:

@@ -862,7 +862,7 @@ def queue_view(
             waiting.append(job)
         elif job.held and not nodes.isdisjoint(job.held):
             ends = math.inf if job.end is None else max(job.end, now)
-            running.append(RunningJob(job.key, Resources(job.cores), ends))
+            running.append(RunningJob(job.key, Resources(job.cores), ends, job.limit))
     waiting.sort(key=lambda job: (-tier(job), -job.priority, job.submitted, _job_number(job.key)))
     queue = (
         QueuedJob(job.key, _asked(job), math.inf if job.limit is None else job.limit, job.submitted, job.user, job.name)

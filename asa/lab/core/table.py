@@ -144,8 +144,10 @@ class TableView:
     def running(self) -> tuple[RunningJob, ...]:
         """The running jobs as objects, in order of their expected end."""
         return tuple(
-            RunningJob(row, self._needs(row), end)
-            for row, end in zip(self.active.tolist(), self.ends.tolist(), strict=True)
+            RunningJob(row, self._needs(row), end, walltime_s)
+            for row, end, walltime_s in zip(
+                self.active.tolist(), self.ends.tolist(), self.jobs["walltime"][self.active].tolist(), strict=True
+            )
         )
 
     def job(self, row: int, *, wall: bool = False) -> QueuedJob:

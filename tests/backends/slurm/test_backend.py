@@ -643,7 +643,7 @@ def test_a_job_in_the_view() -> None:
     found = view(WAITS, RUNS)
     assert (found.now, found.capacity) == (NOW, Resources(32, nodes=4))
     assert found.queue == (QueuedJob("7", Resources(4), 600.0, 100.0, "ada", "name"),)
-    assert found.running == (RunningJob("6", Resources(8), NOW + 60),)
+    assert found.running == (RunningJob("6", Resources(8), NOW + 60, 600.0),)
 
 
 def test_the_highest_priority_comes_first_and_then_the_oldest() -> None:
