@@ -435,7 +435,9 @@ def scan_nodes(
     started, reserved = 0, 0
     places, reserved_of = np.arange(count), np.zeros(parts, np.int64)
     blocked, strict = np.zeros(parts, np.bool_), np.zeros(parts, np.bool_)
-    usable, closed = allowed.copy(), 0  # closed: nodes that a blocked job keeps for itself, with a depth of 0
+    usable, closed = allowed, 0  # closed: nodes that a blocked job keeps for itself, with a depth of 0
+    if depth == 0:
+        usable = allowed.copy()
     for turn in range(count):
         j = places[turn]
         job = jobs[waiting[j]]

@@ -57,7 +57,7 @@ def place(method: int, free: Ints, need: Ints, units: int, per_node: int, blocks
     return first_fit(free, need, units, per_node, blocks, runs)
 
 
-@compiled
+@inner
 def place_within(
     method: int, free: Ints, need: Ints, units: int, per_node: int, most: int, blocks: Ints, runs: Ints
 ) -> int:
