@@ -34,7 +34,7 @@ from asa.lab.core.workload import Workload
 from asa.lab.simulator import loop, operations
 from asa.lab.simulator import state as codes
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.state import most_units, partitions_of
+from asa.lab.simulator.state import most_units
 
 # -- Jobs -------------------------------------------------------------------------------------------------------------
 
@@ -392,7 +392,7 @@ class Books:
 
     def longest_in(self, partition: int) -> float:
         """Longest wall time in the partition of that number [s]; infinite for no limit."""
-        return min(self.longest_s, partitions_of(self.cluster)[partition].max_time_s)
+        return min(self.longest_s, self.cluster.all_partitions[partition].max_time_s)
 
     def _check_walltime(self, walltime_s: float, partition: int) -> None:
         longest_s = self.longest_in(partition)

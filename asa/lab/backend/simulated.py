@@ -42,7 +42,7 @@ from asa.lab.core.workload import Workload
 from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import DispatchLoop, check_walltimes
-from asa.lab.simulator.state import StopReason, partitions_of
+from asa.lab.simulator.state import StopReason
 
 # -- Clock ------------------------------------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class Simulated(OneRunAtATime):
     def _at(self, options: Options) -> Capabilities:
         cluster = self.scene.cluster
         partition = partition_in(options, cluster)
-        limits = partitions_of(cluster)[partition]
+        limits = cluster.all_partitions[partition]
         sizes = np.sort(cluster.capacity[sorted(set(limits.nodes))], axis=0)[::-1]
         total = dict(zip(cluster.resources, sizes[: limits.max_nodes or None].sum(axis=0).tolist(), strict=True))
         largest_node, longest_s = int(sizes[0, 0]), self._books.longest_in(partition)

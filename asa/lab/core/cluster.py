@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -140,6 +141,11 @@ class Cluster:
     @property
     def cores(self) -> int:
         return int(self.capacity[:, 0].sum())
+
+    @cached_property
+    def all_partitions(self) -> tuple[Partition, ...]:
+        """Its partitions, by number; where it has none, one of all nodes without limits."""
+        return tuple(self.partitions.values()) or (Partition(tuple(range(self.nodes))),)
 
     @property
     def uniform(self) -> bool:

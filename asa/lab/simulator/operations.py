@@ -37,7 +37,6 @@ from asa.lab.simulator.state import (
     OPEN,
     SUBMIT,
     most_units,
-    partitions_of,
 )
 
 _KINDS = {DependencyKind.AFTER: AFTER, DependencyKind.AFTER_OK: AFTER_OK, DependencyKind.AFTER_ANY: AFTER_ANY}
@@ -91,7 +90,7 @@ def submit(
     most = int(most_units(engine.cluster, engine.state.demands, *one)[0])
     if not 1 <= units <= most:
         raise InvalidInput(f"a job of {units} units of {tuple(need)}: the machine could run {most} at most")
-    limits = partitions_of(engine.cluster)[partition]
+    limits = engine.cluster.all_partitions[partition]
     if walltime > limits.max_time_s:
         raise InvalidInput(f"a job of {walltime:g} s: its partition allows {limits.max_time_s:g} s")
     engine.grow()

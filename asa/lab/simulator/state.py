@@ -15,7 +15,7 @@ import numpy.typing as npt
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
 from asa.core.job import JobState, QueueRegime
-from asa.lab.core.cluster import Cluster, Partition
+from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import OUTCOMES, Placements, Schedule
 from asa.lab.core.table import JOB
 from asa.lab.core.workload import UNKNOWN, Workload
@@ -254,7 +254,7 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     jobs["cores"], jobs["walltime"] = workload.cores, walltimes(workload, cluster)
     partition = jobs["partition"] = partition_of(workload, cluster)
     for name in ("max_nodes", "tier"):
-        jobs[name] = np.array([getattr(each, name) for each in partitions_of(cluster)])[partition]
+        jobs[name] = np.array([getattr(each, name) for each in cluster.all_partitions])[partition]
     limit = np.where(np.isnan(jobs["walltime"]), np.inf, jobs["walltime"])
     stop = limit if settings.overrun == "clip" else np.full(n, np.inf)
     longest = limit[limit < np.inf].max(initial=0.0) or np.inf  # expected of those that ask for no limit
@@ -311,15 +311,10 @@ def why_refused(workload: Workload, cluster: Cluster) -> Ints:
     asked = demands, workload.kind, workload.per_node, partition
     why = np.zeros(len(workload), dtype=np.int64)
     why[workload.units > most_units(cluster, *asked)] = 3
-    longest = np.array([each.max_time_s for each in partitions_of(cluster)])[partition]
+    longest = np.array([each.max_time_s for each in cluster.all_partitions])[partition]
     why[workload.walltime > longest] = 2
     why[workload.units > most_units(cluster, *asked, limited=False)] = 1
     return why
-
-
-def partitions_of(cluster: Cluster) -> tuple[Partition, ...]:
-    """The cluster's partitions; where it has none, one of all nodes without limits."""
-    return tuple(cluster.partitions.values()) or (Partition(tuple(range(cluster.nodes))),)
 
 
 def most_units(
@@ -332,9 +327,9 @@ def most_units(
     most = np.zeros(len(kind), dtype=np.int64)
     groups, member = np.unique(np.stack([kind, per_node, partition]), axis=1, return_inverse=True)
     member = member.reshape(-1)
-    partitions = partitions_of(cluster)
+    partitions = cluster.all_partitions
     for group, (k, cap, part) in enumerate(groups.T.tolist()):
-        nodes = sorted(set(partitions[part].nodes))
+        nodes = sorted(set(partitions[part].nodes)) if cluster.partitions else slice(None)
         capacity = cluster.capacity[nodes]
         needed = demands[k] > 0
         if not needed.any():
@@ -348,7 +343,7 @@ def most_units(
 
 def walltimes(workload: Workload, cluster: Cluster) -> Floats:
     """Wall time of each job [s], shape (n,): what it asks for, or what its partition gives; NaN for no limit."""
-    given = [each.default_time_s or each.max_time_s for each in partitions_of(cluster)]
+    given = [each.default_time_s or each.max_time_s for each in cluster.all_partitions]
     defaults = np.where(np.isinf(given), np.nan, given)[partition_of(workload, cluster)]
     found: Floats = np.where(np.isnan(workload.walltime), defaults, workload.walltime)
     return found
