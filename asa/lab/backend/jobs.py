@@ -22,6 +22,7 @@ from asa.core.job import (
     JobRequest,
     JobState,
     JobStatus,
+    Options,
     QueueRegime,
     Reason,
     Refused,
@@ -99,8 +100,8 @@ def in_single_cores(workload: Workload) -> bool:
     return bool(len(demands) and (demands[:, 0] == 1).all() and (demands[:, 1:] == 0).all())
 
 
-def shape_of(needs: Resources, cluster: Cluster, single_cores: bool) -> JobShape:
-    """A request as units.
+def shape_of(needs: Resources, cluster: Cluster, single_cores: bool, partition: int = 0) -> JobShape:
+    """A request as units, for the cluster's partition of that number.
 
     Where other people's jobs take single cores, wherever they are, so does this one, whatever nodes it asks for: it
     would wait longer than its like if it had to find whole nodes among theirs. Otherwise it has the nodes it asks for,
@@ -111,7 +112,7 @@ def shape_of(needs: Resources, cluster: Cluster, single_cores: bool) -> JobShape
     Raises
     ------
     InvalidInput
-        When the machine could never run it.
+        When the partition could never run it.
     """
     if needs.gpus and "gpus" not in cluster.resources:
         raise InvalidInput(f"asks for {needs.gpus} GPUs: there are none")
@@ -125,9 +126,10 @@ def shape_of(needs: Resources, cluster: Cluster, single_cores: bool) -> JobShape
         shapes = [JobShape(n, _part(needs, n, cluster), 1) for n in counts if needs.cores % n == 0]
         if needs.nodes is None and not needs.gpus:
             shapes.append(one_core)
-        shape = next((shape for shape in shapes if fits(shape, cluster)), shapes[0])
-    if not fits(shape, cluster):
-        raise InvalidInput(f"asks for {needs}, which {cluster} could never give to one job")
+        shape = next((shape for shape in shapes if fits(shape, cluster, partition)), shapes[0])
+    if not fits(shape, cluster, partition):
+        where = f"partition {[*cluster.partitions][partition]!r} of {cluster}" if cluster.partitions else cluster
+        raise InvalidInput(f"asks for {needs}, which {where} could never give to one job")
     return shape
 
 
@@ -138,10 +140,27 @@ def _part(needs: Resources, parts: int, cluster: Cluster) -> tuple[int, ...]:
     return tuple(asked.get(name, 0) for name in cluster.resources)
 
 
-def fits(shape: JobShape, cluster: Cluster) -> bool:
-    """Whether the empty machine holds such a job."""
-    kind, per_node, first = (np.array([value]) for value in (0, shape.per_node, 0))
-    return shape.units <= int(most_units(cluster, np.array([shape.need]), kind, per_node, first)[0])
+def fits(shape: JobShape, cluster: Cluster, partition: int = 0) -> bool:
+    """Whether the empty machine holds such a job in the partition of that number."""
+    kind, per_node, where = (np.array([value]) for value in (0, shape.per_node, partition))
+    return shape.units <= int(most_units(cluster, np.array([shape.need]), kind, per_node, where)[0])
+
+
+def partition_in(options: Options, cluster: Cluster) -> int:
+    """The number of the partition that a job names among its options; the first unless it does.
+
+    Raises
+    ------
+    InvalidInput
+        When there is no such partition.
+    """
+    names = list(cluster.partitions)
+    if not names:
+        return 0
+    name = dict(options).get("partition") or names[0]
+    if name not in names:
+        raise InvalidInput(f"names partition {name!r}, which is not there: choose one of {', '.join(names)}")
+    return names.index(name)
 
 
 def places(engine: Engine, job: Job, single_cores: bool) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -291,8 +310,9 @@ class Books:
 
     def _submit(self, engine: Engine, request: JobRequest, arrays: dict[str, list[Job]]) -> JobHandle | Refused:
         try:
-            self._check_walltime(request.walltime_s)
-            shape = shape_of(request.resources, self.cluster, self.single_cores)
+            partition = partition_in(request.options, self.cluster)
+            self._check_walltime(request.walltime_s, partition)
+            shape = shape_of(request.resources, self.cluster, self.single_cores, partition)
             after = self._rows(request.dependencies)
         except InvalidInput as error:
             return Refused(request.token, f"job {request.token!r} {error}")
@@ -303,6 +323,7 @@ class Books:
             units=shape.units,
             need=shape.need,
             per_node=shape.per_node,
+            partition=partition,
             after=after,
             begin=-math.inf if request.begin is None else request.begin,
         )
@@ -328,14 +349,15 @@ class Books:
         if problem := throttle_problem(changes.throttle, job.array is not None, lives):
             raise InvalidInput(problem)
         after = None if changes.dependencies is None else self._rows(changes.dependencies)
-        units = None
+        units, partition = None, int(engine.state.jobs["partition"][job.row])
         if changes.resources is not None:
-            shape, now = (shape_of(needs, self.cluster, self.single_cores) for needs in (changes.resources, job.needs))
+            given = self.cluster, self.single_cores, partition
+            shape, now = (shape_of(needs, *given) for needs in (changes.resources, job.needs))
             if replace(shape, units=now.units) != now:
                 raise InvalidInput(f"may have more or fewer units of {now.need}, not others")
             units = shape.units
         if changes.walltime_s is not None:
-            self._check_walltime(changes.walltime_s)
+            self._check_walltime(changes.walltime_s, partition)
             operations.set_walltime(engine, job.row, changes.walltime_s)
             engine.state.job_states["stop"][job.row] = changes.walltime_s
         if units is not None:
@@ -368,9 +390,14 @@ class Books:
                     job.nodes, job.cores = places(engine, job, self.single_cores)
         return changed
 
-    def _check_walltime(self, walltime_s: float) -> None:
-        if not 0 < walltime_s <= self.longest_s:
-            raise InvalidInput(f"has a wall time of {walltime_s!r} s: above 0, up to {self.longest_s:g} expected")
+    def longest_in(self, partition: int) -> float:
+        """Longest wall time in the partition of that number [s]; infinite for no limit."""
+        return min(self.longest_s, self.cluster.all_partitions[partition].max_time_s)
+
+    def _check_walltime(self, walltime_s: float, partition: int) -> None:
+        longest_s = self.longest_in(partition)
+        if not 0 < walltime_s <= longest_s:
+            raise InvalidInput(f"has a wall time of {walltime_s!r} s: above 0, up to {longest_s:g} expected")
 
     def _rows(self, dependencies: Sequence[Dependency]) -> list[tuple[int, DependencyKind]]:
         rows = []

@@ -16,6 +16,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from asa.backends.queue import only_throttles
 from asa.core.errors import BackendError, InvalidInput, Starved
 from asa.core.job import (
@@ -25,6 +27,7 @@ from asa.core.job import (
     JobRequest,
     JobState,
     JobStatus,
+    Options,
     QueueRegime,
     Refused,
     Resources,
@@ -33,7 +36,7 @@ from asa.core.ports import Executor, Work
 from asa.core.registry import DISPATCHERS
 from asa.core.units import brief
 from asa.core.view import QueueView
-from asa.lab.backend.jobs import Books, Job, in_single_cores, state_of, status_of
+from asa.lab.backend.jobs import Books, Job, in_single_cores, partition_in, state_of, status_of
 from asa.lab.backend.scene import QueueScene, SimulationOptions
 from asa.lab.core.workload import Workload
 from asa.lab.simulator import operations
@@ -227,7 +230,8 @@ class Simulated(OneRunAtATime):
         self.scene = self.options.scene() if engine is None else _scene_of(engine, self.options)
         self._settings = self.options.settings(self.scene) if engine is None else engine.settings
         self._forget()
-        check_walltimes(self.scene.workload, self._rule, self._settings, self.scene.dispatcher)
+        scene = self.scene
+        check_walltimes(scene.workload, scene.cluster, self._rule, self._settings, scene.dispatcher)
 
     def _forget(self) -> None:
         """Begin with empty books, and a dispatcher of one's own; belong to no run."""
@@ -239,16 +243,25 @@ class Simulated(OneRunAtATime):
     # -- the port --------------------------------------------------------------------------------------------------
 
     def capabilities(self) -> Capabilities:
+        """What the machine can do, or the partition that jobs go to which name none."""
+        return self._at(())
+
+    def _at(self, options: Options) -> Capabilities:
         cluster = self.scene.cluster
-        largest_node = int(cluster.capacity[:, 0].max())
-        total = dict(zip(cluster.resources, cluster.capacity.sum(axis=0).tolist(), strict=True))
+        partition = partition_in(options, cluster)
+        limits = cluster.all_partitions[partition]
+        sizes = np.sort(cluster.capacity[sorted(set(limits.nodes))], axis=0)[::-1]
+        total = dict(zip(cluster.resources, sizes[: limits.max_nodes or None].sum(axis=0).tolist(), strict=True))
+        largest_node, longest_s = int(sizes[0, 0]), self._books.longest_in(partition)
         return Capabilities(
             self.scene.name,
+            partition=[*cluster.partitions][partition] if cluster.partitions else "",
+            apart=self._at if cluster.partitions else None,
             regime=QueueRegime(self._settings.model.regime),
             largest=Resources(total["cores"], memory=total.get("memory"), gpus=total.get("gpus", 0)),
             # Nodes of one core are how logs say that they tell of no nodes.
             cores_per_node=None if self._books.single_cores and largest_node == 1 else largest_node,
-            longest_s=self.options.longest_s,
+            longest_s=longest_s if longest_s < math.inf else None,
             poll_s=self.options.poll_s,
             arrays=True,
             parks=True,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # NumPy is for those who simulate, not for those who ask for 
     from asa.lab.core.schedule import Schedule
     from asa.lab.core.workload import Workload
     from asa.lab.simulator.decisions import DecisionSample
+    from asa.lab.traces.site import SiteModel
 
 
 SETTINGS = ("placement", "priority", "predictor", "overrun", "instant")
@@ -40,12 +41,17 @@ class Simulate:
             action="append",
             help=f"which job starts: {', '.join(DISPATCHERS)} (easy); several, repeated or with commas, are compared",
         )
+        add(
+            "--site",
+            metavar="FILE",
+            help="a site model: its machine with its partitions, and its dispatcher and priority unless given",
+        )
         add("--nodes", type=positive, metavar="N", help="nodes of the machine (those of the trace's header)")
         add("--cores-per-node", type=positive, metavar="C", help="cores of each node (those of the header, or 1)")
         add("--from-day", type=float, metavar="D", help="leave out jobs submitted earlier; the first job's day is 0")
         add("--to-day", type=float, metavar="D", help="leave out jobs submitted on that day or later")
         add("--placement", default="first-fit", metavar="NAME", help="on which nodes a job runs (first-fit)")
-        add("--priority", default="fifo", metavar="NAME", help="the queue's order (fifo)")
+        add("--priority", metavar="NAME", help="the queue's order (the site's, or fifo)")
         add("--predictor", default="user", metavar="NAME", help="what dispatchers take for run times (user: request)")
         add(
             "--instant",
@@ -76,7 +82,9 @@ class Simulate:
 
     @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
-        names = DISPATCHERS.split(options.dispatcher or ["easy"])
+        site = _site(options)
+        names = DISPATCHERS.split(options.dispatcher or [site.dispatcher if site else "easy"])
+        options.priority = options.priority or (site.priority if site else "fifo")
         _check_outputs(options, len(names))
         for name in names:
             DISPATCHERS.create(name)  # a misspelt one is found before the others have run
@@ -92,8 +100,11 @@ class Simulate:
         workload = days(trace.workload, options.from_day, options.to_day)
         if options.ties == "number":
             workload = workload.take(np.lexsort((workload.number, workload.submit)))
-        cluster = trace.machine(options.nodes or 0, options.cores_per_node or 0)
+        cluster = site.cluster() if site else trace.machine(options.nodes or 0, options.cores_per_node or 0)
         about: dict[str, Any] = {"trace": Path(options.trace).name, "nodes": cluster.nodes, "cores": cluster.cores}
+        why = _refusals(workload, cluster) if site else {}
+        about |= {"site": site.name, "refusals": why} if site else {}
+        said = "refused: " + ", ".join(f"{count:,} {reason}" for reason, count in why.items()) if why else ""
         about |= {name: getattr(options, name) for name in SETTINGS}
         about |= {"ties": options.ties, "dispatch_time": options.dispatch_time}
         sample = _sample(options)
@@ -111,15 +122,37 @@ class Simulate:
             if len(names) == 1:
                 _write(schedule, options)
                 saved = sample.write(options.save_decisions) if sample else ""
-                return CommandResult(rows[0], "\n\n".join(filter(None, [in_words(rows[0]), saved, str(trace.report)])))
+                text = "\n\n".join(filter(None, [in_words(rows[0]), said, saved, str(trace.report)]))
+                return CommandResult(rows[0], text)
         if not rows:
             raise InvalidInput("none of these dispatchers fits:\n" + "\n".join(refused))
         if options.plot:
             from asa.lab.report.charts import save_comparison
 
             save_comparison(rows, options.plot, title=title(rows[0]))
-        text = "\n\n".join(filter(None, [comparison(rows), "\n".join(refused), str(trace.report)]))
+        text = "\n\n".join(filter(None, [comparison(rows), said, "\n".join(refused), str(trace.report)]))
         return CommandResult({"rows": rows, "refused": refused}, text, 1 if refused else 0)
+
+
+def _site(options: argparse.Namespace) -> SiteModel | None:
+    """The site model, which says all of the machine."""
+    if not options.site:
+        return None
+    if options.nodes or options.cores_per_node:
+        raise InvalidInput(f"--site {options.site} has a machine of its own: leave --nodes and --cores-per-node out")
+    from asa.lab.traces.site import site
+
+    return site(options.site)
+
+
+def _refusals(workload: Workload, cluster: Cluster) -> dict[str, int]:
+    """How many jobs the machine refuses, by reason."""
+    import numpy as np
+
+    from asa.lab.simulator.state import REFUSALS, why_refused
+
+    counts = np.bincount(why_refused(workload, cluster), minlength=len(REFUSALS)).tolist()
+    return {reason: count for reason, count in zip(REFUSALS, counts, strict=True) if reason and count}
 
 
 def days(workload: Workload, begin: float | None, until: float | None) -> Workload:

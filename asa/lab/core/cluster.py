@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -16,6 +18,52 @@ RESOURCES = ("cores", "memory", "gpus")
 """Names that `Resources` uses, in the order in which clusters and workloads list amounts; others may follow."""
 
 
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Nodes that jobs are submitted to, with limits; partitions may overlap.
+
+    Parameters
+    ----------
+    nodes
+        Numbers of its nodes; at least one.
+    max_time_s
+        Longest wall time of a job [s]; > 0, infinite for no limit.
+    default_time_s
+        Wall time of jobs that ask for none [s]; > 0, at most `max_time_s`, which it is unless given.
+    max_nodes
+        Most nodes of a job; 0 for no limit.
+    tier
+        Jobs of a higher tier come before all jobs of lower ones, whatever their priorities; >= 0.
+
+    Raises
+    ------
+    InvalidInput
+        When a value is out of its bounds.
+
+    References
+    ----------
+    SchedMD, "slurm.conf", ``PartitionName``: Nodes, MaxTime, DefaultTime, MaxNodes, PriorityTier.
+    """
+
+    nodes: tuple[int, ...]
+    max_time_s: float = math.inf
+    default_time_s: float | None = None
+    max_nodes: int = 0
+    tier: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_nodes", self.max_nodes), ("tier", self.tier)):
+            if type(value) is not int or not 0 <= value < 2**31:
+                raise InvalidInput(f"a partition has {name} {value!r}: a whole number from 0 to 2^31 expected")
+        if not self.max_time_s > 0:
+            raise InvalidInput(f"a partition has max_time_s {self.max_time_s!r}: above 0 s expected")
+        if self.default_time_s is not None and not 0 < self.default_time_s <= self.max_time_s:
+            raise InvalidInput(
+                f"a partition has default_time_s {self.default_time_s!r}: above 0 s, and at most its max_time_s of "
+                f"{self.max_time_s:g} s, expected"
+            )
+
+
 @dataclass(frozen=True, eq=False)
 class Cluster:
     """Nodes and what each has.
@@ -25,7 +73,7 @@ class Cluster:
     capacity
         Amounts, shape (nodes, resources); memory in bytes; >= 0.
     partitions
-        Name -> numbers of its nodes. Empty: one partition of all nodes.
+        By name; the first is the default. Empty: one partition of all nodes, without limits.
     shareable
         Resources that running jobs may hold more of than there is, because they share it (co-scheduling).
     names
@@ -44,7 +92,7 @@ class Cluster:
 
     capacity: Ints
     resources: tuple[str, ...] = RESOURCES[:1]
-    partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
     shareable: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
 
@@ -59,7 +107,8 @@ class Cluster:
             raise InvalidInput(f"resources must be distinct names, 'cores' first, not {self.resources}")
         if (capacity < 0).any():
             raise InvalidInput(f"node {int(np.argwhere(capacity < 0)[0][0])} has a negative amount: expected >= 0")
-        for name, nodes in self.partitions.items():
+        for name, partition in self.partitions.items():
+            nodes = partition.nodes
             if not nodes or min(nodes) < 0 or max(nodes) >= len(capacity):
                 raise InvalidInput(f"partition {name!r} must name nodes between 0 and {len(capacity) - 1}")
         if unknown := self.shareable - set(self.resources):
@@ -92,6 +141,11 @@ class Cluster:
     @property
     def cores(self) -> int:
         return int(self.capacity[:, 0].sum())
+
+    @cached_property
+    def all_partitions(self) -> tuple[Partition, ...]:
+        """Its partitions, by number; where it has none, one of all nodes without limits."""
+        return tuple(self.partitions.values()) or (Partition(tuple(range(self.nodes))),)
 
     @property
     def uniform(self) -> bool:

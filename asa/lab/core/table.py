@@ -31,6 +31,8 @@ JOB = np.dtype(
         ("units", "i8"),
         ("kind", "i8"),  # row of the table of demands
         ("per_node", "i8"),  # most units that may share a node; 0 for no limit
+        ("max_nodes", "i8"),  # most nodes that its partition gives to a job; 0 for no limit
+        ("tier", "i8"),  # of its partition
         ("user", "i8"),
         ("group", "i8"),
         ("name", "i8"),

@@ -32,11 +32,11 @@ from asa.core.errors import InvalidInput, UnknownName
 from asa.core.registry import DISPATCHERS
 from asa.core.units import duration
 from asa.core.view import QueuedJob, QueueView
-from asa.lab.core.compiled import compiled, inner, inner_allocating, ranking
+from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ranking
 from asa.lab.core.registry import PREDICTORS
 from asa.lab.core.table import TableView
 from asa.lab.dispatchers.room import columns
-from asa.lab.placement.nodes import BLOCK, place
+from asa.lab.placement.nodes import BLOCK, place_within
 
 # -- Orders of the queue ----------------------------------------------------------------------------------------------
 
@@ -135,8 +135,11 @@ class QueueOrder:
         return self.rank(view.now, *columns(view))
 
     def arrange(self, view: QueueView | TableView) -> Ints:
-        """Places of the waiting jobs in a view's queue, in this order, shape (q,)."""
-        return np.argsort(self.keys(view), kind="stable")
+        """Places of the waiting jobs in a view's queue, in this order, shape (q,); higher tiers first."""
+        order: Ints = np.argsort(self.keys(view), kind="stable")
+        if isinstance(view, QueueView):
+            return order
+        return order[np.argsort(-view.column("tier")[order], kind="stable")]
 
 
 ORDERS: Mapping[str, QueueOrder] = {
@@ -395,6 +398,9 @@ def scan_nodes(
 ) -> tuple[int, Ints]:
     """Which of the waiting jobs start now, and where.
 
+    The rule is that of each partition: the first `depth` jobs of each that cannot start get reservations. With a depth
+    of 0, one that cannot start keeps all behind it from the nodes of its partition, whatever partition they are of.
+
     Parameters
     ----------
     now, rule, starts, promised
@@ -418,7 +424,8 @@ def scan_nodes(
     for j in range(count):
         promised[j] = np.nan
     free = free.copy()
-    most = int(min(depth, count))
+    parts = len(allowed)
+    most = int(min(depth * parts, count))
     begins, stops = np.empty(most), np.empty(most)  # of reservations
     held = np.zeros((most, len(free), free.shape[1]), np.int64)  # what each takes
     base = np.zeros((most, len(free), free.shape[1]), np.int64)  # what is free when it begins, but for reservations
@@ -426,18 +433,24 @@ def scan_nodes(
     chosen, rows = np.empty((64, 4), np.int64), 0
     backs = len(release)  # of rows in use of what comes back
     started, reserved = 0, 0
-    places, blocked, strict = np.arange(count), False, False
+    places, reserved_of = np.arange(count), np.zeros(parts, np.int64)
+    blocked, strict = np.zeros(parts, np.bool_), np.zeros(parts, np.bool_)
+    usable, closed = allowed, 0  # closed: nodes that a blocked job keeps for itself, with a depth of 0
+    if depth == 0:
+        usable = allowed.copy()
     for turn in range(count):
         j = places[turn]
         job = jobs[waiting[j]]
+        part = max(job.partition, 0) % parts
+        if depth == 0 and blocked[part]:
+            continue
         need, lasts = demands[job.kind], job.estimate
-        stays = job.predicted if blocked and not strict else lasts
-        members = allowed[max(job.partition, 0) % len(allowed)]
+        stays = job.predicted if blocked[part] and not strict[part] else lasts
         room = _lowest(free, now, now + stays, begins, stops, held, base, reserved)
-        found = _place(method, room, members, need, job.units, job.per_node, runs)
-        if found == 0 and depth > 0 and not blocked:
-            blocked, strict = True, now - job.submit > rule.strict_after
-            places[turn:] = _filling(now, rule, jobs, waiting, turn, count)
+        found = _place(method, room, usable[part], need, job, runs)
+        if found == 0 and depth > 0 and not blocked[part]:
+            blocked[part], strict[part] = True, now - job.submit > rule.strict_after
+            _fill_behind(now, rule, jobs, waiting, places, turn, parts)
         if found > 0:
             end = max(now + stays, np.nextafter(now, math.inf))
             _give(free, runs, found, need, -1)
@@ -460,9 +473,12 @@ def scan_nodes(
             future = free.copy()
             for k in range(backs):
                 _return(future, release[k], demands)
-            if _place(method, future, members, need, job.units, job.per_node, runs) > 0:
-                break  # it blocks the others; one that can never run would not
-        elif reserved < most:
+            if _place(method, future, allowed[part], need, job, runs) > 0:  # one that can never run blocks no other
+                blocked[part] = True
+                closed += _close(usable, allowed[part])
+                if closed == len(free):
+                    break
+        elif reserved_of[part] < depth:
             future = free.copy()
             at, k, found = now, 0, 0
             while found == 0 and at < math.inf:
@@ -472,14 +488,49 @@ def scan_nodes(
                     k += 1
                 if at < math.inf:
                     room = _lowest(future, at, at + lasts, begins, stops, held, base, reserved)
-                    found = _place(method, room, members, need, job.units, job.per_node, runs)
+                    found = _place(method, room, allowed[part], need, job, runs)
             if found > 0:
                 promised[j] = at
+                reserved_of[part] += 1
                 begins[reserved], stops[reserved] = at, max(at + lasts, np.nextafter(at, math.inf))
                 _add(base[reserved], future, 1)
                 _give(held[reserved], runs, found, need, 1)
                 reserved += 1
     return started, chosen[:rows]
+
+
+@inner_allocating
+def _fill_behind(
+    now: float, rule: BackfillRule, jobs: Table, waiting: Ints, places: Ints, turn: int, parts: int
+) -> None:
+    """Those of a partition behind its first blocked job, at `turn`, change places: by the order that fills gaps."""
+    if rule.fill < 0:
+        return
+    part = max(jobs[waiting[places[turn]]].partition, 0) % parts
+    turns, keys, count = np.empty(len(places), np.int64), np.empty(len(places)), 0
+    for later in range(turn + 1, len(places)):
+        job = jobs[waiting[places[later]]]
+        if max(job.partition, 0) % parts == part:
+            turns[count] = later
+            keys[count] = order_key(rule.fill, now, job.submit, job.predicted, job.cores)
+            count += 1
+    mine = picked(places, picked(turns[:count], ranking(keys[:count])))
+    for k in range(count):
+        places[turns[k]] = mine[k]
+
+
+@inner
+def _close(usable: Ints, members: Ints) -> int:
+    """Let no partition use these nodes; how many some could use before."""
+    closed = 0
+    for node in range(len(members)):
+        was = 0
+        if members[node]:
+            for part in range(len(usable)):
+                was |= usable[part, node]
+                usable[part, node] = 0
+        closed += was
+    return closed
 
 
 @inner
@@ -519,7 +570,7 @@ def _lowest(
 
 
 @inner_allocating
-def _place(method: int, room: Ints, members: Ints, need: Ints, units: int, per_node: int, runs: Ints) -> int:
+def _place(method: int, room: Ints, members: Ints, need: Ints, job: Any, runs: Ints) -> int:
     """Nodes of a partition for a job, into `runs`; how many rows."""
     blocks = np.zeros((len(room) + BLOCK - 1) // BLOCK, np.int64)
     for node in range(len(room)):
@@ -528,7 +579,7 @@ def _place(method: int, room: Ints, members: Ints, need: Ints, units: int, per_n
                 room[node, k] = 0
         if room[node, 0] > 0:
             blocks[node // BLOCK] += 1
-    return int(place(method, room, need, units, per_node, blocks, runs))
+    return int(place_within(method, room, need, job.units, job.per_node, job.max_nodes, blocks, runs))
 
 
 @inner

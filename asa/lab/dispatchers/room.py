@@ -19,7 +19,7 @@ from asa.core.job import Resources
 from asa.core.ports import Placement
 from asa.core.view import QueueView
 from asa.lab.core.table import TableView
-from asa.lab.placement.nodes import FIRST_FIT, amounts, choose, most_units
+from asa.lab.placement.nodes import FIRST_FIT, amounts, choose, choose_within, keep_fullest, most_units
 
 
 class FreeResources(Protocol):
@@ -107,6 +107,7 @@ class NodeResources:
     def __init__(self, view: TableView, placement: Placement | None = None) -> None:
         self._choose = placement.choose if placement else partial(choose, max(view.placement, FIRST_FIT))
         cluster, self._demands, self._allowed = view.cluster, view.demands, view.allowed
+        self._bound = not self._allowed.all()  # some nodes are not for all jobs
         self._left = view.free.copy()
         self._shared = np.array([name in cluster.shareable for name in cluster.resources])
         self._left[:, self._shared] = cluster.capacity[:, self._shared]  # each job that shares it may hold all of it
@@ -114,7 +115,8 @@ class NodeResources:
         self.sizes = np.asarray(view.column("cores"), dtype=np.int64)
         self.free, self.total = int(np.maximum(self._left[:, 0], 0).sum()), cluster.cores
         # Jobs of one sort fit up to some number of units; counted when asked for, and anew after each start.
-        asked = np.column_stack([view.column("kind"), view.column("per_node"), np.maximum(view.column("partition"), 0)])
+        partition = np.maximum(view.column("partition"), 0)
+        asked = np.column_stack([view.column("kind"), view.column("per_node"), partition, view.column("max_nodes")])
         span = asked.max(axis=0, initial=0) + 1
         codes, self._sort = np.unique(np.ravel_multi_index(tuple(asked.T), tuple(span)), return_inverse=True)
         self._sorts = np.column_stack(np.unravel_index(codes, tuple(span))).tolist()
@@ -130,9 +132,9 @@ class NodeResources:
         units, sort = self._asked[place]
         if units > self._room(sort):
             return None
-        kind, per_node, partition = self._sorts[sort]
+        kind, per_node, partition, max_nodes = self._sorts[sort]
         need = self._demands[kind]
-        runs = tuple(self._choose(self._seen(partition), need, units, per_node))
+        runs = choose_within(self._choose, self._seen(partition), need, units, per_node, max_nodes)
         if runs:
             taken = np.where(self._shared, 0, need)
             self._left -= amounts(runs, len(self._left))[:, None] * taken
@@ -142,13 +144,17 @@ class NodeResources:
 
     def _room(self, sort: int) -> int:
         if sort not in self._most:
-            kind, per_node, partition = self._sorts[sort]
-            self._most[sort] = most_units(self._seen(partition), self._demands[kind], per_node)
+            kind, per_node, partition, max_nodes = self._sorts[sort]
+            seen = self._seen(partition)
+            if max_nodes:
+                seen = np.array(seen)
+                keep_fullest(seen, self._demands[kind], per_node, max_nodes)
+            self._most[sort] = most_units(seen, self._demands[kind], per_node)
         return self._most[sort]
 
     def _seen(self, partition: int) -> Ints:
         """What the nodes have left for jobs of a partition."""
-        return self._left * self._allowed[partition][:, None] if len(self._allowed) > 1 else self._left
+        return self._left * self._allowed[partition][:, None] if self._bound else self._left
 
 
 def amounts_of(resources: Resources, capacity: Resources) -> list[int]:

@@ -105,7 +105,7 @@ class Dispatching(gymnasium.Env[Reals, np.int64]):
         self._sight, self._levels, self._turns = sight, levels, turns
         self._objective, self._next = objective_of(objective), 0
         for workload in workloads:
-            check_walltimes(workload, self, self._settings, "DRAS")
+            check_walltimes(workload, cluster, self, self._settings, "DRAS")
         self.nodes = Engine(workloads[0], cluster, self._settings).view().all_slots
         if self.nodes < 1:
             raise InvalidInput("DRAS needs a machine of equal nodes, and jobs that share one kind of unit")

@@ -6,7 +6,7 @@ as *runs*: neighbouring nodes that give equally many units.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -55,6 +55,38 @@ def place(method: int, free: Ints, need: Ints, units: int, per_node: int, blocks
     if method == CONTIGUOUS:
         return contiguous(free, need, units, per_node, blocks, runs)
     return first_fit(free, need, units, per_node, blocks, runs)
+
+
+@inner
+def place_within(
+    method: int, free: Ints, need: Ints, units: int, per_node: int, most: int, blocks: Ints, runs: Ints
+) -> int:
+    """As `place`, on at most `most` nodes; 0 for no limit.
+
+    Where the method would take more, it has to do with what `keep_fullest` leaves of `free`.
+    """
+    rows = place(method, free, need, units, per_node, blocks, runs)
+    if most <= 0 or rows <= 0:
+        return rows
+    nodes = 0
+    for row in range(rows):
+        nodes += runs[row, 1] - runs[row, 0] + 1
+    if nodes <= most:
+        return rows
+    keep_fullest(free, need, per_node, most)
+    return place(method, free, need, units, per_node, blocks, runs)
+
+
+@compiled
+def keep_fullest(free: Ints, need: Ints, per_node: int, most: int) -> None:
+    """Leave nothing on any but the `most` nodes that can be given most units, of equal ones those of lowest numbers."""
+    given = np.empty(len(free))
+    for node in range(len(free)):
+        given[node] = -capped(held(free, node, need), per_node)
+    order = ranking(given)
+    for turn in range(most, len(order)):
+        for k in range(free.shape[1]):
+            free[order[turn], k] = 0
 
 
 @inner
@@ -237,6 +269,20 @@ def choose(method: int, free: npt.ArrayLike, need: npt.ArrayLike, units: int, pe
     runs = np.empty((min(len(free), units), 3), dtype=np.int64)
     rows = place(method, free, need, units, per_node, blocks, runs)
     return tuple(NodeRun(*run) for run in runs[:rows].tolist())
+
+
+Choose = Callable[[Ints, Ints, int, int], Sequence[NodeRun]]
+"""Chooses nodes by what they have left, what a unit needs, how many units there are, and how many may share a node."""
+
+
+def choose_within(choose: Choose, free: Ints, need: Ints, units: int, per_node: int, most: int) -> tuple[NodeRun, ...]:
+    """Nodes by whatever method, at most `most` of them (0: no limit); see `place_within`."""
+    runs = tuple(choose(free, need, units, per_node))
+    if most and sum(run.last - run.first + 1 for run in runs) > most:
+        fullest = np.array(free)
+        keep_fullest(fullest, need, per_node, most)
+        runs = tuple(choose(fullest, need, units, per_node))
+    return runs
 
 
 def amounts(runs: Sequence[NodeRun], nodes: int) -> Ints:

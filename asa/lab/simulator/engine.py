@@ -23,6 +23,7 @@ from asa.lab.core.schedule import Schedule
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import BackfillRule
+from asa.lab.placement.nodes import choose_within
 from asa.lab.simulator import loop
 from asa.lab.simulator.loop import advance, dispatch_loop, has_room, ranked, releases
 from asa.lab.simulator.settings import MachineSettings
@@ -217,7 +218,8 @@ class Engine:
             return int(loop.find(s, row))
         job = s.jobs[row]
         free = loop.visible(s, row)
-        runs = self.settings.method.choose(free, s.demands[job["kind"]], int(job["units"]), int(job["per_node"]))
+        asked = s.demands[job["kind"]], int(job["units"]), int(job["per_node"])
+        runs = choose_within(self.settings.method.choose, free, *asked, int(job["max_nodes"]))
         return self._use(Start(row, tuple(runs)), row) if runs else 0
 
     def _use(self, decision: Start, row: int) -> int:
@@ -238,6 +240,8 @@ class Engine:
                 raise IllegalDecision(f"{run} has no room for {run.units} units of {self._need(row)}", decision)
             units += run.units * (run.last - run.first + 1)
             s.runs[count] = run
+        if 0 < job["max_nodes"] < used.sum():
+            raise IllegalDecision(f"it has {used.sum()} nodes: its partition gives it {job['max_nodes']}", decision)
         if units != job["units"]:
             raise IllegalDecision(f"its nodes hold {units} units; the job has {job['units']}", decision)
         return len(decision.nodes)

@@ -16,7 +16,7 @@ from asa.core.arrays import Floats, Ints
 from asa.core.job import QueueRegime
 from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ranking
 from asa.lab.dispatchers.backfill import BackfillRule, queue_key, scan, scan_nodes
-from asa.lab.placement.nodes import BLOCK, place
+from asa.lab.placement.nodes import BLOCK, place, place_within
 from asa.lab.simulator.settings import FIFO, NICED
 from asa.lab.simulator.state import (
     AFTER,
@@ -301,7 +301,7 @@ def find(s: SimulationState, job: int) -> int:
     blocks = np.zeros_like(s.blocks)
     for node in range(free.shape[0]):
         blocks[node // BLOCK] += free[node, 0] > 0
-    return int(place(world.placement, free, need, row.units, row.per_node, blocks, s.runs))
+    return int(place_within(world.placement, free, need, row.units, row.per_node, row.max_nodes, blocks, s.runs))
 
 
 @compiled
@@ -755,18 +755,24 @@ def dispatch_loop(
 
 @compiled
 def ranked(s: SimulationState, order: int, threshold: float, weights: Floats) -> Ints:
-    """The waiting rows in order: by the machine's priorities, and then by the dispatcher's own order."""
+    """The waiting rows in order: by tiers; among equals by the dispatcher's own order; then by priority."""
     world = s.world[0]
     waiting = s.queue[: world.waiting]
     if weights[0] != FIFO:
         waiting = prioritise(s, weights)
-    if order < 0:
+    if order < 0 and not world.tiers:
         return waiting
     keys = np.empty(len(waiting))
-    for k in range(len(waiting)):
-        job = s.jobs[waiting[k]]
-        keys[k] = queue_key(order, threshold, world.now, job.submit, job.predicted, job.cores)
-    return picked(waiting, ranking(keys))
+    if order >= 0:
+        for k in range(len(waiting)):
+            job = s.jobs[waiting[k]]
+            keys[k] = queue_key(order, threshold, world.now, job.submit, job.predicted, job.cores)
+        waiting = picked(waiting, ranking(keys))
+    if world.tiers:
+        for k in range(len(waiting)):
+            keys[k] = -s.jobs[waiting[k]].tier
+        waiting = picked(waiting, ranking(keys))
+    return waiting
 
 
 @inner

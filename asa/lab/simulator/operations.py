@@ -71,7 +71,7 @@ def submit(
     units, need, per_node
         Identical units, what one takes (amounts of the cluster's resources, in order), and how many may share a node.
     user, partition, qos, nice
-        Whose it is, where it goes, and what its priority is made of.
+        Whose it is, the number of its partition, and what its priority is made of.
     after
         Rows of the jobs that it waits for, and how.
     watched
@@ -80,7 +80,7 @@ def submit(
     Raises
     ------
     InvalidInput
-        When the machine could never run it, or its time has passed.
+        When the machine could never run it, its partition does not allow it, or its time has passed.
     """
     at = engine.now if at is None else at
     if at < engine.now:
@@ -90,6 +90,9 @@ def submit(
     most = int(most_units(engine.cluster, engine.state.demands, *one)[0])
     if not 1 <= units <= most:
         raise InvalidInput(f"a job of {units} units of {tuple(need)}: the machine could run {most} at most")
+    limits = engine.cluster.all_partitions[partition]
+    if walltime > limits.max_time_s:
+        raise InvalidInput(f"a job of {walltime:g} s: its partition allows {limits.max_time_s:g} s")
     engine.grow()
     s = engine.state
     world = s.world[0]
@@ -103,6 +106,7 @@ def submit(
     job["units"], job["kind"], job["per_node"], job["cores"] = units, kind, per_node, units * int(need[0])
     job["user"], job["group"], job["name"], job["partition"], job["number"] = user, UNKNOWN, UNKNOWN, partition, row + 1
     job["qos"], job["nice"] = qos, nice
+    job["max_nodes"], job["tier"] = limits.max_nodes, limits.tier
     job_state["run"], job_state["speed"], job_state["ended"], job_state["begin"] = run, 1.0, nan, begin
     job_state["stop"] = walltime if engine.settings.overrun == "clip" else math.inf
     job_state["event"] = job_state["held"] = job_state["children"] = NONE

@@ -24,7 +24,7 @@ from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import BackfillRule
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.settings import MachineSettings
-from asa.lab.simulator.state import FINISHED, SUBMITTED, StopReason
+from asa.lab.simulator.state import FINISHED, SUBMITTED, StopReason, walltimes
 
 # -- Predicted run times ----------------------------------------------------------------------------------------------
 
@@ -174,16 +174,16 @@ class DispatchLoop:
                 self._learning.catch_up()
 
 
-def check_walltimes(workload: Workload, rule: Any, settings: MachineSettings, name: object) -> None:
+def check_walltimes(workload: Workload, cluster: Cluster, rule: Any, settings: MachineSettings, name: object) -> None:
     """Refuse to plan with wall times that were not given.
 
     Raises
     ------
     InvalidInput
-        When `rule`, called `name`, plans with them, and no job has one.
+        When `rule`, called `name`, plans with them, and no job has one, not even from its partition.
     """
     plans = getattr(rule, "needs_estimates", False) and settings.predictor == "user"
-    if plans and len(workload) and np.isnan(workload.walltime).all():
+    if plans and len(workload) and np.isnan(walltimes(workload, cluster)).all():
         raise InvalidInput(
             f"{len(workload)} of {len(workload)} jobs have no requested time, and {name} plans with it: "
             "take another predictor (oracle, last-two, heuristic), or fcfs"
@@ -257,7 +257,7 @@ def simulate(
         raise UnknownName("dispatch time", dispatch_time, DISPATCH_TIMES)
     rule: Any = DISPATCHERS.create(dispatcher)
     engine = Engine(workload, cluster, MachineSettings(**settings))
-    check_walltimes(workload, rule, engine.settings, dispatcher)
+    check_walltimes(workload, cluster, rule, engine.settings, dispatcher)
     served = DispatchLoop(engine, rule, clock if dispatch_time == "charge" else None, watch)
     _compile(served)
     if served.native is None and isinstance(dispatcher, str):

@@ -123,6 +123,7 @@ WORLD = np.dtype(
         ("half_life", "f8"),  # of what users have used [s]
         ("keeps_nodes", "i8"),
         ("special", "i8"),  # there are partitions or shareable resources
+        ("tiers", "i8"),  # partitions differ in their tiers
         ("requeues", "i8"),  # jobs of a node that fails wait again, instead of failing with it
         ("one_by_one", "i8"),  # decide after every event, instead of after all of an instant
         ("stops_often", "i8"),  # come back after every instant at which a job came or went
@@ -162,8 +163,8 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, users: int) -> Simulat
     nodes = cluster.nodes
     partitions = np.zeros((max(1, len(cluster.partitions)), nodes), dtype=np.int64)
     partitions[:, :] = not cluster.partitions
-    for row, members in enumerate(cluster.partitions.values()):
-        partitions[row, list(members)] = 1
+    for row, partition in enumerate(cluster.partitions.values()):
+        partitions[row, list(partition.nodes)] = 1
     room = max(1, jobs)
     state = SimulationState(
         world=np.zeros(1, WORLD),
@@ -190,6 +191,7 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, users: int) -> Simulat
     world = state.world[0]
     world["vacant"] = NONE
     world["special"] = bool(cluster.partitions) or bool(cluster.shareable)
+    world["tiers"] = len({partition.tier for partition in cluster.partitions.values()}) > 1
     _chain(state, 0)
     return state
 
@@ -247,11 +249,13 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     users = int(workload.user.max(initial=UNKNOWN)) + 1
     state = new_state(cluster, n, demands, users)
     world, jobs, job_states = state.world[0], state.jobs[:n], state.job_states[:n]
-    for name in ("submit", "walltime", "units", "kind", "per_node", "user", "group", "name", "number"):
+    for name in ("submit", "units", "kind", "per_node", "user", "group", "name", "number"):
         jobs[name] = getattr(workload, name)
-    jobs["cores"] = workload.cores
-    jobs["partition"] = _partitions(workload, cluster)
-    limit = np.where(np.isnan(workload.walltime), np.inf, workload.walltime)
+    jobs["cores"], jobs["walltime"] = workload.cores, walltimes(workload, cluster)
+    partition = jobs["partition"] = partition_of(workload, cluster)
+    for name in ("max_nodes", "tier"):
+        jobs[name] = np.array([getattr(each, name) for each in cluster.all_partitions])[partition]
+    limit = np.where(np.isnan(jobs["walltime"]), np.inf, jobs["walltime"])
     stop = limit if settings.overrun == "clip" else np.full(n, np.inf)
     longest = limit[limit < np.inf].max(initial=0.0) or np.inf  # expected of those that ask for no limit
     jobs["estimate"] = np.minimum(workload.run, stop) if settings.predictor == "oracle" else np.minimum(limit, longest)
@@ -260,9 +264,9 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
         jobs[name] = np.nan
     job_states["run"], job_states["stop"], job_states["speed"], job_states["ended"] = workload.run, stop, 1.0, np.nan
     job_states["begin"], job_states["event"], job_states["held"], job_states["children"] = -np.inf, NONE, NONE, NONE
-    too_large = workload.units > most_units(cluster, demands, workload.kind, workload.per_node, jobs["partition"])
-    job_states["status"][too_large] = ENDED
-    job_states["outcome"][too_large] = FAILED
+    refused = why_refused(workload, cluster) > 0
+    job_states["status"][refused] = ENDED
+    job_states["outcome"][refused] = FAILED
     world["jobs"] = world["arrivals"] = n
     world["placement"] = NONE if settings.native is None else settings.native
     world["regime"] = list(QueueRegime).index(QueueRegime(settings.model.regime))
@@ -293,23 +297,59 @@ def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints
     return found
 
 
-def most_units(cluster: Cluster, demands: Ints, kind: Ints, per_node: Ints, partition: Ints) -> Ints:
-    """How many units of each job the empty machine could run, shape (n,)."""
+REFUSALS = ("", "larger than the machine", "PartitionTimeLimit", "PartitionNodeLimit")
+"""Why a job is refused at its submission, by code; with Slurm's words for what a partition does not allow."""
+
+
+def why_refused(workload: Workload, cluster: Cluster) -> Ints:
+    """Codes of `REFUSALS`, shape (n,); 0 for a job that the machine takes.
+
+    A job beyond a limit of its partition is refused, as under ``EnforcePartLimits=ALL``. Without that, Slurm lets it
+    wait for ever, which is the same to all others.
+    """
+    partition, demands = partition_of(workload, cluster), aligned(workload.demands, workload.resources, cluster)
+    asked = demands, workload.kind, workload.per_node, partition
+    why = np.zeros(len(workload), dtype=np.int64)
+    why[workload.units > most_units(cluster, *asked)] = 3
+    longest = np.array([each.max_time_s for each in cluster.all_partitions])[partition]
+    why[workload.walltime > longest] = 2
+    why[workload.units > most_units(cluster, *asked, limited=False)] = 1
+    return why
+
+
+def most_units(
+    cluster: Cluster, demands: Ints, kind: Ints, per_node: Ints, partition: Ints, *, limited: bool = True
+) -> Ints:
+    """How many units of each job the empty machine could run, shape (n,); on as many nodes as there are, or `limited`.
+
+    A job is limited to as many nodes as its partition gives to one.
+    """
     most = np.zeros(len(kind), dtype=np.int64)
     groups, member = np.unique(np.stack([kind, per_node, partition]), axis=1, return_inverse=True)
     member = member.reshape(-1)
-    nodes = list(cluster.partitions.values())
+    partitions = cluster.all_partitions
     for group, (k, cap, part) in enumerate(groups.T.tolist()):
-        capacity = cluster.capacity[list(nodes[part])] if nodes else cluster.capacity
+        nodes = sorted(set(partitions[part].nodes)) if cluster.partitions else slice(None)
+        capacity = cluster.capacity[nodes]
         needed = demands[k] > 0
         if not needed.any():
             raise InvalidInput(f"jobs of kind {k} ask for nothing: at least one resource expected")
         fitting = (capacity[:, needed] // demands[k][needed]).min(axis=1)
-        most[member == group] = np.minimum(fitting, cap).sum() if cap else fitting.sum()
+        units = np.sort(np.minimum(fitting, cap) if cap else fitting)[::-1]
+        nodes_most = partitions[part].max_nodes if limited else 0
+        most[member == group] = units[: nodes_most or None].sum()
     return most
 
 
-def _partitions(workload: Workload, cluster: Cluster) -> Ints:
+def walltimes(workload: Workload, cluster: Cluster) -> Floats:
+    """Wall time of each job [s], shape (n,): what it asks for, or what its partition gives; NaN for no limit."""
+    given = [each.default_time_s or each.max_time_s for each in cluster.all_partitions]
+    defaults = np.where(np.isinf(given), np.nan, given)[partition_of(workload, cluster)]
+    found: Floats = np.where(np.isnan(workload.walltime), defaults, workload.walltime)
+    return found
+
+
+def partition_of(workload: Workload, cluster: Cluster) -> Ints:
     """The cluster's number of each job's partition; the first one where the job names none."""
     names = list(cluster.partitions)
     if not names:

@@ -24,7 +24,8 @@ def violations(schedule: Schedule) -> list[str]:
 
     The laws: no job starts before it was submitted, or ends before it starts; one that completed ran for its run time;
     those that ran hold as many units as they asked for, on nodes that there are, at most `per_node` on a node; and no
-    node gives more than it has, unless the resource is shareable. Where jobs ran is checked only if the schedule tells.
+    node gives more than it has, unless the resource is shareable. A job that ran kept the limits of its partition: wall
+    time, nodes, and which they are. Where jobs ran is checked only if the schedule tells.
     A schedule of a machine whose nodes failed, or whose jobs changed speed, breaks the law of run times.
 
     Examples
@@ -35,7 +36,7 @@ def violations(schedule: Schedule) -> list[str]:
     >>> violations(simulate(Workload.of(submit=[0], run=[5], cores=[1], walltime=[9]), Cluster.of(nodes=1)))
     []
     """
-    return [*_times(schedule), *_amounts(schedule), *_places(schedule)]
+    return [*_times(schedule), *_amounts(schedule), *_places(schedule), *_partitions(schedule)]
 
 
 def _times(schedule: Schedule) -> Iterator[str]:
@@ -101,6 +102,25 @@ def _places(schedule: Schedule) -> Iterator[str]:
                 if used > there:
                     yield f"node {cluster.name(node)} gives {used} {name} at {at:g} s: it has {there}"
                     break
+
+
+def _partitions(schedule: Schedule) -> Iterator[str]:
+    """Every job in its partition."""
+    jobs, partitions = schedule.workload, schedule.cluster.partitions
+    if not partitions:
+        return
+    names = [jobs.label("partition", row) or next(iter(partitions)) for row in range(len(jobs))]
+    used: dict[int, set[int]] = {}
+    for row, run in schedule.placements or ():
+        used.setdefault(row, set()).update(range(run.first, run.last + 1))
+    for row in np.flatnonzero(schedule.ran).tolist():
+        limits, nodes, job = partitions[names[row]], used.get(row, set()), f"job {jobs.number[row]}"
+        if outside := nodes - set(limits.nodes):
+            yield f"{job} is on node {schedule.cluster.name(min(outside))}, which is not of partition {names[row]!r}"
+        if 0 < limits.max_nodes < len(nodes):
+            yield f"{job} has {len(nodes)} nodes: partition {names[row]!r} gives {limits.max_nodes} to a job"
+        if jobs.walltime[row] > limits.max_time_s:
+            yield f"{job} asks for {jobs.walltime[row]:g} s: partition {names[row]!r} allows {limits.max_time_s:g} s"
 
 
 # -- The log ----------------------------------------------------------------------------------------------------------

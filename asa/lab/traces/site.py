@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,8 +38,9 @@ import numpy as np
 
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput, UnknownName, cause
+from asa.core.hostlist import expand
 from asa.core.units import DAY, HOUR, WEEK
-from asa.lab.core.cluster import MOST_NODES, Cluster
+from asa.lab.core.cluster import MOST_NODES, Cluster, Partition
 from asa.lab.core.files import LARGEST, parse_json, shortened
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.traces.patterns import Cycle, measure, offered_load, span, zipf
@@ -74,6 +75,8 @@ class JobClass:
         use most; in [0, 1], not falling. What is drawn lies on the line through them, so that the mean is kept.
     session
         Jobs of a session, all equally likely; >= 1.
+    partition
+        Where they are submitted; "" for the machine's first partition.
     """
 
     share: float
@@ -81,6 +84,7 @@ class JobClass:
     walltime_s: tuple[float, ...]
     used: tuple[float, ...] = (0.0, 1.0)
     session: tuple[int, ...] = (1,)
+    partition: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.share < np.inf:
@@ -248,6 +252,9 @@ class SiteModel:
         How many there are, with Zipf's law of activity; >= 1.
     dispatcher, priority
         Specs of what starts the jobs and in which order, as `asa.lab.simulator.run.simulate` takes them.
+    partitions
+        By name, the first is the default; empty where the machine has none. In a file their nodes are a list of hosts
+        as Slurm writes it, where the nodes are n0, n1 ...
     """
 
     name: str
@@ -265,6 +272,7 @@ class SiteModel:
     dispatcher: str = "easy"
     priority: str = "fifo"
     note: str = ""
+    partitions: Mapping[str, Partition] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         Cycle(self.week, WEEK)
@@ -282,7 +290,7 @@ class SiteModel:
             raise InvalidInput(f"site {self.name!r} has no job classes: at least one expected")
         if (most := max(max(each.cores) for each in self.classes)) > self.cores:
             raise InvalidInput(f"site {self.name!r} has jobs of {most} cores, more than its machine's {self.cores}")
-        for field, low, high in (
+        for name, low, high in (
             ("load", 1e-9, np.inf),
             ("gap_s", 0, np.inf),
             ("alike", 0, 1),
@@ -290,13 +298,31 @@ class SiteModel:
             ("swing_s", 1e-9, np.inf),
             ("even_s", 0, np.inf),
         ):
-            value = getattr(self, field)
+            value = getattr(self, name)
             if not low <= value <= high or value == np.inf:
-                raise InvalidInput(f"site {self.name!r} has {field} {value!r}: from {low:g} to {high:g} expected")
+                raise InvalidInput(f"site {self.name!r} has {name} {value!r}: from {low:g} to {high:g} expected")
+        self.cluster()  # which checks the partitions
+        for each in self.classes:
+            if self.partitions or each.partition:
+                self._check_partition(each)
 
     @property
     def cores(self) -> int:
         return self.nodes * self.cores_per_node
+
+    def _check_partition(self, jobs: JobClass) -> None:
+        """Refuse a class of jobs that its partition would."""
+        where = jobs.partition or next(iter(self.partitions))
+        if where not in self.partitions:
+            own = ", ".join(self.partitions) or "none"
+            raise InvalidInput(f"site {self.name!r} has jobs for partition {where!r}: its own are {own}")
+        limits = self.partitions[where]
+        cores = min(limits.max_nodes or self.nodes, len(set(limits.nodes))) * self.cores_per_node
+        if max(jobs.cores) > cores or max(jobs.walltime_s) > limits.max_time_s:
+            raise InvalidInput(
+                f"site {self.name!r} has jobs of {max(jobs.cores)} cores and {max(jobs.walltime_s):g} s for partition "
+                f"{where!r}, which allows {cores} cores and {limits.max_time_s:g} s"
+            )
 
     @property
     def longest_s(self) -> float:
@@ -304,7 +330,7 @@ class SiteModel:
         return max(max(each.walltime_s) for each in self.classes)
 
     def cluster(self) -> Cluster:
-        return Cluster.of(self.nodes, self.cores_per_node)
+        return replace(Cluster.of(self.nodes, self.cores_per_node), partitions=self.partitions)
 
     def workload(self, duration_s: float, seed: int) -> Workload:
         """Jobs submitted in [0, `duration_s`) that offer the site's load over that time, to within the last job.
@@ -328,6 +354,9 @@ class SiteModel:
         first = np.searchsorted(drawn.session, np.arange(sessions))
         submit = (begin[drawn.session] + passed - passed[first][drawn.session]) % duration_s
         user = rng.choice(self.users, size=sessions, p=zipf(self.users))[drawn.session]
+        names = list(self.partitions)
+        code = np.array([names.index(each.partition) if each.partition else 0 for each in self.classes])
+        where = {"partition": code[drawn.kind], "labels": {"partition": tuple(names)}} if names else {}
         return Workload.of(
             submit=np.minimum(submit, np.nextafter(duration_s, 0)),
             run=drawn.run,
@@ -335,12 +364,16 @@ class SiteModel:
             walltime=drawn.walltime,
             user=user,
             name=drawn.kind * self.users + user,
+            **where,
         )
 
     def to_dict(self) -> dict[str, Any]:
         made = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
-        made["classes"] = [{key: _plain(value) for key, value in asdict(each).items()} for each in self.classes]
-        return made
+        made["classes"] = [_said(each) for each in self.classes]
+        made["partitions"] = {
+            name: {**_said(each), "nodes": _hosts(each.nodes)} for name, each in self.partitions.items()
+        }
+        return made if self.partitions else {key: value for key, value in made.items() if key != "partitions"}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SiteModel:
@@ -354,6 +387,9 @@ class SiteModel:
         try:
             given = dict(values)
             given["classes"] = tuple(_make(JobClass, each) for each in given.get("classes", ()))
+            given["partitions"] = {
+                name: _partition(name, each) for name, each in dict(given.get("partitions", {})).items()
+            }
             made: SiteModel = _make(cls, given)
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"this is no site model: {error}") from error
@@ -417,8 +453,43 @@ def _wander(steps: int, decay: float, rng: np.random.Generator) -> Floats:
     return found
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _said(each: JobClass | Partition) -> dict[str, Any]:
+    """What a file says of it: all fields but those of a partition's or a class's that say nothing."""
+    made = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(each).items()}
+    return {key: value for key, value in made.items() if value not in ("", None, np.inf)}
+
+
+def _partition(name: str, values: Mapping[str, Any]) -> Partition:
+    """A partition from what a file says, its nodes as a list of hosts."""
+    given = dict(values)
+    hosts = given.get("nodes")
+    if not isinstance(hosts, str):
+        raise ValueError(f"partition {name!r} has nodes {shortened(hosts)}: a list of hosts such as 'n[0-3]' expected")
+    found = []
+    for host in expand(hosts):
+        if not (host[:1] == "n" and host[1:].isdecimal() and host[1:].isascii()):
+            raise ValueError(f"partition {name!r} has node {host!r}: n0, n1 ... expected")
+        found.append(int(host[1:]))
+    try:
+        made: Partition = _make(Partition, {**given, "nodes": found})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"partition {name!r}: {error}") from error
+    return made
+
+
+def _hosts(nodes: Sequence[int]) -> str:
+    """Numbers of nodes as a list of hosts.
+
+    >>> _hosts([0, 1, 2, 7])
+    'n[0-2,7]'
+    """
+    runs: list[list[int]] = []
+    for node in sorted(nodes):
+        if runs and node == runs[-1][1] + 1:
+            runs[-1][1] = node
+        else:
+            runs.append([node, node])
+    return f"n[{','.join(f'{first}-{last}' if last > first else str(first) for first, last in runs)}]"
 
 
 def _make(kind: Any, values: Mapping[str, Any]) -> Any:
@@ -427,7 +498,7 @@ def _make(kind: Any, values: Mapping[str, Any]) -> Any:
     if unknown := set(values) - known:
         raise ValueError(f"{min(unknown)!r} is none of {', '.join(sorted(known))}")
     for item in fields(kind):
-        if (wanted := _JSON.get(str(item.type))) and item.name in values and item.name != "classes":
+        if (wanted := _JSON.get(str(item.type))) and item.name in values:
             given = values[item.name]
             if not all(type(each) in wanted for each in (given if "tuple" in str(item.type) else [given])):
                 raise ValueError(f"{item.name} is {shortened(given)}: {item.type} expected")
@@ -435,7 +506,7 @@ def _make(kind: Any, values: Mapping[str, Any]) -> Any:
 
 
 _JSON = {
-    "int": (int,), "float": (int, float), "str": (str,),
+    "int": (int,), "float": (int, float), "float | None": (int, float), "str": (str,),
     "tuple[int, ...]": (int,), "tuple[float, ...]": (int, float),
 }  # fmt: skip
 """What JSON has for a field of this kind, or its items; true is no number."""

@@ -36,7 +36,7 @@ from asa.core.task import Task
 from asa.core.units import DAY
 from asa.lab.backend.scene import SimulatedMachine, at_load, make_scene
 from asa.lab.backend.simulated import Simulated
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import Cluster, Partition
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import BackfillRule, Easy
@@ -44,6 +44,7 @@ from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.settings import Fifo, MachineSettings, Multifactor
 from asa.lab.traces.patterns import offered_load
+from asa.lab.traces.site import JobClass, SiteModel
 from asa.testing.backend_fake import FakeBatch, FakeRun
 from asa.testing.backends import BatchSemantics, TestedSite, run_of
 
@@ -335,6 +336,51 @@ def test_specs() -> None:
     hpc2n = BACKENDS.create("sim:hpc2n,regime=limits,days=1").capabilities()
     assert (hpc2n.site, hpc2n.cores_per_node, hpc2n.regime) == ("sim-hpc2n", 28, QueueRegime.LIMITS)
     assert BACKENDS.create("sim:nodes=4,name=mine").capabilities().site == "mine"
+
+
+def parted(**limits: Any) -> Simulated:
+    """A site of four nodes of two cores: `all`, and `few` with the first two."""
+    classes = (JobClass(1.0, (1,), (60.0,)),)
+    parts = {"all": Partition((0, 1, 2, 3), 3600.0), "few": Partition((0, 1), **limits)}
+    model = SiteModel("parted", 4, 2, 1e-6, classes, dispatcher="easy", partitions=parts)
+    return Simulated(model, warmup=0, days=1, longest="2h")
+
+
+def in_partition(token: str, cores: int, name: str, walltime_s: float = 600.0) -> JobRequest:
+    options = (("partition", name),) if name else ()
+    return JobRequest(token, Resources(cores, options=options), walltime_s, ("true",))
+
+
+def test_a_site_has_partitions() -> None:
+    queue = parted(max_nodes=1, tier=2)
+    own = queue.capabilities()
+    assert (own.partition, own.largest, own.longest_s) == ("all", Resources(8), 3600.0)
+    few = own.for_jobs((("partition", "few"),))
+    assert (few.partition, few.largest, few.longest_s, few.cores_per_node) == ("few", Resources(2), 7200.0, 2)
+    with pytest.raises(InvalidInput, match="names partition 'gpu', which is not there: choose one of all, few"):
+        own.for_jobs((("partition", "gpu"),))
+    asked = [
+        in_partition("first", 8, ""), in_partition("later", 8, "all"), in_partition("before", 2, "few"),
+        in_partition("long", 2, "all", 3601.0), in_partition("wide", 3, "few"), in_partition("odd", 1, "gpu"),
+    ]  # fmt: skip
+    queue.sleep(3600.0)  # the others' only job is over
+    (first,), begun = queue.submit(asked[:1]), queue.clock.now()
+    queue.sleep(1.0)
+    handles = queue.submit(asked[1:])
+    assert [each.reason for each in handles if isinstance(each, Refused)] == [
+        "job 'long' has a wall time of 3601.0 s: above 0, up to 3600 expected",
+        "job 'wide' asks for 3 cores, which partition 'few' of <Cluster of 4 nodes: 8 cores> could never give to one "
+        "job",
+        "job 'odd' names partition 'gpu', which is not there: choose one of all, few",
+    ]
+    assert isinstance(first, JobHandle)
+    later, before = (each for each in handles if not isinstance(each, Refused))
+    queue.sleep(1200.0)
+    statuses = queue.query([first, later, before])
+    assert [status.started for status in statuses] == [begun, begun + 1200.0, begun + 600.0]  # the higher tier first
+    assert statuses[2].nodes == ("n0",)
+    with pytest.raises(BackendError, match="up to 7200 expected"):
+        queue.update(queue.submit([in_partition("more", 1, "few")])[0], JobChanges(walltime_s=7201.0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from asa.cli.main import main
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS
 from asa.lab.cli.simulate import days
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import Cluster, Partition
 from asa.lab.core.registry import PLACEMENT_METHODS
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.listplan import ListPlan
@@ -32,6 +32,7 @@ from asa.lab.dispatchers.planning.instance import PlannedJob, read_instance
 from asa.lab.placement.tjap.instance import Placed
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.lublin import lublin
+from asa.lab.traces.site import JobClass, SiteModel
 from asa.lab.traces.swf import log_of, write_swf
 from tests.lab.asa_paper.test_probes import small_site
 
@@ -182,6 +183,36 @@ def test_instants_and_ties_are_a_choice() -> None:
     assert simulated("log.swf")["mean_wait_s"] == 5.0
     found = simulated("log.swf", "--ties", "number", "--instant", "one-by-one")
     assert (found["mean_wait_s"], found["ties"], found["instant"]) == (25.0, "number", "one-by-one")
+
+
+def test_a_site_has_partitions_with_limits(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two nodes: `short` has both, for 10 s at most and before the others; `1` is the log's name for the other one."""
+    classes = (JobClass(1.0, (1,), (5.0,)),)
+    parts = {"short": Partition((0, 1), 10.0, tier=2), "1": Partition((1,))}
+    SiteModel("pair", 2, 1, 0.5, classes, dispatcher="fcfs", priority="multifactor", partitions=parts).write(
+        "pair.json"
+    )
+    Path("log.swf").write_text(
+        "; Queue: 0 short\n; Queue: 2 short\n"
+        "1 0 -1 30 1 -1 -1 1 30 -1 1 1 1 1 1 -1 -1 -1\n"  # of queue 1: the second node
+        "2 1 -1 10 2 -1 -1 2 10 -1 1 1 1 1 0 -1 -1 -1\n"  # both nodes: blocked
+        "3 2 -1 5 1 -1 -1 1 5 -1 1 1 1 1 2 -1 -1 -1\n"  # behind it: first come, first served
+        "4 2 -1 5 1 -1 -1 1 20 -1 1 1 1 1 2 -1 -1 -1\n"  # too long
+        "5 2 -1 5 2 -1 -1 2 20 -1 1 1 1 1 1 -1 -1 -1\n"  # too large
+    )
+    found = simulated("log.swf", "--site", "pair.json")
+    assert (found["site"], found["dispatcher"], found["priority"]) == ("pair", "fcfs", "multifactor")
+    assert found["outcomes"] == {"completed": 3, "refused": 2}
+    assert found["refusals"] == {"larger than the machine": 1, "PartitionTimeLimit": 1}
+    assert "refused: 1 larger than the machine, 1 PartitionTimeLimit" in capsys.readouterr().out
+    assert found["max_wait_s"] == 38.0
+    easy = simulated("log.swf", "--site", "pair.json", "--dispatcher", "easy", "--priority", "fifo")
+    assert (easy["priority"], easy["max_wait_s"]) == ("fifo", 29.0)
+    assert main(["simulate", "log.swf", "--site", "pair.json", "--nodes", "2"]) == 1
+    assert "--site pair.json has a machine of its own" in capsys.readouterr().err
+    Path("log.swf").write_text(Path("log.swf").read_text().replace("Queue: 2 short", "Queue: 2 other"))
+    assert main(["simulate", "log.swf", "--site", "pair.json"]) == 1
+    assert "job 3 asks for partition 'other': the cluster has short, 1" in capsys.readouterr().err
 
 
 def test_a_dispatcher_that_does_not_fit_leaves_the_others_theirs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from asa.core.context import Context
 from asa.core.errors import InvalidInput
 from asa.core.job import JobState, Resources
 from asa.core.view import Counters, QueuedJob, QueueView, RunningJob
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import Cluster, Partition
 from asa.lab.core.compiled import PORTABLE, fingerprint
 from asa.lab.core.files import UNREADABLE, read_json, read_tensors, write_tensors
 from asa.lab.core.objective import OBJECTIVES, Capability, Capacity, Waiting
@@ -47,9 +47,9 @@ BOTH = {"capacity": [[4, 8], [2, 8]], "resources": ("cores", "memory")}
         ({"resources": ("memory", "cores")}, r"'cores' first, not \('memory', 'cores'\)"),
         ({"resources": ("cores", "cores")}, r"distinct names, .* not \('cores', 'cores'\)"),
         ({"capacity": [[4, 8], [2, -1]]}, "node 1 has a negative amount: expected >= 0"),
-        ({"partitions": {"long": (0, 2)}}, "partition 'long' must name nodes between 0 and 1"),
-        ({"partitions": {"long": (-1,)}}, "partition 'long' must name nodes between 0 and 1"),
-        ({"partitions": {"none": ()}}, "partition 'none' must name nodes between 0 and 1"),
+        ({"partitions": {"long": Partition((0, 2))}}, "partition 'long' must name nodes between 0 and 1"),
+        ({"partitions": {"long": Partition((-1,))}}, "partition 'long' must name nodes between 0 and 1"),
+        ({"partitions": {"none": Partition(())}}, "partition 'none' must name nodes between 0 and 1"),
         ({"shareable": frozenset({"cores", "gpus"})}, "'gpus' cannot be shareable.*expected some of cores, memory"),
         ({"names": ("a",)}, "1 names for 2 nodes: give one for each, or none"),
     ],

@@ -22,7 +22,7 @@ from asa.core.job import Resources
 from asa.core.ports import JobPredictor
 from asa.core.registry import DISPATCHERS
 from asa.core.view import QueuedJob, QueueView, RunningJob
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import Cluster, Partition
 from asa.lab.core.objective import Capability, Capacity, Waiting
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
@@ -680,7 +680,7 @@ def test_nodes_are_named_by_the_method_of_the_machine_or_by_the_one_given() -> N
 
 
 def test_a_job_stays_in_its_partition() -> None:
-    cluster = Cluster(np.full((3, 1), 4), partitions={"a": (0,), "b": (1, 2)})
+    cluster = Cluster(np.full((3, 1), 4), partitions={"a": Partition((0,)), "b": Partition((1, 2))})
     room = room_of(node_view([Job(5, partition=0), Job(5, partition=1), Job(4)], [[4], [4], [4]], cluster=cluster))
     assert room.start(0) is None
     assert room.start(1) == Start(1, (NodeRun(1, 1, 4), NodeRun(2, 2, 1)))
@@ -1033,7 +1033,7 @@ def test_options_for_a_method_that_is_given_itself_are_refused() -> None:
     ("cluster", "topology", "says"),
     [
         (Cluster(np.array([[1], [2]])), "", "equal ones"),
-        (Cluster(np.array([[1], [1]]), partitions={"a": (0,), "b": (1,)}), "", "equal ones"),
+        (Cluster(np.array([[1], [1]]), partitions={"a": Partition((0,)), "b": Partition((1,))}), "", "equal ones"),
         (Cluster.of(nodes=9), "2x4", "the machine has 9"),
         (Cluster.of(nodes=9), "no-such-file.conf", "no-such-file.conf"),
     ],

@@ -70,7 +70,8 @@ def _table(
             table[row][name] = getattr(job, name)
         table[row]["predicted"] = job.estimate
         table[row]["cores"] = job.units * demands[job.kind][0]
-    allowed = np.array([[node in nodes for node in range(cluster.nodes)] for nodes in cluster.partitions.values()])
+    members = [partition.nodes for partition in cluster.partitions.values()]
+    allowed = np.array([[node in nodes for node in range(cluster.nodes)] for nodes in members])
     return TableView(
         now=now,
         cluster=cluster,

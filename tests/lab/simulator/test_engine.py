@@ -20,7 +20,7 @@ from asa.core.decision import DispatchDecision, NodeRun, Reject, Reserve, SetSpe
 from asa.core.errors import IllegalDecision, InvalidInput, Starved, UnknownName
 from asa.core.job import DependencyKind, JobState, QueueRegime
 from asa.core.registry import DISPATCHERS
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import Cluster, Partition
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
@@ -261,7 +261,7 @@ def test_memory_is_counted_where_the_machine_states_it() -> None:
 
 
 def test_partitions_keep_to_their_nodes() -> None:
-    cluster = Cluster(np.array([[1], [1]]), partitions={"short": (0,), "long": (1,)})
+    cluster = Cluster(np.array([[1], [1]]), partitions={"short": Partition((0,)), "long": Partition((1,))})
     work = Workload.of(
         submit=[0, 0, 0], run=[5, 5, 5], walltime=[5, 5, 5], cores=[1, 1, 1], partition=[0, 0, 1],
         labels={"partition": ("short", "long")},

@@ -16,7 +16,7 @@ from asa.core.decision import Reserve
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import JobState
 from asa.core.view import QueuedJob
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import Cluster, Partition
 from asa.lab.core.schedule import OUTCOMES, Placements, Schedule
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import Backfill, Conservative, Easy, EasyPlusPlus, Fcfs
@@ -98,7 +98,7 @@ def test_unequal_nodes_keep_the_laws(depth: float, case: tuple[Workload, Cluster
 @given(jobs=workloads())
 def test_node_scan_equals_slot_scan_where_nothing_is_reserved(jobs: Workload) -> None:
     """A partition of all nodes makes the engine look at nodes; nothing else changes."""
-    with_nodes = dataclasses.replace(machine, partitions={"all": tuple(range(SLOTS))})
+    with_nodes = dataclasses.replace(machine, partitions={"all": Partition(tuple(range(SLOTS)))})
     assert same(simulate(jobs, machine, Fcfs()).start, simulate(jobs, with_nodes, Fcfs()).start)
 
 

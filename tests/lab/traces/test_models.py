@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import DAY, WEEK
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import Cluster, Partition
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.dispatchers.backfill import Easy
 from asa.lab.dispatchers.predictors import DataDriven
@@ -806,6 +806,66 @@ def test_a_site_survives_being_written_and_read(tmp_path):
     assert SiteModel.from_dict(json.loads(json.dumps(site.to_dict()))) == site
     site.write(tmp_path / "site.json")
     assert SiteModel.read(tmp_path / "site.json") == site
+
+
+PARTS = {
+    "short": Partition(tuple(range(16)), 4 * HOUR, HOUR, max_nodes=2, tier=3),
+    "long": Partition((0, 1, 2, 3, 7, 9, 10)),
+}
+PARTED = replace(SITE, classes=(CLASSES[0], replace(CLASSES[1], partition="long")), partitions=PARTS)
+
+
+def test_jobs_go_to_the_partitions_of_their_class(tmp_path):
+    PARTED.write(tmp_path / "site.json")
+    text = json.loads((tmp_path / "site.json").read_text())
+    assert text["partitions"] == {
+        "short": {
+            "nodes": "n[0-15]", "max_time_s": 4 * HOUR, "default_time_s": HOUR, "max_nodes": 2, "tier": 3,
+        },
+        "long": {"nodes": "n[0-3,7,9-10]", "max_nodes": 0, "tier": 1},
+    }  # fmt: skip
+    assert SiteModel.read(tmp_path / "site.json") == PARTED
+    jobs, cluster = PARTED.workload(DAY, seed=1), PARTED.cluster()
+    assert list(cluster.partitions) == ["short", "long"]
+    names = [jobs.label("partition", row) for row in range(len(jobs))]
+    assert names == ["long" if cores >= 16 else "short" for cores in jobs.cores]
+    plain = replace(PARTED, partitions={}, classes=CLASSES).workload(DAY, seed=1)
+    assert np.array_equal(plain.submit, jobs.submit) and np.array_equal(plain.run, jobs.run)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"partitions": {"short": PARTS["short"]}}, "jobs for partition 'long': its own are short"),
+        (
+            {"classes": (replace(CLASSES[1]),)},
+            "32 cores and 43200 s for partition 'short', which allows 16 cores and 14400",
+        ),
+        ({"partitions": {}}, "jobs for partition 'long': its own are none"),
+        ({"partitions": {"long": Partition((16,))}}, "partition 'long' must name nodes between 0 and 15"),
+    ],
+)
+def test_jobs_that_their_partition_would_refuse_are_no_model(wrong, words):
+    with pytest.raises(InvalidInput, match=words):
+        replace(PARTED, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"nodes": [0, 1]}, "'a' has nodes \\[0, 1\\]: a list of hosts"),
+        ({}, "'a' has nodes None: a list of hosts"),
+        ({"nodes": "n[0-"}, "brackets do not match"),
+        ({"nodes": "cn[0-3]"}, "'a' has node 'cn0': n0, n1"),
+        ({"nodes": "n[0-3]", "max_time_s": "1h"}, "'a': max_time_s is"),
+        ({"nodes": "n[0-3]", "max_time": 3600}, "'a': 'max_time' is none of"),
+        ({"nodes": "n[0-3]", "tier": True}, "'a': tier is"),
+        (3, "no site model"),
+    ],
+)
+def test_a_partition_in_a_file_is_checked(values, words):
+    with pytest.raises(InvalidInput, match=words):
+        SiteModel.from_dict({**SITE.to_dict(), "partitions": {"a": values}})
 
 
 @pytest.mark.parametrize(

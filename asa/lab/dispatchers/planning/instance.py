@@ -225,10 +225,18 @@ def example() -> Instance:
 def from_view(view: QueueView | TableView) -> Instance:
     """The problem that a machine has now. One whose nodes do not matter is a single node.
 
-    Who is late is expected to run `LEAST_S` more; a job that asks for no time is expected to run as long.
+    Who is late is expected to run `LEAST_S` more; a job that asks for no time is expected to run as long. Tiers are the
+    order in which the jobs stand, and no more.
+
+    Raises
+    ------
+    InvalidInput
+        When a partition limits the nodes of its jobs.
     """
     if isinstance(view, QueueView):
         return _from_queue(view)
+    if view.column("max_nodes").any():
+        raise InvalidInput("plans know no limit of nodes: take a backfilling rule, or partitions without max_nodes")
     rows = view.waiting
     units = np.asarray(view.column("units"), dtype=np.int64)
     duration = np.maximum(np.nan_to_num(np.asarray(view.column("estimate"), dtype=np.float64), posinf=1e9), LEAST_S)

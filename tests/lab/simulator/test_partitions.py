@@ -1,0 +1,300 @@
+"""Partitions: their limits, tiers and reservations; the engine against a slow scheduler of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asa.core.decision import NodeRun, Start
+from asa.core.errors import IllegalDecision, InvalidInput
+from asa.core.job import JobState
+from asa.lab.core.cluster import Cluster, Partition
+from asa.lab.core.schedule import OUTCOMES
+from asa.lab.core.workload import Workload
+from asa.lab.dispatchers.backfill import Backfill, Easy
+from asa.lab.simulator import operations
+from asa.lab.simulator.engine import Engine
+from asa.lab.simulator.run import simulate
+from asa.lab.simulator.state import REFUSALS, why_refused
+from asa.lab.simulator.validate import violations
+from tests.lab.simulator.cases import pull
+
+# -- A slow scheduler, in Slurm's words -------------------------------------------------------------------------------
+
+
+@dataclass
+class Box:
+    """Cores of nodes that are taken from one time until another [s]."""
+
+    start: float
+    end: float
+    on: dict[int, int]
+
+
+@dataclass
+class Oracle:
+    """One core a unit, nodes by first fit. Everything is worked out anew, from the boxes, whenever it is asked."""
+
+    jobs: Workload
+    cluster: Cluster
+    depth: float
+    order: Callable[[Workload, int], float] = lambda jobs, row: 0.0
+    boxes: list[Box] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        names, jobs = list(self.cluster.partitions), self.jobs
+        self.part = [names.index(jobs.label("partition", row) or names[0]) for row in range(len(jobs))]
+        self.partitions = [*self.cluster.partitions.values()]
+        self.wall = [
+            limit.default_time_s or limit.max_time_s if math.isnan(asked) else asked
+            for asked, limit in zip(jobs.walltime.tolist(), (self.partitions[part] for part in self.part), strict=True)
+        ]
+
+    def free(self, node: int, start: float, end: float) -> int:
+        """The least that a node has left from one time until before another."""
+        marks = {start, *(box.start for box in self.boxes if start < box.start < end)}
+        taken = [sum(box.on.get(node, 0) for box in self.boxes if box.start <= at < box.end) for at in marks]
+        return int(self.cluster.capacity[node, 0]) - max(taken)
+
+    def place(self, row: int, start: float, closed: set[int]) -> dict[int, int]:
+        """Nodes for a job from that time on, {} for none."""
+        limit = self.partitions[self.part[row]]
+        there = {node: self.free(node, start, start + self.wall[row]) for node in sorted(set(limit.nodes) - closed)}
+        found = self.first(row, there)
+        if limit.max_nodes and len(found) > limit.max_nodes:
+            fullest = sorted(there, key=lambda node: (-there[node], node))[: limit.max_nodes]
+            found = self.first(row, {node: there[node] for node in sorted(fullest)})
+        return found
+
+    def first(self, row: int, there: dict[int, int]) -> dict[int, int]:
+        left, found = int(self.jobs.units[row]), dict[int, int]()
+        for node, cores in there.items():
+            if (given := min(left, max(0, cores))) > 0:
+                found[node], left = given, left - given
+        return {} if left else found
+
+    def starts(self) -> list[float]:
+        """When each job starts [s]; NaN for one that is refused."""
+        jobs, ends, start = self.jobs, dict[int, tuple[float, Box]](), [math.nan] * len(self.jobs)
+        waiting: list[int] = []
+        coming = [row for row in range(len(jobs)) if self.allowed(row)]
+        now = 0.0
+        while coming or waiting or ends:
+            now = min([*(jobs.submit[row] for row in coming), *(end for end, _ in ends.values())])
+            for row in [row for row, (end, _) in ends.items() if end <= now]:
+                self.boxes.remove(ends.pop(row)[1])
+            waiting += [row for row in coming if jobs.submit[row] <= now]
+            coming = [row for row in coming if jobs.submit[row] > now]
+            for row, on in self.decide(now, waiting):
+                start[row] = now
+                box = Box(now, now + self.wall[row], on)
+                self.boxes.append(box)
+                ends[row] = now + min(float(jobs.run[row]), self.wall[row]), box
+                waiting.remove(row)
+        return start
+
+    def allowed(self, row: int) -> bool:
+        limit = self.partitions[self.part[row]]
+        sizes = sorted((int(self.cluster.capacity[node, 0]) for node in set(limit.nodes)), reverse=True)
+        return self.wall[row] <= limit.max_time_s and sum(sizes[: limit.max_nodes or None]) >= self.jobs.units[row]
+
+    def decide(self, now: float, waiting: list[int]) -> Iterator[tuple[int, dict[int, int]]]:
+        before, closed, reserved = list(self.boxes), set[int](), [0] * len(self.partitions)
+        begun: list[tuple[int, dict[int, int]]] = []
+        blocked = set[int]()
+        ranked = sorted(waiting, key=lambda row: (-self.partitions[self.part[row]].tier, self.order(self.jobs, row)))
+        for row in ranked:
+            part = self.part[row]
+            if part in blocked and self.depth == 0:
+                continue
+            if on := self.place(row, now, closed):
+                begun.append((row, on))
+                self.boxes.append(Box(now, now + self.wall[row], on))
+            elif self.depth == 0:
+                blocked.add(part)
+                closed |= set(self.partitions[part].nodes)
+            elif reserved[part] < self.depth:
+                at = min(time for time in self.times(now) if self.place(row, time, set()))
+                self.boxes.append(Box(at, at + self.wall[row], self.place(row, at, set())))
+                reserved[part] += 1
+        self.boxes = before
+        return iter(begun)
+
+    def times(self, now: float) -> list[float]:
+        return sorted({box.end for box in self.boxes if box.end > now})
+
+
+@st.composite
+def partitioned(draw: st.DrawFn) -> tuple[Workload, Cluster]:
+    """A few jobs on nodes of different sizes, in overlapping partitions with limits and tiers."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=2, max_size=5))
+    some = st.sets(st.integers(0, len(sizes) - 1), min_size=1)
+    partitions = {}
+    for name in draw(st.sampled_from([("a",), ("a", "b"), ("a", "b", "c")])):
+        longest = draw(st.sampled_from([4.0, 9.0]))
+        partitions[name] = Partition(
+            tuple(sorted(draw(some))), longest, draw(st.sampled_from([None, 2.0])), draw(st.integers(0, 3)),
+            draw(st.integers(1, 2)),
+        )  # fmt: skip
+    count = draw(st.integers(1, 12))
+    column = lambda low, high: draw(st.lists(st.integers(low, high), min_size=count, max_size=count))  # noqa: E731
+    walltime = np.array([float(wall) or math.nan for wall in column(0, 10)])
+    jobs = Workload.of(
+        submit=column(0, 6), run=column(1, 12), cores=column(1, 6), walltime=walltime,
+        partition=column(-1, len(partitions) - 1), labels={"partition": tuple(partitions)},
+    )  # fmt: skip
+    return jobs, Cluster(np.array(sizes)[:, None], partitions=partitions)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, math.inf])
+@given(case=partitioned())
+def test_compiled_loop_pull_loop_and_slow_scheduler_agree(depth: float, case: tuple[Workload, Cluster]) -> None:
+    jobs, cluster = case
+    schedule = simulate(jobs, cluster, Backfill(depth))
+    np.testing.assert_array_equal(schedule.start, Oracle(jobs, cluster, depth).starts())
+    np.testing.assert_array_equal(schedule.start, pull(jobs, cluster, Backfill(depth)).start)
+    assert violations(schedule) == []
+
+
+@given(case=partitioned())
+def test_tiers_come_before_the_order_of_the_dispatcher(case: tuple[Workload, Cluster]) -> None:
+    jobs, cluster = case
+    jobs = jobs.take(~np.isnan(jobs.walltime))
+    shortest = Oracle(jobs, cluster, 1, lambda jobs, row: float(jobs.walltime[row])).starts()
+    np.testing.assert_array_equal(simulate(jobs, cluster, Easy(order="sjf")).start, shortest)
+    np.testing.assert_array_equal(pull(jobs, cluster, Easy(order="sjf")).start, shortest)
+
+
+@pytest.mark.parametrize("dispatcher", ["random", "binpacking", "easy++"])
+@given(case=partitioned())
+def test_other_dispatchers_keep_the_limits(dispatcher: str, case: tuple[Workload, Cluster]) -> None:
+    jobs, cluster = case
+    jobs = jobs.take(~np.isnan(jobs.walltime))
+    schedule = simulate(jobs, cluster, dispatcher)
+    assert violations(schedule) == []
+    assert np.isnan(schedule.start).tolist() == (why_refused(jobs, cluster) > 0).tolist()
+
+
+# -- One by one -------------------------------------------------------------------------------------------------------
+
+
+def site() -> Cluster:
+    """Four nodes of two cores: short jobs may run on all, long ones on three, and only the first is for tests."""
+    return Cluster(
+        np.full((4, 1), 2),
+        partitions={
+            "long": Partition((1, 2, 3), 100.0, 20.0, 2),
+            "short": Partition((0, 1, 2, 3), 10.0, tier=2),
+            "test": Partition((0,), 10.0),
+        },
+    )
+
+
+def work(*jobs: tuple[float, float, int, str]) -> Workload:
+    """Jobs as (submission, wall time, cores, partition); they run as long."""
+    submit, wall, cores, names = zip(*jobs, strict=True)
+    labels = tuple(dict.fromkeys(names))
+    return Workload.of(
+        submit=submit, run=np.nan_to_num(wall, nan=50.0), walltime=wall, cores=cores,
+        partition=[labels.index(name) for name in names], labels={"partition": labels},
+    )  # fmt: skip
+
+
+def test_a_job_beyond_a_limit_is_refused_and_the_reason_is_slurms() -> None:
+    jobs = work((0, 11, 1, "short"), (0, 5, 5, "long"), (0, 5, 9, "short"), (0, 200, 5, "long"), (0, 5, 8, "short"))
+    schedule = simulate(jobs, site())
+    assert [OUTCOMES[code] for code in schedule.outcome] == [JobState.FAILED] * 4 + [JobState.COMPLETED]
+    assert [REFUSALS[code] for code in why_refused(jobs, site())] == [
+        "PartitionTimeLimit", "PartitionNodeLimit", "larger than the machine", "PartitionTimeLimit", "",
+    ]  # fmt: skip
+
+
+def test_a_job_without_a_wall_time_has_that_of_its_partition() -> None:
+    jobs = work((0, math.nan, 1, "long"), (0, math.nan, 1, "short"))
+    assert simulate(jobs, site()).end.tolist() == [20.0, 10.0]  # both would run for 50 s
+    endless = Cluster(np.array([[1]]), partitions={"all": Partition((0,))})
+    with pytest.raises(InvalidInput, match="1 of 1 jobs have no requested time"):
+        simulate(replace(work((0, math.nan, 1, "all"))), endless)
+
+
+def test_a_higher_tier_goes_first_but_takes_nothing_from_what_runs() -> None:
+    jobs = work((0, 10, 4, "long"), (1, 10, 4, "long"), (2, 10, 8, "short"), (2, 5, 2, "test"))
+    # short waits for the four nodes and keeps them; the test fits before that
+    assert simulate(jobs, site(), "easy").start.tolist() == [0.0, 20.0, 10.0, 2.0]
+
+
+def test_without_backfilling_a_blocked_job_keeps_the_nodes_of_its_partition_only() -> None:
+    jobs = work((0, 10, 4, "long"), (1, 10, 4, "long"), (2, 10, 2, "test"), (3, 5, 2, "long"))
+    assert simulate(jobs, site(), "fcfs").start.tolist() == [0.0, 10.0, 2.0, 10.0]
+
+
+def test_each_partition_has_its_own_reservation() -> None:
+    """The first job of each of two partitions that is blocked: with one reservation in all, `b`'s would starve."""
+    nodes = Cluster(np.full((4, 1), 1), partitions={"a": Partition((0, 1)), "b": Partition((2, 3))})
+    jobs = work((0, 4, 1, "a"), (0, 4, 1, "b"), (1, 4, 2, "a"), (1, 4, 2, "b"), (2, 9, 1, "b"), (2, 2, 1, "b"))
+    assert simulate(jobs, nodes, "easy").start.tolist() == [0.0, 0.0, 4.0, 4.0, 8.0, 2.0]
+
+
+def test_few_nodes_are_found_where_first_fit_would_take_many() -> None:
+    cluster = Cluster(np.array([[1], [1], [4]]), partitions={"all": Partition((0, 1, 2), max_nodes=2)})
+    schedule = simulate(work((0, 5, 3, "all"), (0, 5, 4, "all")), cluster)
+    assert schedule.start.tolist() == [0.0, 5.0]
+    assert schedule.placements is not None
+    assert schedule.placements.of(0) == [NodeRun(0, 0, 1), NodeRun(2, 2, 2)]
+
+
+def test_a_decision_beyond_the_limit_of_nodes_is_illegal() -> None:
+    engine = Engine(work((0, 5, 3, "long")), site())
+    engine.advance()
+    with pytest.raises(IllegalDecision, match="it has 3 nodes: its partition gives it 2"):
+        engine.apply([Start(0, (NodeRun(1, 3, 1),))])
+    with pytest.raises(IllegalDecision, match="has no room for 2 units"):
+        engine.apply([Start(0, (NodeRun(0, 0, 2), NodeRun(1, 1, 1)))])
+
+
+def test_a_job_that_comes_on_the_way_keeps_the_limits_too() -> None:
+    engine = Engine(work((0, 10, 8, "short")), site())
+    with pytest.raises(InvalidInput, match="a job of 11 s: its partition allows 10 s"):
+        operations.submit(engine, run=5, walltime=11, units=1, partition=1)
+    with pytest.raises(InvalidInput, match="the machine could run 4 at most"):
+        operations.submit(engine, run=5, walltime=11, units=5, partition=0)
+    row = operations.submit(engine, run=5, walltime=9, units=2, partition=2, watched=False)
+    engine.dispatch(Easy().numbers)
+    assert engine.state.jobs["started"][row] == 10.0
+
+
+def test_laws_of_partitions_are_checked() -> None:
+    jobs, cluster = work((0, 5, 4, "long"), (5, 9, 2, "test")), site()
+    schedule = simulate(jobs, cluster)
+    assert violations(schedule) == []
+    other = {
+        "long": Partition((0, 2, 3), max_nodes=1), "short": Partition((0,)), "test": Partition((0,), 8.0),
+    }  # fmt: skip
+    moved = replace(schedule, cluster=replace(cluster, partitions=other))
+    assert violations(moved) == [
+        "job 1 is on node n1, which is not of partition 'long'",
+        "job 1 has 2 nodes: partition 'long' gives 1 to a job",
+        "job 2 asks for 9 s: partition 'test' allows 8 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_time_s": 0.0}, "max_time_s 0.0: above 0 s"),
+        ({"max_time_s": math.nan}, "max_time_s nan: above 0 s"),
+        ({"max_time_s": 5.0, "default_time_s": 6.0}, "default_time_s 6.0: above 0 s, and at most its max_time_s of 5"),
+        ({"default_time_s": math.nan}, "default_time_s nan"),
+        ({"max_nodes": -1}, "max_nodes -1: a whole number"),
+        ({"tier": 1.5}, "tier 1.5: a whole number"),
+    ],
+)
+def test_a_partition_has_sensible_limits(values: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Partition((0,), **values)  # type: ignore[arg-type]
