@@ -687,9 +687,9 @@ def fixed_times(
 
 def estimator_of(spec: str, record: Mapping[str, Any]) -> Estimator | None:
     """The estimator of a geometry as the store has it, or one that has learned nothing; None for a pooled one."""
-    made: Estimator = ESTIMATORS.create(spec, seed=0)
-    if getattr(made, "pooled", False):
+    if getattr(ESTIMATORS.load(parse_spec(spec)[0]), "pooled", False):
         return None
+    made: Estimator = ESTIMATORS.create(spec, seed=0)
     for name, state in record.get("states", {}).items():
         if parse_spec(name) == parse_spec(spec):
             made.restore(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import os
 import re
@@ -72,7 +73,7 @@ class Torture:
             "failed": [{"seed": seed, "violations": failed[seed]} for seed in sorted(failed)],
         }
         if failed and options.shrink:
-            with _pool(1) as pool:
+            with _pool(options.site, 1) as pool:
                 case, violations = pool.submit(_shrunk, options.site, min(failed)).result()
             lines += [f"smaller than seed {min(failed)}, and fails, too:", f"  {violations[0]}", f"  {case}"]
             data["smaller"] = case
@@ -94,7 +95,7 @@ Result = tuple[int, list[str], dict[str, int], int, float]
 
 def _all_results(site: str, first: int, most: int, processes: int, until: float | None) -> Iterator[list[Result]]:
     """Of schedules from this seed on, in the order in which they end."""
-    with _pool(processes) as pool:
+    with _pool(site, processes) as pool:
         seed, end = first, first + most
         running: set[Future[list[Result]]] = set()
         while True:
@@ -110,20 +111,26 @@ def _all_results(site: str, first: int, most: int, processes: int, until: float 
 
 
 @contextmanager
-def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+def _pool(site: str, processes: int) -> Iterator[ProcessPoolExecutor]:
     """Processes in which the order of sets is always the same: else no seed would replay."""
     before = dict(os.environ)
     os.environ.update(PYTHONHASHSEED="0", ASA_LOG_LEVEL="warning")
     try:
-        with ProcessPoolExecutor(processes, get_context("spawn"), _hush, max_tasks_per_child=_CHUNKS_EACH) as pool:
+        with ProcessPoolExecutor(
+            processes, get_context("spawn"), _prepare, (site,), max_tasks_per_child=_CHUNKS_EACH
+        ) as pool:
             yield pool
     finally:
         os.environ.clear()
         os.environ.update(before)
 
 
-def _hush() -> None:
+def _prepare(site: str) -> None:
+    """Make a process ready for schedules: what is loaded stays, and is not looked through after each of them."""
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # what simulated programs print, all the time
+    _schedules(site)
+    gc.collect()
+    gc.freeze()
 
 
 def _schedules(site: str) -> Any:
