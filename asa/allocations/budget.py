@@ -32,7 +32,6 @@ _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length,
 _PATIENCE_S, _RETRY_S = 1.0, 0.02  # the budget's lock is held for an instant only
 TURN_MOST_S, _TURN_RETRY_S = 30.0, 0.2
 _FILE_MOST = 4096
-_CLOSE_S = 1e-3  # by how much times may differ that are computed in other ways
 _DEBT_MOST = 1000.0  # calls that wait; a file that says more is damaged
 
 _log = logging.getLogger(__name__)
@@ -87,22 +86,10 @@ class Bucket:
         _, left = self._refilled(now, every_s, burst)
         return Bucket(max(min(left, 0.0), left - count), now)
 
-    def spared_at(self, every_s: float, burst: int, spare: float) -> float:
-        """When one call more than `spare` may be made, if no other is made before [s since the epoch].
-
-        >>> Bucket(2.0, 0.0).spared_at(15.0, 10, 5.0)
-        80.0
-        """
-        return self.at + max(0.0, 1.0 + spare - self.left) / _rate(every_s, burst)
-
     def _refilled(self, now: float, every_s: float, burst: int) -> tuple[float, float]:
         """Calls a second that are added, and how many may be made now."""
-        rate = _rate(every_s, burst)
+        rate = (WINDOW_S / every_s - burst) / WINDOW_S
         return rate, min(float(burst), self.left + max(0.0, now - self.at) * rate)
-
-
-def _rate(every_s: float, burst: int) -> float:
-    return (WINDOW_S / every_s - burst) / WINDOW_S
 
 
 @dataclass(frozen=True)
@@ -163,7 +150,6 @@ class SharedBudget:
     def __init__(self, path: Path, limits: CallLimits) -> None:
         self._path, self._limits = path, limits
         self._own: dict[str, Bucket] = {}
-        self._spared: dict[tuple[str, float], tuple[float, float]] = {}  # kind and spare -> since and until when none
 
     @classmethod
     def of(cls, state: Path) -> SharedBudget | None:
@@ -178,19 +164,8 @@ class SharedBudget:
         return None if limits is None else cls(state / "scheduler-budget.json", limits)
 
     def reserve(self, kind: str, now: float, spare: float = 0.0) -> float | None:
-        """When a call of this kind may be made [s since the epoch]; see `Bucket.reserve`.
-
-        The file is not opened before there can be calls to spare: others only make calls.
-        """
-        since, until = self._spared.get((kind, spare), (now, now))
-        if since <= now < until:  # where a clock was set back, it is looked
-            return None
-        found = self._shared(now, lambda: self._take(kind, now, spare))
-        if found is None:
-            bucket, every_s = self._bucket(kind, now)
-            at = bucket.spared_at(every_s, self._limits.burst, spare)
-            self._spared[kind, spare] = now, at - _CLOSE_S
-        return found
+        """When a call of this kind may be made [s since the epoch]; see `Bucket.reserve`."""
+        return self._shared(now, lambda: self._take(kind, now, spare))
 
     def charge(self, kind: str, now: float, count: int) -> None:
         """Calls of this kind have been made without a reservation; see `Bucket.charge`."""

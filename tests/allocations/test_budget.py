@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.allocations.budget import QUERY, SUBMIT, Bucket, CallLimits, SharedBudget, in_turn
@@ -170,36 +170,6 @@ def test_no_ten_minutes_have_more_calls_than_the_mean(pauses: list[float], burst
         assert at is not None and at >= (times[-1] if times else 0.0), "in the order of asking"
         times.append(at)
     assert most_within(times) <= WINDOW_S / 15 + 1e-6
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.floats(0.0, 60.0), st.sampled_from([0.0, 2.0, 5.0]), st.booleans()), max_size=80))
-def test_what_is_to_spare_is_found_as_soon_as_it_is_there(
-    tmp_path: Path, calls: list[tuple[float, float, bool]]
-) -> None:
-    """Who remembers when there was none answers as who reads the file each time."""
-    limits, now, mine, asked = CallLimits(), 1e9, tmp_path / "mine", tmp_path / "asked"
-    for path in (mine, asked):
-        path.unlink(missing_ok=True)
-    remembers = SharedBudget(mine, limits)
-    for pause, spare, is_other in calls:
-        now += round(pause, 1)
-        found = (SharedBudget(mine, limits) if is_other else remembers).reserve(QUERY, now, spare)
-        expected = SharedBudget(asked, limits).reserve(QUERY, now, spare)
-        assert found == (None if expected is None else pytest.approx(expected, abs=1e-3))
-
-
-def test_the_file_is_left_alone_while_there_is_nothing_to_spare(tmp_path: Path) -> None:
-    path = tmp_path / "budget"
-    budget = SharedBudget(path, CallLimits())
-    for _ in range(5):
-        budget.reserve(QUERY, 1e9)
-    assert budget.reserve(QUERY, 1e9, 5.0) is None
-    path.unlink()
-    assert budget.reserve(QUERY, 1e9 + 10.0, 5.0) is None
-    assert not path.exists()
-    assert budget.reserve(QUERY, 1e9 - 10.0, 5.0) == 1e9 - 10.0  # the clock was set back: nobody knows
-    assert path.exists()
 
 
 @pytest.mark.parametrize(
