@@ -20,9 +20,9 @@ from asa.core.command import CommandResult, duration, positive
 from asa.core.units import brief
 from asa.log.messages import notify
 
-_EACH = 200
+EACH = 200
 """Schedules that a process goes through before a fresh one takes over."""
-_LOOK_S, _LOOKS = 5.0, 60
+LOOK_S, LOOKS = 5.0, 60
 """How often it is looked whether the time is over [s], and how many looks in a row after that may find that no schedule
 has ended until the last ones are given up. Looks are counted, not time: this process may be stopped for a while."""
 
@@ -50,7 +50,7 @@ class Torture:
         done, resumes, virtual_s = 0, 0, 0.0
         struck: Counter[str] = Counter()
         failed: dict[int, list[str]] = {}
-        with closing(_all_results(options.site, options.seed, most, processes, until)) as results:
+        with closing(all_results(options.site, options.seed, most, processes, until)) as results:
             for seed, violations, kinds, restarts, lasted_s in results:
                 done, resumes, virtual_s = done + 1, resumes + restarts, virtual_s + lasted_s
                 struck.update(kinds)
@@ -75,7 +75,7 @@ class Torture:
             "failed": [{"seed": seed, "violations": failed[seed]} for seed in sorted(failed)],
         }
         if failed and options.shrink:
-            with closing(_Process(options.site)) as process:
+            with closing(Process(options.site)) as process:
                 process.give(_shrunk, min(failed))
                 case, violations = process.answer() or ("", ["a process that looked for it has died"])
             lines += [f"smaller than seed {min(failed)}, and fails, too:", f"  {violations[0]}", f"  {case}"]
@@ -96,7 +96,7 @@ _SITES_HELP = (
 Result = tuple[int, list[str], dict[str, int], int, float]
 
 
-class _Process:
+class Process:
     """A process that goes through schedules, and ends with this one.
 
     The order of sets in it is always the same: else no seed would replay.
@@ -121,7 +121,7 @@ class _Process:
         try:
             return self.connection.recv()
         except (EOFError, ConnectionResetError):
-            self.given = _EACH
+            self.given = EACH
             return None
 
     def failed(self, why: str) -> Result:
@@ -149,36 +149,34 @@ def _environment(**variables: str) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _all_results(
-    site: str, first: int, most: int, processes: int, until: float | None
-) -> Generator[Result, None, None]:
+def all_results(site: str, first: int, most: int, processes: int, until: float | None) -> Generator[Result, None, None]:
     """Of schedules from this seed on, in the order in which they end; none begins after a time [s, monotonic].
 
     This is no `ProcessPoolExecutor`: one with `max_tasks_per_child` may forget to replace a process, until none is left
     (https://github.com/python/cpython/issues/115634).
     """
-    seeds, idle, silent = iter(range(first, first + most)), list[_Process](), 0
-    working: dict[Any, _Process] = {}
+    seeds, idle, silent = iter(range(first, first + most)), list[Process](), 0
+    working: dict[Any, Process] = {}
     with ExitStack() as opened:
         while True:
             while len(working) < processes and (until is None or time.monotonic() < until):
                 if (seed := next(seeds, None)) is None:
                     break
-                process = idle.pop() if idle else opened.enter_context(closing(_Process(site)))
+                process = idle.pop() if idle else opened.enter_context(closing(Process(site)))
                 process.give(_result, seed)
                 working[process.connection] = process
             if not working:
                 return
-            ended = wait(working, None if until is None else _LOOK_S)
+            ended = wait(working, None if until is None else LOOK_S)
             is_over = until is not None and time.monotonic() >= until
             silent = silent + 1 if is_over and not ended else 0
-            if silent > _LOOKS:
+            if silent > LOOKS:
                 for process in working.values():
                     yield process.failed("it has not ended long after the time was over")
                 return
             for process in [working.pop(connection) for connection in ended]:
                 yield process.answer() or process.failed("its process has died")
-                if process.given < _EACH:
+                if process.given < EACH:
                     idle.append(process)
                 else:
                     process.close()

@@ -270,37 +270,37 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_fresh_process_takes_over_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_EACH", 2)
-    found = list(command._all_results("runs", 0, 5, 2, None))
+    monkeypatch.setattr(command, "EACH", 2)
+    found = list(command.all_results("runs", 0, 5, 2, None))
     assert sorted(found) == [(seed, [], dict(each.struck), each.resumes, each.seconds)
                              for seed in range(5) for each in [run(draw(seed))]]  # fmt: skip
     assert not active_children()
 
 
 def test_a_process_that_dies_fails_its_schedule_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    results = command._all_results("runs", 0, 3, 1, None)
+    results = command.all_results("runs", 0, 3, 1, None)
     assert next(results)[:2] == (0, [])
-    give = command._Process.give
+    give = command.Process.give
 
     def killed(self: Any, *given: Any) -> None:
         give(self, *given)
         if self.seed == 1:
             active_children()[0].kill()
 
-    monkeypatch.setattr(command._Process, "give", killed)
+    monkeypatch.setattr(command.Process, "give", killed)
     assert [each[:2] for each in results] == [(1, ["its process has died"]), (2, [])]
 
 
 def test_a_process_that_is_stopped_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    results = command._all_results("runs", 0, 10**6, 1, time.monotonic() + 1000.0)
+    results = command.all_results("runs", 0, 10**6, 1, time.monotonic() + 1000.0)
     assert next(results)[:2] == (0, [])
     (process,) = active_children()
     assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)
     times = itertools.count(time.monotonic(), 300.0)
     monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    monkeypatch.setattr(command, "_LOOK_S", 0.1)
-    monkeypatch.setattr(command, "_LOOKS", 3)
+    monkeypatch.setattr(command, "LOOK_S", 0.1)
+    monkeypatch.setattr(command, "LOOKS", 3)
     assert [each[:2] for each in results] == [(1, ["it has not ended long after the time was over"])]
     assert not active_children()
 
