@@ -95,6 +95,8 @@ _SITES_HELP = (
 
 Result = tuple[int, list[str], dict[str, int], int, float]
 
+_SPAWN = get_context("spawn")
+
 
 class Process:
     """A process that goes through schedules, and ends with this one.
@@ -103,7 +105,7 @@ class Process:
     """
 
     def __init__(self, site: str) -> None:
-        self._site, self.given, self.seed = site, 0, 0
+        self.given, self.seed = 0, 0
         self.connection, end = _SPAWN.Pipe()
         self._process = _SPAWN.Process(target=_serve, args=(end, site), daemon=True)
         with _environment(PYTHONHASHSEED="0", ASA_LOG_LEVEL="warning"):
@@ -120,7 +122,7 @@ class Process:
         """What the call has returned; None where the process has died."""
         try:
             return self.connection.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):
             self.given = EACH
             return None
 
@@ -133,9 +135,6 @@ class Process:
         self.connection.close()
         self._process.kill()
         self._process.join()
-
-
-_SPAWN = get_context("spawn")
 
 
 @contextmanager
@@ -201,7 +200,10 @@ def _schedules(site: str) -> Any:
 
 def _result(site: str, seed: int) -> Result:
     schedules = _schedules(site)
-    outcome = schedules.run(schedules.draw(seed))
+    try:
+        outcome = schedules.run(schedules.draw(seed))
+    except Exception as error:  # of what checks it
+        return seed, [f"{type(error).__name__}: {error}"], {}, 0, 0.0
     return seed, outcome.violations, dict(outcome.struck), outcome.resumes, outcome.seconds
 
 
