@@ -273,7 +273,7 @@ class Supervisor:
         if self.code is not None:
             return
         log.warning("the driver is gone; looking for another for %g s", self._grace)
-        if self._pool and not isinstance(self._pool, KeepingPool):
+        if self._pool and not self._keeps:
             self._pool.close()
             self._pool = None
 
@@ -337,7 +337,7 @@ class Supervisor:
         self._newest = welcome.generation
         log.info("welcome: %s in %s", welcome.worker_pool, welcome.workdir)
         self._alive_s, self._welcome = welcome.alive_s, welcome
-        if isinstance(self._pool, KeepingPool):
+        if self._pool is not None and isinstance(self._pool, KeepingPool):
             self._pool.renew(welcome)
         else:
             self._host.adopt()

@@ -158,6 +158,7 @@ class JobWatch:
         self._seen: dict[Options, QueueView | None] = dict.fromkeys(((), *queues))
         self._unseen: set[Options] = set()
         self._virtual = isinstance(backend, VirtualBackend)
+        self._counts = backend if isinstance(backend, CountsQuestions) else None
         self._not_before = -math.inf
         self._failures = 0
         self._budget = budget
@@ -298,10 +299,10 @@ class JobWatch:
 
     def _charge(self, now: float) -> None:
         """Count the questions that were asked without a reservation."""
-        if self._budget is not None and isinstance(self._backend, CountsQuestions):
-            if (unpaid := self._backend.questions - self._paid) > 0:
+        if self._budget is not None and self._counts is not None:
+            if (unpaid := self._counts.questions - self._paid) > 0:
                 self._budget.charge(QUERY, now, unpaid)
-            self._paid = self._backend.questions
+            self._paid = self._counts.questions
 
     def _tell(self, trouble: str, now: float) -> None:
         """Say what the batch system failed with, or that it answers again, where that is new."""

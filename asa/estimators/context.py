@@ -102,10 +102,7 @@ class Contextual:
         self._rows = np.zeros((memory, len(FEATURES)), np.float32)
         self._waits, self._started = np.zeros(memory), np.zeros(memory)
         self._count = self._grown = 0
-        shape = check_count(trees, "trees", at_least=1), 2 * memory // leaf + 3
-        self._column, self._child = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-        self._threshold = np.zeros(shape, np.float32)
-        self._leaves = np.zeros((trees, memory), np.int32)
+        self._leaves = np.zeros((check_count(trees, "trees", at_least=1), memory), np.int32)
         self._trees: forest.Trees = []
         self._stale = True
         self._newness: Vector | None = None
@@ -224,11 +221,13 @@ class Contextual:
         chosen = np.arange(max(0, self._due() - memory), self._grown) % memory
         columns, target = np.ascontiguousarray(self._rows[chosen].T), np.log(self._waits[chosen] + OFFSET_S)
         seeds = np.random.SeedSequence([self._seed, self._grown]).generate_state(len(self._leaves))
-        forest.grow(columns, target, self._leaf, seeds.tolist(), self._column, self._threshold, self._child)
+        shape = len(self._leaves), 2 * len(chosen) // self._leaf + 1
+        trees = np.zeros(shape, np.int32), np.zeros(shape, np.float32), np.zeros(shape, np.int32)
+        forest.grow(columns, target, self._leaf, seeds.tolist(), *trees)
         self._stale = False
-        self._trees = forest.as_lists(self._column, self._threshold, self._child)
+        self._trees = forest.as_lists(*trees)
         slots = slice(min(self._count, memory))
-        self._leaves[:, slots] = forest.leaves(self._rows[slots], self._column, self._threshold, self._child)
+        self._leaves[:, slots] = forest.leaves(self._rows[slots], *trees)
 
 
 MISSING = -1.0

@@ -72,6 +72,7 @@ class Waits:
         self._store, self._seed, self._registry = store, seed, registry
         self._spec = _canonical(estimator)
         self._pooled = bool(getattr(self._build(self._spec), "pooled", False))
+        self._kept: dict[str, tuple[dict[str, Any] | None, Estimator]] = {}  # by key: a state, and what has it
 
     def predict(
         self, geometry: Geometry, context: Context | None = None, quantiles: Sequence[float | None] = (None,)
@@ -88,17 +89,20 @@ class Waits:
             Of the wait, in (0, 1); None for the estimator's own choice.
         """
         said: list[float] = []
+        key = self._key(geometry)
 
         def ask(record: Record | None) -> Record | None:
-            estimator = self._restored(geometry, self._spec, record)
+            estimator = self._at_hand(geometry, record)
             before, known, now = estimator.state(), (record or {}).get("known_at", -math.inf), context
             if now is not None and now.at < known:  # virtual time begins anew with each run; what was learned is known
                 now = replace(now, at=known)
             said[:] = [float(estimator.predict(now, quantile)) for quantile in quantiles]
             after = estimator.state()
-            return record if after == before else _with_state(record, self._spec, after)
+            if after != before:
+                return _with_state(record, self._spec, after)
+            self._kept[key] = self._state(record), estimator
+            return record
 
-        key = self._key(geometry)
         record = self._store.get(key)
         if ask(record) is not record:  # it draws: once more, where nobody else can draw the same
             self._store.update(key, ask)
@@ -142,9 +146,11 @@ class Waits:
         wait_s = check_wait(wait_s)
 
         def change(record: Record | None) -> Record:
-            estimator = self._restored(geometry, self._spec, record)
+            estimator = self._at_hand(geometry, record)
             estimator.learn(wait_s, predicted_s, context)
-            return _with_state(record, self._spec, estimator.state())
+            state = estimator.state()
+            self._kept[self._key(geometry)] = state, estimator
+            return _with_state(record, self._spec, state)
 
         def pool(record: Record | None) -> Record:
             known = (record or {}).get("known_at", 0.0)
@@ -190,6 +196,20 @@ class Waits:
             return self._restored(geometry, spec, record).predict(context)
         except (InvalidInput, StateError):
             return None
+
+    def _state(self, record: Record | None) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = (record or {}).get("states", {}).get(self._spec)
+        return found
+
+    def _at_hand(self, geometry: Geometry, record: Record | None) -> Estimator:
+        """The estimator as it is stored: the one that was used last, if nobody else has changed that meanwhile.
+
+        One that is not restored need not make anew what follows from its state, such as trees.
+        """
+        state, estimator = self._kept.pop(self._key(geometry), (None, None))
+        if estimator is not None and state == self._state(record):
+            return estimator
+        return self._restored(geometry, self._spec, record)
 
     def _restored(self, geometry: Geometry, spec: str, record: Record | None) -> Estimator:
         estimator = self._build(spec)

@@ -83,7 +83,12 @@ def is_local(path: Path) -> bool:
         mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return False
-    mount = mount_of(PurePosixPath(path.resolve()), parse_mounts(mountinfo))
+    return _is_on_local_mount(path.resolve(), mountinfo)
+
+
+@lru_cache(maxsize=16)
+def _is_on_local_mount(path: PurePosixPath, mountinfo: str) -> bool:
+    mount = mount_of(PurePosixPath(path), parse_mounts(mountinfo))
     return mount is not None and mount.kind in _LOCAL
 
 

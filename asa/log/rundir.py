@@ -274,7 +274,8 @@ class RunDirectory:
         A driver that finds a larger number than its own is one no longer, whatever it may believe of its lock.
         """
         try:
-            return int((self.path / _GENERATION).read_bytes())
+            with open(f"{self.path}/{_GENERATION}", "rb", buffering=0) as file:  # asked for at each step of the watch
+                return int(file.read())
         except (FileNotFoundError, ValueError):
             return 0
 

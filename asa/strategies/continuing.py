@@ -36,8 +36,10 @@ def continued(view: WorkflowView) -> tuple[WorkflowView, Mapping[str, str]]:
         if None in before and not any(item.started for item in stage.allocations):
             last[stage.spec.name] = None
             continue
-        spec = replace(stage.spec, predecessors=tuple(name for name in before if name is not None))
-        stage = replace(stage, spec=spec)
+        spec = stage.spec
+        if (left := tuple(name for name in before if name is not None)) != spec.predecessors:
+            spec = replace(spec, predecessors=left)
+            stage = replace(stage, spec=spec)
         if not spec.checkpoint or stage.state.final:
             stages.append(stage)
             continue

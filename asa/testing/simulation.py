@@ -67,8 +67,12 @@ class SimulatedThread:
     def pause(self) -> None:
         """Let the simulation go on until it is this one's turn again. For the thread itself."""
         assert self._stack.parent is not None
-        loop, hooks = asyncio._get_running_loop(), sys.get_asyncgen_hooks()  # what asyncio knows by the real thread
+        if (loop := asyncio._get_running_loop()) is None:
+            self._stack.parent.switch()
+            return
+        hooks = sys.get_asyncgen_hooks()  # what asyncio knows by the real thread
         asyncio._set_running_loop(None)
+        sys.set_asyncgen_hooks(None, None)
         self._stack.parent.switch()
         asyncio._set_running_loop(loop)
         sys.set_asyncgen_hooks(*hooks)

@@ -32,7 +32,7 @@ from asa.core.job import (
 )
 from asa.core.ports import Clock, Estimator, Post, RunTimePredictor
 from asa.core.queues import QueueChoice, QueueProspect, QueueTerms, Sized, choose, misfit
-from asa.core.registry import ESTIMATORS, Registry, parse_spec
+from asa.core.registry import ESTIMATORS, Registry, is_pooled, parse_spec
 from asa.core.run import FoldedRun, Pool, StageProgress
 from asa.core.stage import StageSpec, StageState, kind_of
 from asa.core.units import HOUR
@@ -709,9 +709,9 @@ def fixed_times(
 
 def estimator_of(spec: str, record: Mapping[str, Any]) -> Estimator | None:
     """The estimator of a geometry as the store has it, or one that has learned nothing; None for a pooled one."""
-    made: Estimator = ESTIMATORS.create(spec, seed=0)
-    if getattr(made, "pooled", False):
+    if is_pooled(spec):
         return None
+    made: Estimator = ESTIMATORS.create(spec, seed=0)
     for name, state in record.get("states", {}).items():
         if parse_spec(name) == parse_spec(spec):
             made.restore(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import logging
@@ -649,8 +650,20 @@ def in_directory(schedule: Callable[[Path], ScheduleOutcome], keep: Path | None)
     """Go through it in this directory; by default in one in memory, if there is room, which is removed afterwards."""
     memory = Path("/dev/shm")
     where = memory if os.access(memory, os.W_OK | os.X_OK) else None
-    with tempfile.TemporaryDirectory(dir=where) as temporary:
+    with uncollected(), tempfile.TemporaryDirectory(dir=where) as temporary:
         return schedule(keep or Path(temporary))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without the collector of garbage: when it closes what a dead process had open, or when asyncio says that nothing
+    has looked at an exception, would be chance."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @contextmanager

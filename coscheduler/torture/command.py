@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import os
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from multiprocessing import get_context
+from multiprocessing.connection import wait
 from typing import Any
 
 from asa.core.command import CommandResult, duration, positive
 from asa.core.units import brief
 from asa.log.messages import notify
 
-_CHUNK = 10
-_CHUNKS_EACH = 20
-"""Schedules that a process goes through at a time, and how often, before a fresh one takes over."""
+EACH = 200
+"""Schedules that a process goes through before a fresh one takes over."""
+LOOK_S, LOOKS = 5.0, 60
+"""How often it is looked whether the time is over [s], and how many looks in a row after that may find that no schedule
+has ended until the last ones are given up. Looks are counted, not time: this process may be stopped for a while."""
 
 
 class Torture:
@@ -47,15 +50,15 @@ class Torture:
         done, resumes, virtual_s = 0, 0, 0.0
         struck: Counter[str] = Counter()
         failed: dict[int, list[str]] = {}
-        for results in _all_results(options.site, options.seed, most, processes, until):
+        with closing(all_results(options.site, options.seed, most, processes, until)) as results:
             for seed, violations, kinds, restarts, lasted_s in results:
                 done, resumes, virtual_s = done + 1, resumes + restarts, virtual_s + lasted_s
                 struck.update(kinds)
                 if violations:
                     failed[seed] = violations
                     notify(f"seed {seed}: {violations[0]}")
-            if failed and options.until_failure:
-                break
+                if failed and options.until_failure:
+                    break
         lines = [
             f"{done} schedules, {sum(struck.values())} faults, {resumes} resumes, {brief(virtual_s)} of virtual time "
             f"in {brief(time.monotonic() - began)}: {len(failed)} failed",
@@ -72,8 +75,9 @@ class Torture:
             "failed": [{"seed": seed, "violations": failed[seed]} for seed in sorted(failed)],
         }
         if failed and options.shrink:
-            with _pool(1) as pool:
-                case, violations = pool.submit(_shrunk, options.site, min(failed)).result()
+            with closing(Process(options.site)) as process:
+                process.give(_shrunk, min(failed))
+                case, violations = process.answer() or ("", ["a process that looked for it has died"])
             lines += [f"smaller than seed {min(failed)}, and fails, too:", f"  {violations[0]}", f"  {case}"]
             data["smaller"] = case
         return CommandResult(data, "\n".join(lines), 1 if failed else 0)
@@ -91,39 +95,102 @@ _SITES_HELP = (
 
 Result = tuple[int, list[str], dict[str, int], int, float]
 
+_SPAWN = get_context("spawn")
 
-def _all_results(site: str, first: int, most: int, processes: int, until: float | None) -> Iterator[list[Result]]:
-    """Of schedules from this seed on, in the order in which they end."""
-    with _pool(processes) as pool:
-        seed, end = first, first + most
-        running: set[Future[list[Result]]] = set()
-        while True:
-            while len(running) < processes and seed < end and (until is None or time.monotonic() < until):
-                size = min(_CHUNK, end - seed)
-                running.add(pool.submit(_results, site, range(seed, seed + size), until))
-                seed += size
-            if not running:
-                return
-            ended, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in ended:
-                yield future.result()
+
+class Process:
+    """A process that goes through schedules, and ends with this one.
+
+    The order of sets in it is always the same: else no seed would replay.
+    """
+
+    def __init__(self, site: str) -> None:
+        self.given, self.seed = 0, 0
+        self.connection, end = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=_serve, args=(end, site), daemon=True)
+        with _environment(PYTHONHASHSEED="0", ASA_LOG_LEVEL="warning"):
+            self._process.start()
+        end.close()
+
+    def give(self, call: Callable[[str, int], Any], seed: int) -> None:
+        """Have it call this with its site and a seed."""
+        self.given, self.seed = self.given + 1, seed
+        with suppress(BrokenPipeError):  # it has died, as its answer says
+            self.connection.send((call, seed))
+
+    def answer(self) -> Any:
+        """What the call has returned; None where the process has died."""
+        try:
+            return self.connection.recv()
+        except (EOFError, OSError):
+            self.given = EACH
+            return None
+
+    def failed(self, why: str) -> Result:
+        """The result of a schedule without one."""
+        return self.seed, [why], {}, 0, 0.0
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        self.connection.close()
+        self._process.kill()
+        self._process.join()
 
 
 @contextmanager
-def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes in which the order of sets is always the same: else no seed would replay."""
+def _environment(**variables: str) -> Iterator[None]:
     before = dict(os.environ)
-    os.environ.update(PYTHONHASHSEED="0", ASA_LOG_LEVEL="warning")
+    os.environ.update(variables)
     try:
-        with ProcessPoolExecutor(processes, get_context("spawn"), _hush, max_tasks_per_child=_CHUNKS_EACH) as pool:
-            yield pool
+        yield
     finally:
         os.environ.clear()
         os.environ.update(before)
 
 
-def _hush() -> None:
+def all_results(site: str, first: int, most: int, processes: int, until: float | None) -> Generator[Result, None, None]:
+    """Of schedules from this seed on, in the order in which they end; none begins after a time [s, monotonic].
+
+    This is no `ProcessPoolExecutor`: one with `max_tasks_per_child` may forget to replace a process, until none is left
+    (https://github.com/python/cpython/issues/115634).
+    """
+    seeds, idle, silent = iter(range(first, first + most)), list[Process](), 0
+    working: dict[Any, Process] = {}
+    with ExitStack() as opened:
+        while True:
+            while len(working) < processes and (until is None or time.monotonic() < until):
+                if (seed := next(seeds, None)) is None:
+                    break
+                process = idle.pop() if idle else opened.enter_context(closing(Process(site)))
+                process.give(_result, seed)
+                working[process.connection] = process
+            if not working:
+                return
+            ended = wait(working, None if until is None else LOOK_S)
+            is_over = until is not None and time.monotonic() >= until
+            silent = silent + 1 if is_over and not ended else 0
+            if silent > LOOKS:
+                for process in working.values():
+                    yield process.failed("it has not ended long after the time was over")
+                return
+            for process in [working.pop(connection) for connection in ended]:
+                yield process.answer() or process.failed("its process has died")
+                if process.given < EACH:
+                    idle.append(process)
+                else:
+                    process.close()
+
+
+def _serve(connection: Any, site: str) -> None:
+    """What a process does until nobody is at the other end."""
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # what simulated programs print, all the time
+    _schedules(site)
+    gc.collect()
+    gc.freeze()  # what is loaded stays, and is not looked through after each schedule
+    with suppress(EOFError, ConnectionResetError, BrokenPipeError):
+        while True:
+            call, seed = connection.recv()
+            connection.send(call(site, seed))
 
 
 def _schedules(site: str) -> Any:
@@ -131,15 +198,13 @@ def _schedules(site: str) -> Any:
     return importlib.import_module(_SITES[site])
 
 
-def _results(site: str, seeds: Sequence[int], until: float | None) -> list[Result]:
+def _result(site: str, seed: int) -> Result:
     schedules = _schedules(site)
-    found: list[Result] = []
-    for seed in seeds:
-        if until is not None and time.monotonic() >= until:
-            break
+    try:
         outcome = schedules.run(schedules.draw(seed))
-        found.append((seed, outcome.violations, dict(outcome.struck), outcome.resumes, outcome.seconds))
-    return found
+    except Exception as error:  # of what checks it
+        return seed, [f"{type(error).__name__}: {error}"], {}, 0, 0.0
+    return seed, outcome.violations, dict(outcome.struck), outcome.resumes, outcome.seconds
 
 
 def _shrunk(site: str, seed: int) -> tuple[str, list[str]]:

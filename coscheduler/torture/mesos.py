@@ -1433,21 +1433,7 @@ def run(case: PoolCase, keep: Path | None = None) -> ScheduleOutcome:
     keep
         A directory for what the pool leaves; else it is removed.
     """
-    with uncollected():
-        return in_directory(partial(_run, case), keep)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Without the collector of garbage: when asyncio says that nothing has looked at an exception would be chance."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.unfreeze()
+    return in_directory(partial(_run, case), keep)
 
 
 class _Faults(logging.Handler):

@@ -29,7 +29,7 @@ from asa.testing.simulation import SimulatedProcess, Simulation
 from coscheduler.torture import case as cases
 from coscheduler.torture import site as sites
 from coscheduler.torture.case import HARMLESS, STRATEGIES, Case, Fault, ScheduleOutcome, StageShape, TortureWorld
-from coscheduler.torture.mesos import SimulatedPoolHost, SimulatedQuotas, SimulatedShim, uncollected
+from coscheduler.torture.mesos import SimulatedPoolHost, SimulatedQuotas, SimulatedShim
 from coscheduler.torture.site import LOGIN, SimulatedExecutor, SimulatedHost, SimulatedSite
 from executors import supervisor
 from executors.mesos import agent, driver_side, master_command, sharing
@@ -327,7 +327,7 @@ def draw(seed: int) -> Case:
 
 def run(case: Case, keep: Path | None = None, *, fingerprint: bool = False) -> ScheduleOutcome:
     """As `coscheduler.torture.case.run`."""
-    with uncollected(), _rarely():
+    with _rarely():
         return cases.run(case, keep, fingerprint=fingerprint, world=WORLD)
 
 

@@ -12,6 +12,7 @@ from asa.core.context import Context, Geometry
 from asa.core.errors import InvalidInput, StateError, UnknownName
 from asa.core.ports import RunTimePredictor
 from asa.core.registry import Registry
+from asa.estimators import forest
 from asa.estimators.waits import StageTimes, WaitRow, Waits
 from asa.log.database import LearnedStore
 
@@ -230,6 +231,34 @@ def test_the_wall_times_that_were_asked_for_are_shown_and_teach_nothing(store, t
         at = [header.index(name) for name in ("wall_time", "class", "jobs")]
         assert [row[at[0] : at[1]].strip(), row[at[1] : at[2]].strip()] == [shown, "15m"]
     assert waits.table() == [WaitRow(short, 4, 60.0, {spec: 60.0}, (120.0, 300.0))]
+
+
+def test_processes_that_share_a_store_learn_and_predict_as_one_that_reads_it_each_time(tmp_path):
+    """What one keeps in memory between lessons never outlives a lesson of another."""
+    rng, asked = random.Random(5), LearnedStore(tmp_path / "asked.db")
+    several = [Waits(LearnedStore(tmp_path / "shared.db"), "context") for _ in range(2)]
+    for number in range(80):
+        job = Context(at=60.0 * number, cores=rng.choice([4, 112]), walltime_s=3600.0, queued=rng.randrange(9))
+        geometry = LARGE if job.cores == 112 else SMALL
+        there, fresh = rng.choice(several), Waits(asked, "context")
+        for waits in (there, fresh):
+            waits.learn(geometry, f"job-{number}", 10.0 * number * job.cores % 997, context=job)
+        later = Context(at=1e5 + number, cores=job.cores, queued=rng.randrange(9))
+        expected = Waits(asked, "context").predict(geometry, later, (0.2, None))
+        assert [waits.predict(geometry, later, (0.2, None)) for waits in several] == [expected] * 2
+    assert list(several[0].table()) == list(Waits(asked, "context").table())
+
+
+def test_trees_are_grown_when_enough_was_learned_not_for_each_prediction(store, monkeypatch):
+    grown, grow = [], forest.grow
+    monkeypatch.setattr(forest, "grow", lambda *given: grown.append(given) or grow(*given))
+    waits = Waits(store, "context")
+    for number in range(60):
+        job = Context(at=60.0 * number, cores=4)
+        waits.learn(SMALL, f"job-{number}", float(number), context=job)
+        for _ in range(3):
+            waits.predict(SMALL, job)
+    assert len(grown) == 11  # after 10 jobs, then for each fifth more: 12, 14, 16, 19 ...
 
 
 def test_what_was_learned_is_known_where_time_begins_anew(store):

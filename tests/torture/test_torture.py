@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import os
+import re
+import signal
+import subprocess
+import sys
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import replace
+from multiprocessing import active_children
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +25,7 @@ from asa.cli.main import main
 from asa.core.event import TaskFailed
 from asa.testing.simulation import KEPT_ALIVE_S, START_S, SimulatedProcess, SimulatedSelector, Simulation, Stuck
 from coscheduler.torture import case as cases
+from coscheduler.torture import command
 from coscheduler.torture.case import FAULTS, Case, Fault, LastingStage, StageShape, draw, evaluate, run, shrink
 from executors import hub
 from tests.torture import mutations, real
@@ -256,6 +267,57 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (found["schedules"], found["failed"]) == (4, [])
     struck = sum((run(draw(seed)).struck for seed in range(4)), start=type(run(QUIET).struck)())
     assert found["faults"] == dict(struck)
+
+
+def test_a_fresh_process_takes_over_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "EACH", 2)
+    found = list(command.all_results("runs", 0, 5, 2, None))
+    assert sorted(found) == [(seed, [], dict(each.struck), each.resumes, each.seconds)
+                             for seed in range(5) for each in [run(draw(seed))]]  # fmt: skip
+    assert not active_children()
+
+
+def test_a_process_that_dies_fails_its_schedule_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = command.all_results("runs", 0, 3, 1, None)
+    assert next(results)[:2] == (0, [])
+    give = command.Process.give
+
+    def killed(self: Any, *given: Any) -> None:
+        give(self, *given)
+        if self.seed == 1:
+            active_children()[0].kill()
+
+    monkeypatch.setattr(command.Process, "give", killed)
+    assert [each[:2] for each in results] == [(1, ["its process has died"]), (2, [])]
+
+
+def test_a_process_that_is_stopped_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = command.all_results("runs", 0, 10**6, 1, time.monotonic() + 1000.0)
+    assert next(results)[:2] == (0, [])
+    (process,) = active_children()
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    times = itertools.count(time.monotonic(), 300.0)
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(command, "LOOK_S", 0.1)
+    monkeypatch.setattr(command, "LOOKS", 3)
+    assert [each[:2] for each in results] == [(1, ["it has not ended long after the time was over"])]
+    assert not active_children()
+
+
+def test_the_time_goes_on_while_all_of_it_is_stopped() -> None:
+    words = [sys.executable, "-m", "asa", "torture", "--time", "6s", "--processes", "2"]
+    started = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    time.sleep(3.0)
+    os.killpg(started.pid, signal.SIGSTOP)
+    time.sleep(5.0)
+    os.killpg(started.pid, signal.SIGCONT)
+    try:
+        said, _ = started.communicate(timeout=60.0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+    assert re.match(r"\d+ schedules, .*: 0 failed", said)
 
 
 @pytest.mark.parametrize("words", [["--schedules", "0"], ["--time", "soon"], ["--processes", "-1"]])
