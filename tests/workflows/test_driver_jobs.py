@@ -120,7 +120,12 @@ def test_begun_anew_it_has_no_job_of_before(site: Site, jobs: DriverJobs) -> Non
 
 def test_one_that_waits_for_its_turn_leaves_the_log_alone(jobs: DriverJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = list[Path]()
-    monkeypatch.setattr(driver, "EventLog", lambda path: opened.append(path) or EventLog(path))
+
+    def counted(path: Path) -> EventLog:
+        opened.append(path)
+        return EventLog(path)
+
+    monkeypatch.setattr(driver, "EventLog", counted)
     jobs.begin(())
     with EventLog(jobs.run.events) as log, ThreadPoolExecutor(1) as pool:
         with jobs.run.lock():
