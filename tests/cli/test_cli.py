@@ -42,6 +42,13 @@ def wide(): return 1
 def workflow(n=3): return double.map(range(n))
 broken = double(fail(1))
 number = 3
+ls = asa.command("ls {path}")
+program = ls("/nosuch")
+
+@asa.stage
+def calls(path): return ls.function(path)
+
+calls = calls("/nosuch")
 slow = slow.map(range(2))
 wide = wide()
 """
@@ -113,6 +120,16 @@ def test_a_failed_run_says_why_and_ends_with_1(capsys: pytest.CaptureFixture[str
     assert "stage 'fail' failed: task 0" in said
     assert "ValueError: no such band: 7" in said
     assert "skipped because of it: double" in said
+
+
+def test_a_program_that_failed_is_told_without_our_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "doubles.py:program", "--quiet"]) == 1
+    said = capsys.readouterr().err
+    assert "stage 'ls' failed: task 0" in said and "ended with exit code 2" in said
+    assert "Traceback" not in said and "stage.py" not in said
+    assert main(["run", "doubles.py:calls", "--quiet"]) == 1
+    said = capsys.readouterr().err
+    assert "Traceback" in said and "def calls" in said, "whose own function it is in"
 
 
 def test_json_on_standard_output_is_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,7 +212,7 @@ def test_an_unknown_option_shows_the_usage_of_the_command(capsys: pytest.Capture
         main(["run", "doubles.py", "--backnd", "local"])
     assert caught.value.code == 2
     told = capsys.readouterr().err
-    assert "[--backend BACKEND]" in told and "unrecognized arguments: --backnd local" in told
+    assert "[--backend BACKEND]" in told and "unrecognized arguments: --backnd local: did you mean --backend?" in told
 
 
 def test_json_that_cannot_be_written_is_refused_before_anything_runs(
