@@ -27,7 +27,7 @@ def check_patience(value: float | None) -> float | None:
     InvalidInput
         When it is neither.
     """
-    if value is not None and not 0 < value < math.inf:
+    if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
         raise InvalidInput(f"patience is {value!r}: core-hours that an hour of your time is worth expected, above 0")
     return value
 
