@@ -82,9 +82,10 @@ class Staggered:
         for name, value in (("spacing_s", spacing_s), ("grace_s", grace_s)):
             if value is not None:
                 check_number(name, value, 0)
-        for name, value in (("late", late), ("soon", soon)):
-            if value is not None and not (isinstance(value, int | float) and 0 < value < 1):
-                raise InvalidInput(f"{name}={value!r}: a quantile of the wait expected, above 0 and below 1")
+        quantiles: dict[str, object] = {"late": late, "soon": soon}  # a spec's options are what they read like
+        for name, given in quantiles.items():
+            if given is not None and not (isinstance(given, int | float) and 0 < given < 1):
+                raise InvalidInput(f"{name}={given!r}: a quantile of the wait expected, above 0 and below 1")
         self.outstanding, self.spacing_s, self.grace_s = outstanding, spacing_s, grace_s
         self.patience = check_patience(patience)
         self.max_overhead = None if max_overhead is None else share(max_overhead, what="max_overhead", most=math.inf)
