@@ -43,6 +43,7 @@ from asa.core.job import (
     Resources,
 )
 from asa.core.ports import Clock
+from asa.core.units import check_number
 from asa.core.view import QueueView
 
 ERRORS = ErrorPatterns(
@@ -100,6 +101,8 @@ class Flux:
         clock: Clock | None = None,
         ask: Ask | None = None,
     ) -> None:
+        check_number("poll_s", poll_s, 0, above=True)
+        check_number("timeout_s", timeout_s, 0, above=True)
         self._options = FluxOptions(queue, bank, (setup,) if isinstance(setup, str) else tuple(setup), extra)
         self._apart: dict[Options, Flux] = {}
         self._ask = Asking(ask or by_subprocess(timeout_s), ERRORS)

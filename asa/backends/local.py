@@ -21,7 +21,7 @@ from pathlib import Path
 from asa.backends.queue import BatchQueue, QueueEntry
 from asa.core.backfill import EASY
 from asa.core.clock import SystemClock
-from asa.core.errors import BackendError, InvalidInput, StateError
+from asa.core.errors import BackendError, StateError
 from asa.core.job import (
     Capabilities,
     JobChanges,
@@ -36,6 +36,7 @@ from asa.core.job import (
 from asa.core.ports import Clock, Dispatcher
 from asa.core.registry import DISPATCHERS
 from asa.core.serial import from_json, to_json
+from asa.core.units import check_number
 from asa.core.units import memory as bytes_of
 from asa.core.view import QueueView
 from asa.log import proc
@@ -104,9 +105,8 @@ class Local:
         poll_s: float = 0.05,
         grace_s: float = 2.0,
     ) -> None:
-        for name, value in (("poll_s", poll_s), ("grace_s", grace_s)):
-            if not value > 0:
-                raise InvalidInput(f"{name} must be a time above 0 s, not {value!r}")
+        check_number("poll_s", poll_s, 0, above=True)
+        check_number("grace_s", grace_s, 0, above=True)
         self._clock: Clock = clock or SystemClock()
         self._poll_s, self._grace_s = poll_s, grace_s
         capacity = Resources(

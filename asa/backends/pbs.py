@@ -30,7 +30,7 @@ from asa.core.job import (
     Resources,
 )
 from asa.core.ports import Clock
-from asa.core.units import MIB
+from asa.core.units import MIB, check_number
 from asa.core.view import QueueView
 
 CLOCK_SKEW_S = 300.0
@@ -93,6 +93,8 @@ class Pbs:
         clock: Clock | None = None,
         ask: Ask | None = None,
     ) -> None:
+        check_number("poll_s", poll_s, 0, above=True)
+        check_number("timeout_s", timeout_s, 0, above=True)
         lines = (setup,) if isinstance(setup, str) else tuple(setup)
         self._options = PbsOptions(queue, account, chunk, lines, extra)
         self._apart: dict[Options, Pbs] = {}

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from asa.core.command import CommandResult, table
+from asa.core.command import CommandResult, fitted, table
 from asa.core.errors import AsaError
 from asa.core.job import DependencyKind
 from asa.core.registry import BACKENDS, DOCTOR
@@ -79,7 +79,7 @@ def runs() -> CommandResult:
         if more := len(row["problems"]) - _SHOWN_MOST:
             lines += [f"  and {more} more"] if more > 0 else []
         lines.append(f"  -> {row['done']}")
-    return CommandResult({"rows": rows}, "\n".join(lines), 1 if rows else 0)
+    return CommandResult({"rows": rows}, fitted("\n".join(lines)), 1 if rows else 0)
 
 
 def conclusions(rows: Sequence[dict[str, Any]]) -> dict[str, bool | None]:

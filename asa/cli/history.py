@@ -11,7 +11,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from asa.core.command import CommandResult, duration, memory, table
+from asa.core.command import CommandResult, duration, fitted, memory, table
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.history import Frozen, StageUsage, Usage, quantile
 from asa.core.registry import HISTORIES
@@ -161,7 +161,9 @@ def _listed(history: UsageHistory, kept: Sequence[HistoryKey]) -> CommandResult:
         for row in rows
     ]
     damaged = [line for line in history.problems() if "damaged" in line]
-    empty = "nothing is known yet: run a workflow, or import what another system has measured"
+    empty = (
+        "nothing is known yet: run a workflow (stages of less than 0.2 s do not count), or import what another measured"
+    )
     text = "\n".join([table(shown, empty), *damaged])
     return CommandResult({"rows": rows, "damaged": damaged}, text)
 
@@ -189,7 +191,7 @@ def _detailed(history: UsageHistory, stage: str, kept: Sequence[HistoryKey]) -> 
             for row in sizes
         ]
         head = f"{stage} on {each.machine}, code {each.code[:8] or 'unknown'}, measured by {', '.join(sources) or '?'}"
-        parts += [head, table(shown, "no task of it was kept")]
+        parts += [fitted(head), table(shown, "no task of it was kept")]
         if frozen is not None:
             asked = filter(None, (_bytes(frozen.memory), _time(frozen.walltime_s)))
             parts.append(f"frozen: {' and '.join(asked)} asked for")

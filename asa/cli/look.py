@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from asa.core.command import CommandResult, table
+from asa.core.command import CommandResult, fitted, table
 from asa.core.errors import AsaError, RunNotFound
 from asa.core.event import Event, RunStarted, RunState, TasksDone
 from asa.core.registry import CLEAN, EXPLAIN
@@ -98,7 +98,7 @@ class ExplainCommand:
         stages = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line and line[0] != " ")
         quoted = stages.pop("quoted", None)
         data = {"run": run.name, "state": run.status.value, "quoted": quoted, "stages": stages}
-        return CommandResult(data, text)
+        return CommandResult(data, fitted(text))
 
 
 class ReportCommand:

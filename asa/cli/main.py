@@ -13,6 +13,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -100,7 +101,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser, command = make_parser(words)
         options, unknown = parser.parse_known_args(words)
         if unknown:  # the error shows the usage of the command itself, with its options
-            getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(unknown)}")
+            part = getattr(options, "parser", parser)
+            near = get_close_matches(unknown[0].partition("=")[0], part._option_string_actions, 1)
+            part.error(
+                f"unrecognized arguments: {' '.join(unknown)}" + "".join(f": did you mean {each}?" for each in near)
+            )
         if command is None:
             parser.print_help()
             return USAGE

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from itertools import filterfalse
 from typing import Any
 
-from asa.core.command import CommandResult, duration, memory, positive
+from asa.core.command import CommandResult, duration, fitted, memory, positive
 from asa.core.errors import AsaError, InvalidInput, StateError, cause
 from asa.core.event import RunState
 from asa.core.units import brief, size
@@ -116,7 +116,7 @@ class StatusCommand:
         data = {"run": run.name, "state": state, "driver": driver, "stages": dict(stages), "jobs": dict(jobs)}
         counts = {"tasks": total if known else None, "tasks_done": done, "tasks_failed": failed}
         data |= counts | {"tasks_skipped": skipped, "held": summary.on_hold is not None}
-        return CommandResult(data, "\n".join(lines))
+        return CommandResult(data, fitted("\n".join(lines)))
 
 
 def _standing(stages: Counter[str]) -> Counter[str]:

@@ -10,11 +10,12 @@ import shutil
 import signal
 import sys
 from contextlib import closing, redirect_stdout
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.cli.manage import remove_by_policy
-from asa.core.command import CommandResult, add_set_option
+from asa.core.command import CommandResult, add_set_option, fitted
 from asa.core.errors import InvalidInput, RunFailed
 from asa.core.event import RunState
 from asa.core.job import Capabilities
@@ -158,7 +159,7 @@ class QuoteCommand:
             found = quote_ways(make_graph(workflow), settings, state_path(None), others=not (options.only or place))
             rows += [{"backend": backend, **quote.to_json()} for quote in found]
             lines += _quoted(found, f" --backend {backend}" if place else "")
-        return CommandResult({"rows": rows}, "\n".join(lines))
+        return CommandResult({"rows": rows}, fitted("\n".join(lines)))
 
 
 def _add_request_option(parser: argparse.ArgumentParser) -> None:
@@ -206,16 +207,19 @@ def _previewed(workflow: Any, **wanted: Any) -> CommandResult:
     from asa.workflows.settings import make_settings, state_path
 
     jobs = preview(make_graph(workflow), make_settings(workflow, **wanted), state_path(None))
-    lines, rows, total = list[str](), list[dict[str, Any]](), 0.0
-    for job in jobs:
-        core_hours = job.cores * job.walltime_s / 3600
-        total += core_hours
-        size = f"{counted(job.cores, 'core')} for {brief(job.walltime_s)}, at most {core_hours:.3g} core-hours"
-        lines += [f"{', '.join(job.stages)}: {'at once' if job.at_once else 'later'}, {size}"]
-        lines += [f"  {command}" for command in job.commands]
-        rows.append(to_json(job) | {"core_hours": core_hours})
+    rows = [to_json(job) | {"core_hours": job.cores * job.walltime_s / 3600} for job in jobs]
+    total, lines, spare = sum(row["core_hours"] for row in rows), list[str](), ""
+    for (stages, at_once, cores, walltime_s), row in groupby(
+        jobs, key=lambda job: (job.stages, job.at_once, job.cores, job.walltime_s)
+    ):  # a stage with checkpoints asks for one after the other
+        first, *others = row
+        words = f"{', '.join(stages)}: {'at once' if at_once else 'later'}, "
+        if others:
+            words, spare = f"{words}up to {len(others) + 1} jobs in a row, each with ", "up to "
+        size = f"{counted(cores, 'core')} for {brief(walltime_s)}, at most {cores * walltime_s / 3600:.3g} core-hours"
+        lines += [fitted(words + size), *(f"  {command}" for command in first.commands)]
     most = f"at most {total:.3g} core-hours if each runs once"
-    lines.append(f"{counted(len(jobs), 'job')}, {most}; nothing was submitted")
+    lines.append(fitted(f"{spare}{counted(len(jobs), 'job')}, {most}; nothing was submitted"))
     return CommandResult({"rows": rows, "core_hours": total}, "\n".join(lines))
 
 
@@ -481,7 +485,7 @@ class WhyCommand:
         assert found is not None, "it is not empty"
         directory = RunDirectory.open(state_directory(), options.run)
         lines = why(directory, found[1], int(found[2] or 0))
-        return CommandResult({"run": directory.name, "stage": options.stage, "why": lines}, "\n".join(lines))
+        return CommandResult({"run": directory.name, "stage": options.stage, "why": lines}, fitted("\n".join(lines)))
 
 
 class GraphCommand:
@@ -505,5 +509,5 @@ class GraphCommand:
             backend.close()
         graph.check(site)
         return CommandResult(
-            {"rows": to_json(graph.specs(site))}, graph.to_dot() if options.dot else graph.described(site)
+            {"rows": to_json(graph.specs(site))}, graph.to_dot() if options.dot else fitted(graph.described(site))
         )

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
+import os
+import re
+import shutil
+import sys
+import textwrap
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from asa.core import units
@@ -29,27 +36,99 @@ class CommandResult:
     exit_code: int = 0
 
 
-def table(rows: list[dict[str, Any]], empty: str) -> str:
-    """Rows as aligned columns, or `empty` when there are none.
+_COLUMN_LEAST = 16
+"""How narrow a column may become by wrapping."""
 
-    >>> print(table([{"name": "a", "jobs": 12}, {"name": "bcd", "jobs": 3}], "nothing"))
-    name  jobs
-    a       12
-    bcd      3
+
+def screen_width() -> float:
+    """Columns of the terminal that standard output is, or as many as ``COLUMNS`` says; infinite where neither is so."""
+    said = os.environ.get("COLUMNS", "")
+    asked = said.isdecimal() and int(said) > 0
+    return shutil.get_terminal_size().columns if asked or sys.stdout.isatty() else math.inf
+
+
+def table(rows: list[dict[str, Any]], empty: str, *, width: float | None = None) -> str:
+    """Rows as aligned columns, or `empty` when there are none, in lines of `width` letters (see `screen_width`).
+
+    Where they do not fit, the widest column of words wraps; if that is not enough, each row becomes a paragraph.
+
+    >>> rows = [{"name": "a", "jobs": 12, "why": "its nodes are gone"}, {"name": "bcd", "jobs": 3, "why": None}]
+    >>> print(table(rows, "nothing"))
+    name  jobs  why
+    a       12  its nodes are gone
+    bcd      3  -
+    >>> print(table(rows, "nothing", width=22))
+    name: a
+      jobs: 12
+      why: its nodes are
+      gone
+    name: bcd
+      jobs: 3
     """
     if not rows:
-        return empty
-    names = list(rows[0])
+        return fitted(empty, width)
+    names, most = list(rows[0]), screen_width() if width is None else width
     cells = [[_cell(row[name]) for name in names] for row in rows]
     widths = [max(len(name), *(len(row[k]) for row in cells)) for k, name in enumerate(names)]
     numeric = [all(isinstance(row[name], int | float | None) for row in rows) for name in names]
+    if (over := sum(widths) + 2 * (len(widths) - 1) - most) > 0:
+        words = [k for k, is_number in enumerate(numeric) if k and not is_number]
+        wordy = max(words, key=widths.__getitem__, default=0)
+        if widths[wordy] - over < _COLUMN_LEAST or not wordy:
+            return "\n".join(_paragraph(names, row, most) for row in cells)
+        widths[wordy] -= int(over)
     lines = []
     for row in [names, *cells]:
-        padded = (
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(row, widths, numeric, strict=True)
+        wrapped = (
+            [text] if len(text) <= room else _Wrapper(room).wrap(text) for text, room in zip(row, widths, strict=True)
         )
-        lines.append("  ".join(padded).rstrip())
+        for parts in zip_longest(*wrapped, fillvalue=""):
+            padded = (
+                text.rjust(room) if right else text.ljust(room)
+                for text, room, right in zip(parts, widths, numeric, strict=True)
+            )
+            lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+class _Wrapper(textwrap.TextWrapper):
+    """Breaks lines at spaces and behind commas; not in names of runs or options, if they fit into a line."""
+
+    wordsep_simple_re = re.compile(r"(\s+)|(?<=,)")
+
+    def __init__(self, width: float, indent: str = "") -> None:
+        least = max(int(width), len(indent) + 1)
+        super().__init__(least, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _paragraph(names: list[str], row: list[str], width: float) -> str:
+    """A row as its first value, and beneath it the others that there are, each behind its name."""
+    lines, line = fitted(f"{names[0]}: {row[0]}", width).split("\n"), ""
+    for name, text in zip(names[1:], row[1:], strict=True):
+        if text in ("", "-"):
+            continue
+        part = f"{name}: {text}"
+        if line and len(line) + len(part) + 2 <= width:
+            line += f"  {part}"
+            continue
+        lines += [line] if line else []
+        *whole, line = fitted(f"  {part}", width, "").split("\n")
+        lines += whole
+    return "\n".join([*lines, line] if line else lines)
+
+
+def fitted(text: str, width: float | None = None, indent: str = "  ") -> str:
+    """Text with its longer lines wrapped to `width` letters (see `screen_width`), indented once more by `indent`.
+
+    >>> print(fitted("sort: done, 3 tasks\\nfirst: waits", 14))
+    sort: done, 3
+      tasks
+    first: waits
+    """
+    most, lines = screen_width() if width is None else width, list[str]()
+    for line in text.split("\n"):
+        margin = line[: len(line) - len(line.lstrip())]
+        lines += [line] if len(line) <= most else _Wrapper(most, margin + indent).wrap(line)
     return "\n".join(lines)
 
 

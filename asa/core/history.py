@@ -143,7 +143,20 @@ class StageUsage:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """What is asked for a stage from now on, whatever is learned: memory [bytes] and time [s] of a task, if given."""
+    """What is asked for a stage, whatever is learned.
+
+    Parameters
+    ----------
+    memory, walltime_s
+        Memory [bytes] and time [s] of a task; None where what is learned counts.
+    since
+        When that was said [s since the epoch].
+
+    Raises
+    ------
+    InvalidInput
+        When a number is negative or not finite.
+    """
 
     memory: int | None
     walltime_s: float | None
@@ -155,14 +168,14 @@ class Frozen:
 
 _NUMBERS = (
     "input", "cores", "width", "run_time_s", "cpu_s", "memory", "asked_memory", "asked_s", "wait_s", "core_hours",
-    "perceived_wait_s", "walltime_s", "failures", "done", "ended",
+    "perceived_wait_s", "walltime_s", "failures", "done", "ended", "since",
 )  # fmt: skip
 
 
 def _check(row: Usage | StageUsage | Frozen) -> None:
     for name in _NUMBERS:
         value = getattr(row, name, None)
-        most = 2.5e11 if name == "ended" else math.inf  # in the year 9892: later times are no dates
+        most = 2.5e11 if name in ("ended", "since") else math.inf  # in the year 9892: later times are no dates
         if value is not None and not 0 <= value < most:
             bounds = "of at least 0" if most == math.inf else "of seconds since 1970"
             raise InvalidInput(f"{name} of {type(row).__name__} is {value!r}: a number {bounds} expected")

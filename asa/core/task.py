@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from asa.core.errors import InvalidInput
+from asa.core.errors import CommandFailed, InvalidInput
 
 if TYPE_CHECKING:  # workers load this module, and a worker that loads little starts sooner
     from asa.core.job import Resources
@@ -259,6 +259,8 @@ def lacks(error: str, exit: int | None) -> str:
 def last_words(error: BaseException, frames: int = 0) -> tuple[str, str]:
     """An exception in one line, and the last part of its traceback without the outermost `frames`.
 
+    The traceback of a program that ended badly is "": all of it would be ours.
+
     >>> last_words(ValueError("no such band: 7\\nthere are 3"))[0]
     'ValueError: no such band: 7'
     """
@@ -272,4 +274,6 @@ def last_words(error: BaseException, frames: int = 0) -> tuple[str, str]:
     except Exception:  # the user's own class
         said = []
     line = f"{type(error).__name__}: {said[0]}"[:_LONGEST_LINE] if said else type(error).__name__
+    if isinstance(error, CommandFailed) and trace and trace.tb_frame.f_globals.get("__name__", "").startswith("asa."):
+        return line, ""
     return line, "".join(traceback.format_exception(type(error), error, trace))[-TAIL:]

@@ -98,15 +98,30 @@ def clock(seconds: float) -> str:
 def brief(seconds: float) -> str:
     """A duration [s] as people say it: two leading units at most.
 
-    >>> brief(3e-5), brief(0.25), brief(42), brief(125), brief(7260), brief(200000)
-    ('0 s', '0.25 s', '42 s', '2 min 5 s', '2 h 1 min', '2 d 7 h')
+    >>> brief(3e-5), brief(0.25), brief(42), brief(125), brief(7260), brief(59.999)
+    ('0 s', '0.25 s', '42 s', '2 min 5 s', '2 h 1 min', '1 min')
     """
-    if seconds < 60:
-        return f"{round(seconds, 2) + 0.0:.3g} s"
+    if seconds < 60 and (few := f"{round(seconds, 2) + 0.0:.3g}") != "60":
+        return f"{few} s"
     whole = round(seconds)
     size, name, small, small_name = next(units for units in _TWO_UNITS if whole >= units[0])
     rest = whole % size // small
     return f"{whole // size} {name}" + (f" {rest} {small_name}" if rest else "")
+
+
+def check_number(what: str, value: float, least: float, *, above: bool = False, whole: bool = False) -> None:
+    """Refuse all but a finite number of at least `least`, or `above` that, which is `whole` where that is wanted.
+
+    Raises
+    ------
+    InvalidInput
+        With `what` was given, its value, and what was expected.
+    """
+    kinds = int if whole else int | float
+    fits = isinstance(value, kinds) and not isinstance(value, bool) and least <= value < math.inf
+    if not fits or (above and value == least):
+        how = "above" if above else "of at least"
+        raise InvalidInput(f"{what}={value!r}: a {'whole ' if whole else ''}number {how} {least:g} expected")
 
 
 def memory(value: int | str) -> int:
@@ -139,10 +154,11 @@ def memory(value: int | str) -> int:
 def size(count: int) -> str:
     """Bytes as people say them.
 
-    >>> size(512), size(5 * 2**20), size(3 << 30)
-    ('512 B', '5 MiB', '3 GiB')
+    >>> size(512), size(5 * 2**20), size((3 << 30) - 1), size((1 << 20) - 1)
+    ('512 B', '5 MiB', '3 GiB', '1 MiB')
     """
     power = min(max(count.bit_length() - 1, 0) // 10, len(_SIZES) - 1)
+    power += power + 1 < len(_SIZES) and count / 1024**power >= 1023.5
     return f"{count / 1024**power:.4g} {_SIZES[power]}"
 
 

@@ -27,7 +27,7 @@ EVERY_S = 0.5
 ROWS_MOST = 40
 """Stages shown at once; of more, those that have begun and not ended come first."""
 
-_QUARTERS = 4
+_QUARTERS, _WIDE = 4, 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class ProgressDisplay:
 
     def show(self, run: RunSummary) -> None:
         if self._live is not None:
-            self._live.update(table(run), refresh=True)
+            self._live.update(table(run, self.console.width), refresh=True)
         else:
             for line in changes(self._shown, run):
                 self._say(line)
@@ -217,8 +217,11 @@ def follow(
         display.update((event for _, event in news), (now or clock.now)())
 
 
-def table(run: RunSummary) -> RenderableType:
-    """How a run stands, for a terminal: a bar per stage, and a line about the whole."""
+def table(run: RunSummary, width: int = 80) -> RenderableType:
+    """How a run stands, for a terminal of this width: a line with a bar for each stage, and one about the whole.
+
+    Below 80 columns bars are short, and what runs and why is left out.
+    """
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -227,23 +230,26 @@ def table(run: RunSummary) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     lines = stage_lines(run)
     shown = stages_shown(lines)
+    narrow = width < _WIDE
     for line in shown:
         look = _LOOKS.get(line.state, "default")
         total = "?" if line.tasks is None else str(line.tasks)
+        underway = Text(f"{line.running} under way" if line.running else "", style="dim")
+        note = Text(line.note, style="dim", no_wrap=True, overflow="ellipsis")
         grid.add_row(
             Text(line.name, no_wrap=True, overflow="ellipsis"),
             ProgressBar(
                 total=max(1, line.tasks or 1),
                 completed=line.done if line.tasks else 0,
-                width=24,
+                width=8 if narrow else 24,
                 complete_style="cyan",
                 finished_style="green",
             ),
-            Text(f"{line.done}/{total}", justify="right"),
-            Text(f"{line.running} under way" if line.running else "", style="dim"),
-            Text(line.state, style=look),
-            Text("" if line.wait_s is None else f"waited {brief(line.wait_s)}", style="dim"),
-            Text(line.note, style="dim", no_wrap=True, overflow="ellipsis"),
+            Text(f"{line.done}/{total}", justify="right", no_wrap=narrow),
+            *([] if narrow else [underway]),
+            Text(line.state, style=look, no_wrap=True),
+            Text("" if line.wait_s is None else f"waited {brief(line.wait_s)}", style="dim", no_wrap=narrow),
+            *([] if narrow else [note]),
         )
     return Group(grid, Text(standing(run, len(lines) - len(shown)), style="bold"))
 

@@ -11,7 +11,7 @@ from asa.core.decision import SOONEST_S, Cancel, Predict, StrategyDecision, Wake
 from asa.core.errors import InvalidInput
 from asa.core.ports import Reach
 from asa.core.stage import StageState
-from asa.core.units import share
+from asa.core.units import check_number, share
 from asa.core.view import AllocationView, StageView, WorkflowView
 from asa.strategies.ahead import FRESH_S, Outlook, horizon_s, outlook
 from asa.strategies.asking import ask_for
@@ -78,10 +78,14 @@ class Staggered:
         estimator: str = DEFAULT_ESTIMATOR,
         **estimator_options: Any,
     ) -> None:
-        if outstanding < 1 or (spacing_s or 0.0) < 0 or grace_s < 0:
-            raise InvalidInput(
-                f"outstanding={outstanding!r}, spacing_s={spacing_s!r}, grace_s={grace_s!r}: at least 1, 0 s and 0 s"
-            )
+        check_number("outstanding", outstanding, 1, whole=True)
+        for name, value in (("spacing_s", spacing_s), ("grace_s", grace_s)):
+            if value is not None:
+                check_number(name, value, 0)
+        quantiles: dict[str, object] = {"late": late, "soon": soon}  # a spec's options are what they read like
+        for name, given in quantiles.items():
+            if given is not None and not (isinstance(given, int | float) and 0 < given < 1):
+                raise InvalidInput(f"{name}={given!r}: a quantile of the wait expected, above 0 and below 1")
         self.outstanding, self.spacing_s, self.grace_s = outstanding, spacing_s, grace_s
         self.patience = check_patience(patience)
         self.max_overhead = None if max_overhead is None else share(max_overhead, what="max_overhead", most=math.inf)

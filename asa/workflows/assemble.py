@@ -334,8 +334,7 @@ def assemble_parts(
             runner.reuse = Reuse(directory, parts.graph, settings, payloads, log, timing.clock.now)
             held.callback(runner.reuse.close)
         learned.report(runner.inbox.post, runner.clock)
-        if not isinstance(backend, VirtualBackend):
-            _heed(directory, runner, held)
+        _heed(directory, runner, held, virtual=isinstance(backend, VirtualBackend))
         if first_driver and isinstance(parts.plan, Plan):
             held.callback(learned.learn_quote, parts.plan)
         return Assembly(parts.plan, runner, backend, first_driver, held.pop_all())
@@ -378,14 +377,13 @@ HOLD, RELEASE = "hold", "release"
 """What a request to hold a run says, and one to go on."""
 
 
-def _heed(directory: RunDirectory, runner: Runner, held: contextlib.ExitStack) -> None:
-    """Cancel or hold the run when another process asks for that, until `held` is closed."""
+def _heed(directory: RunDirectory, runner: Runner, held: contextlib.ExitStack, *, virtual: bool) -> None:
+    """Cancel or hold the run when another process asks for that, until `held` is closed; in virtual time cancel it."""
     over = threading.Event()
-    requests: dict[Path, Callable[[str], None]] = {
-        directory.cancel_request: runner.cancel,
-        directory.hold_request: lambda words: runner.hold(words == HOLD),
-        directory.handover_request: runner.hand_over,
-    }
+    requests: dict[Path, Callable[[str], None]] = {directory.cancel_request: runner.cancel}
+    if not virtual:
+        requests[directory.hold_request] = lambda words: runner.hold(words == HOLD)
+        requests[directory.handover_request] = runner.hand_over
 
     def look() -> None:
         while not over.wait(REQUESTS_S):

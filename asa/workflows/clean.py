@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from asa.core.event import (
     Submitted,
     Submitting,
 )
-from asa.core.job import JobHandle, JobStatus
+from asa.core.job import JobHandle, JobState, JobStatus
 from asa.core.ports import Backend
 from asa.core.registry import BACKENDS, parse_spec, with_options
 from asa.core.run import CALLS
@@ -84,19 +84,9 @@ def leftovers(state: Path, unread: dict[str, str] | None = None) -> Iterator[Lef
 def _left(run: RunDirectory, unread: dict[str, str]) -> Iterator[Leftover]:
     if run.is_driven() or not run.events.exists():
         return
-    jobs: dict[str, JobHandle | None] = {}
-    last: Event | None = None
     with EventLog(run.events) as log:
-        for event in _readable(log, run, unread):
-            if isinstance(event, Submitting):
-                jobs[event.allocation] = None
-            elif isinstance(event, Submitted):
-                jobs[event.allocation] = event.handle
-            elif isinstance(event, SubmitRefused | JobEnded):
-                jobs.pop(event.allocation, None)
-            elif isinstance(event, RunEnded | DriverStarted):
-                last = event
-    if not jobs:
+        jobs, last, virtual = _open_jobs(_readable(log, run, unread))
+    if not jobs or virtual:  # a queue in virtual time ends with its driver
         return
     resumable = not (isinstance(last, RunEnded) and last.state is RunState.SUCCEEDED)
     with contextlib.closing(backend_of(run)) as backend:
@@ -106,6 +96,26 @@ def _left(run: RunDirectory, unread: dict[str, str]) -> Iterator[Leftover]:
         for token, status in zip(handles, backend.query(list(handles.values())), strict=True):
             if not status.state.final:
                 yield Leftover(run, token, status, resumable)
+
+
+def _open_jobs(events: Iterable[Event]) -> tuple[dict[str, JobHandle | None], Event | None, bool]:
+    """The jobs whose end these events do not tell, by token; the last end of the run, or begin of a driver; and whether
+    the run is in virtual time."""
+    jobs: dict[str, JobHandle | None] = {}
+    last: Event | None = None
+    virtual = False
+    for event in events:
+        if isinstance(event, Submitting):
+            jobs[event.allocation] = None
+        elif isinstance(event, Submitted):
+            jobs[event.allocation] = event.handle
+        elif isinstance(event, SubmitRefused | JobEnded):
+            jobs.pop(event.allocation, None)
+        elif isinstance(event, RunEnded | DriverStarted):
+            last = event
+        elif isinstance(event, RunStarted):
+            virtual = event.is_virtual
+    return jobs, last, virtual
 
 
 def _readable(log: EventLog, run: RunDirectory, unread: dict[str, str]) -> Iterator[Event]:
@@ -119,13 +129,17 @@ def _readable(log: EventLog, run: RunDirectory, unread: dict[str, str]) -> Itera
             yield event
 
 
-def cancel(left: list[Leftover], unread: dict[str, str] | None = None) -> list[Leftover]:
+def cancel(
+    left: list[Leftover], unread: dict[str, str] | None = None, reason: str = "cancelled by asa clean"
+) -> list[Leftover]:
     """Cancel these jobs, and say so in their runs' logs, so that a resumed run asks for new ones; those cancelled.
 
     Parameters
     ----------
     unread
         Takes the names of runs whose jobs could not be cancelled, and why.
+    reason
+        What the logs say of why.
     """
     unread = {} if unread is None else unread
     by_run: dict[RunDirectory, list[Leftover]] = {}
@@ -138,14 +152,35 @@ def cancel(left: list[Leftover], unread: dict[str, str] | None = None) -> list[L
                 try:
                     with EventLog(run.events) as log:
                         now = time.time()
-                        log.append([Cancelled(now, item.allocation, "cancelled by asa clean") for item in items])
+                        log.append([Cancelled(now, item.allocation, reason) for item in items])
                 except StateError as error:  # of a damaged run: its jobs are cancelled all the same
                     unread[run.name] = str(error)
                 backend.cancel([item.status.handle for item in items])
                 done += items
+                if run.name not in unread:
+                    with (
+                        EventLog(run.events) as log,
+                        contextlib.suppress(BackendError),
+                    ):  # they are cancelled all the same
+                        log.append(_ends(backend, items))
         except AsaError as error:
             unread[run.name] = str(error)
     return done
+
+
+def _ends(backend: Backend, items: Sequence[Leftover]) -> list[Event]:
+    """The ends of those of these jobs that end within a few seconds; of the others a resumed run will ask."""
+    for patience_s in (LOOK_S, *[1.0] * ENDS_WITHIN):
+        time.sleep(patience_s)
+        found = backend.query([item.status.handle for item in items])
+        if all(each.state.final for each in found):
+            break
+    now = time.time()
+    return [
+        JobEnded(each.ended or now, item.allocation, each.state, each.started, each.exit_code, each.reason, each.cores)
+        for item, each in zip(items, found, strict=True)
+        if each.state.final
+    ]
 
 
 def jobs_left(run: RunDirectory) -> int:
@@ -205,12 +240,16 @@ def cancel_run(run: RunDirectory, patience_s: float) -> int:
         return 0
     unread: dict[str, str] = {}
     left = list(_left(run, unread))
-    done = cancel(left, unread)
+    done = cancel(left, unread, reason)
     if unread or len(done) < len(left):
         raise StateError(f"not all jobs of run {run.name} could be cancelled: {unread.get(run.name, 'try it again')}")
     with run.lock(), EventLog(run.events) as log:
         now = _now(log)
-        log.append([CancelAsked(now, reason), RunEnded(now, RunState.CANCELLED, reason)])
+        gone, _, virtual = _open_jobs(event for _, event in log.read())
+        ended = [
+            JobEnded(now, key, JobState.CANCELLED, reason="its queue ended with its driver") for key in gone if virtual
+        ]
+        log.append([*ended, CancelAsked(now, reason), RunEnded(now, RunState.CANCELLED, reason)])
     run.cancel_request.unlink(missing_ok=True)
     if jobs := next_drivers(run):
         with contextlib.closing(backend_of(run)) as backend:
@@ -234,7 +273,7 @@ def hold_run(run: RunDirectory, held: bool, patience_s: float) -> bool:
     Raises
     ------
     InvalidInput
-        When the run has ended, or is one of calls.
+        When the run has ended, is one of calls, or is in virtual time.
     StateError
         When its driver has not taken notice in time.
     """
@@ -243,6 +282,10 @@ def hold_run(run: RunDirectory, held: bool, patience_s: float) -> bool:
         started = log.latest(RunStarted)
         if isinstance(started, RunStarted) and started.strategy == CALLS:
             raise InvalidInput(f"run {run.name} is one of calls: stop calling; only runs of workflows can be held")
+        if isinstance(started, RunStarted) and started.is_virtual:
+            raise InvalidInput(
+                f"run {run.name} is in virtual time, which does not pass while nothing happens: cancel it"
+            )
         if _is_held(log) is held:
             return False
         while (state := run.standing(log)) is RunState.RUNNING and _is_held(log) is not held:
@@ -326,6 +369,8 @@ ENDS = {
     RunState.CANCELLED: "been cancelled",
 }
 LOOK_S = 0.1
+ENDS_WITHIN = 5
+"""How many seconds cancelled jobs have to end, until that is left to others to find."""
 """How long from one look at a run that is to end to the next [s]."""
 
 

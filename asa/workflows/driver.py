@@ -136,7 +136,8 @@ _HALF = "driver.half"
 WALLTIME = "12h"
 """A driver's job's wall time, where the site allows so much."""
 _LOOK_S, _AGAIN_S = 0.1, 5.0
-"""How often to look for one's turn, and how soon to ask for it, or call the batch system, again [s]."""
+"""How often to look whether the run is driven; how soon to read its log, ask for it, or call the batch system, again
+[s]."""
 
 _log = logging.getLogger(__name__)
 
@@ -357,6 +358,10 @@ def take_turn(jobs: DriverJobs, turn: Turn, options: Sequence[str]) -> Run | Non
     run, asked = jobs.run, -float("inf")
     followed = False
     while True:
+        driven, due = run.is_driven(), time.monotonic() >= asked + _AGAIN_S
+        if driven and not due:
+            time.sleep(_LOOK_S)
+            continue
         with EventLog(run.events) as log:
             state = run.standing(log)
         over = state not in (RunState.RUNNING, RunState.INTERRUPTED)
@@ -370,16 +375,14 @@ def take_turn(jobs: DriverJobs, turn: Turn, options: Sequence[str]) -> Run | Non
             followed = True
             with suppress(AsaError):  # it is retried once the run is driven
                 jobs.follow(turn, options)
-        if not run.is_driven():
+        if not driven:
             try:
                 return resume(run.name)
             except StateError:
                 if not run.is_driven():
                     raise
-        if time.monotonic() >= asked + _AGAIN_S:
-            asked = time.monotonic()
-            write_private(run.handover_request, b"%d" % turn.number)
-        time.sleep(_LOOK_S)
+        asked = time.monotonic()
+        write_private(run.handover_request, b"%d" % turn.number)
 
 
 @contextmanager

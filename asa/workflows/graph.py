@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -76,7 +77,7 @@ class Graph:
                 total_s=_total_s(node),
                 most=_most(node, self.width(name), site.for_jobs(node.stage.needs.options)),
                 **self._places(node),
-            ).holding(node.stage.needs.expect or 0)
+            ).holding(_likely(self.width(name), node.stage.needs.expect))
             for name, node in self.nodes.items()
         )
         return tuple(_bent(node, spec, site) for node, spec in zip(self.nodes.values(), found, strict=True))
@@ -387,18 +388,26 @@ def _total_s(node: Node) -> float | None:
 
 
 def _most(node: Node, width: int | None, site: Capabilities) -> int:
-    """How many tasks the site's largest job holds, where a stage's number of them is expected and nothing else is said
-    of how large its job is to be; else 0."""
+    """How many tasks the site's largest job holds, where nothing is said of how large the stage's is to be, and where
+    its number of tasks is expected or, on a machine without a queue, it is mapped; else 0."""
     needs = node.stage.needs
     whole, task, there = _resources(needs, site), needs.task, site.largest
-    if width is not None or needs.expect is None or needs.expands or needs.sized or needs.launcher or whole.nodes:
+    if needs.expands or needs.sized or needs.launcher or whole.nodes:
+        return 0
+    mine = site.regime is QueueRegime.IMMEDIATE and node.mapped and there is not None
+    if not mine and (width is not None or needs.expect is None):
         return 0
     if there is None:
-        return needs.expect
+        return needs.expect or 0
     found = there.cores // task.cores
     if task.memory and there.memory is not None:
         found = min(found, there.memory // task.memory)
     return min(found, there.gpus // task.gpus) if task.gpus else found
+
+
+def _likely(width: int | None, expect: int | None) -> int:
+    """How many tasks a stage is taken to have: as many as it may, where nothing is known."""
+    return width if width is not None else sys.maxsize if expect is None else expect
 
 
 def _asked(needs: Needs, site: Capabilities, asked: Resources) -> str:

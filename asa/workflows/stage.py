@@ -782,7 +782,8 @@ def stage(
         Image that it runs in, through Apptainer: a file, or an address. `asa.integrations.container` has more options.
     cores
         Cores of the allocation that the stage asks for, a multiple of `task_cores`; by default one task's, or, where
-        only the run will tell how many tasks there are, those of as many as it says by `expect`. Several: a tuple of
+        only the run will tell how many tasks there are, those of as many as it says by `expect`; on one machine without
+        a queue (`local`) those of all its tasks, as far as the machine has as many. Several: a tuple of
         the least and the most, such as ``(16, 128)`` for 16, 32, 64 or 128, or a list of all that it may be.
         Which of them is chosen when the job is asked for, by when the stage would end and what it would be charged.
         Tasks of a mapped stage have `task_cores` each, and the width says how many run at a time; the task of a call

@@ -21,6 +21,7 @@ import pytest
 from asa.backends.local import JobJournal, JobProcess, JournalRecord, Local
 from asa.core.errors import BackendError, InvalidInput, StateError
 from asa.core.job import Dependency, JobChanges, JobHandle, JobRequest, JobState, JobStatus, Refused, Resources
+from asa.core.registry import BACKENDS
 
 DRIVER = """
 import sys, time
@@ -411,6 +412,16 @@ def test_the_machine_is_what_the_process_may_use() -> None:
 def test_options_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         Local(**options)
+
+
+@pytest.mark.parametrize("option", ["poll_s", "timeout_s", "grace_s"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
+@pytest.mark.parametrize("backend", ["local", "slurm", "pbs", "flux"])
+def test_a_time_out_of_range_is_refused_by_the_name_of_its_option(backend: str, option: str, value: str) -> None:
+    if option == ("timeout_s" if backend == "local" else "grace_s"):
+        return
+    with pytest.raises(InvalidInput, match=rf"^{option}={value}: a number above 0 expected"):
+        BACKENDS.create(f"{backend}:{option}={value}")
 
 
 def test_a_gate_that_is_opened_twice_lets_the_program_run_once(tmp_path: Path) -> None:

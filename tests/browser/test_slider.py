@@ -131,6 +131,19 @@ def test_containers_are_those_of_the_time_shown(serve: Serve, open_page: Open) -
     holds(page, TOLD.format("containers", "There were none"))
 
 
+@pytest.mark.usefixtures("told")
+def test_what_went_wrong_with_a_time_is_forgotten_once_one_is_shown(serve: Serve, open_page: Open) -> None:
+    page = open_page(serve().link, expected="ERR_FAILED")
+    badge(page, "succeeded")
+    for again in (0.5, 1.0):  # another time, and now
+        page.route("**/at?*", lambda route: route.abort())
+        move(page, 0.3)
+        holds(page, TOLD.format("trouble", "the page as it was then cannot be shown"))
+        page.unroute("**/at?*")
+        move(page, again)
+        holds(page, "document.querySelector('#trouble').hidden")
+
+
 @pytest.mark.usefixtures("silent")
 def test_an_older_log_is_replayed_as_far_as_it_goes_and_the_rest_is_said(
     serve: Serve, open_page: Open, shoot: Shoot

@@ -21,6 +21,8 @@ from asa.log.rundir import RunDirectory
 from asa.testing.runlogs import job_asked, run_begins, stage_spec
 
 FILE = """
+import time
+
 import asa
 
 @asa.stage
@@ -29,12 +31,25 @@ def double(x): return 2 * x
 @asa.stage
 def fail(x): raise ValueError("no such band: 7")
 
+@asa.stage
+def slow(x):
+    time.sleep(0.15)
+    return x
+
 @asa.stage(cores=3)
 def wide(): return 1
 
 def workflow(n=3): return double.map(range(n))
 broken = double(fail(1))
 number = 3
+ls = asa.command("ls {path}")
+program = ls("/nosuch")
+
+@asa.stage
+def calls(path): return ls.function(path)
+
+calls = calls("/nosuch")
+slow = slow.map(range(2))
 wide = wide()
 """
 
@@ -105,6 +120,16 @@ def test_a_failed_run_says_why_and_ends_with_1(capsys: pytest.CaptureFixture[str
     assert "stage 'fail' failed: task 0" in said
     assert "ValueError: no such band: 7" in said
     assert "skipped because of it: double" in said
+
+
+def test_a_program_that_failed_is_told_without_our_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "doubles.py:program", "--quiet"]) == 1
+    said = capsys.readouterr().err
+    assert "stage 'ls' failed: task 0" in said and "ended with exit code 2" in said
+    assert "Traceback" not in said and "stage.py" not in said
+    assert main(["run", "doubles.py:calls", "--quiet"]) == 1
+    said = capsys.readouterr().err
+    assert "Traceback" in said and "def calls" in said, "whose own function it is in"
 
 
 def test_json_on_standard_output_is_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +212,7 @@ def test_an_unknown_option_shows_the_usage_of_the_command(capsys: pytest.Capture
         main(["run", "doubles.py", "--backnd", "local"])
     assert caught.value.code == 2
     told = capsys.readouterr().err
-    assert "[--backend BACKEND]" in told and "unrecognized arguments: --backnd local" in told
+    assert "[--backend BACKEND]" in told and "unrecognized arguments: --backnd local: did you mean --backend?" in told
 
 
 def test_json_that_cannot_be_written_is_refused_before_anything_runs(
@@ -341,3 +366,43 @@ def test_a_dry_run_says_what_would_be_submitted_and_leaves_nothing(
     assert main([*command, "--backend", "local:cores=4", "--strategy", "big-job"]) == 0
     assert "fail, double: at once, 1 core for 2 h, at most 2 core-hours" in capsys.readouterr().out
     assert not (tmp_path / "state" / "runs").exists()
+
+
+def test_a_dry_run_says_once_that_a_stage_with_checkpoints_may_have_several_jobs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "long.py").write_text(
+        "import asa\n\n@asa.stage(cores=2, walltime='12h', checkpoint=True)\ndef long(): ...\n\nworkflow = long()\n"
+    )
+    assert main(["run", "long.py", "--dry-run", "--backend", "local:cores=4", "--json", "jobs.json"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "long: at once, up to 3 jobs in a row, each with 2 cores for 12 h, at most 24 core-hours"
+    assert said[-1] == "up to 3 jobs, at most 72 core-hours if each runs once; nothing was submitted"
+    assert sum(line.startswith("long:") for line in said) == 1
+    assert len(json.loads(Path("jobs.json").read_text())["rows"]) == 3
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_what_is_shown_fits_into_the_terminal(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    assert main(["run", "doubles.py:slow", "--quiet", "--backend", "local:cores=2"]) == 0
+    assert main(["run", "doubles.py:broken", "--quiet", "--backend", "local:cores=2"]) == 1
+    capsys.readouterr()
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words in (
+        ["runs", "--size"],
+        ["history"],
+        ["history", "slow"],
+        ["quote", "doubles.py"],
+        ["graph", "doubles.py"],
+        ["explain"],
+        ["status"],
+        ["top", "--once"],
+        ["waits"],
+        ["clean"],
+    ):
+        assert main(words) == 0, words
+        said = capsys.readouterr().out
+        assert said.strip() and max(map(len, said.splitlines())) <= columns, words
+        assert "\x1b" not in said, words

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import asa
-from asa.core.event import DriverStarted, Event, RunEnded, RunStarted, RunState, Submitting, TaskDone
+from asa.core.event import AllocationStarted, DriverStarted, Event, RunEnded, RunStarted, RunState, Submitting, TaskDone
 from asa.integrations.futures import PoolExecutor
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
@@ -36,7 +36,11 @@ def nap(x):
 @asa.stage
 def fail(): raise ValueError("no")
 
+@asa.stage(walltime="12h", run_time="1m")
+def short(x): time.sleep(0.2)
+
 workflow = nap.map([0, 1])
+many = short.map(range(300))
 quick = nap(0)
 broken = fail()
 
@@ -97,13 +101,14 @@ def test_a_run_whose_driver_is_gone_is_cancelled_with_its_jobs(state: Path) -> N
     assert "is cancelled, with 1 job that it had left; to go on" in done.stdout
     with EventLog(run.events) as log:
         assert run.standing(log) is RunState.CANCELLED
+    assert "\njobs: 1 cancelled; " in command("status").stdout
     removed = command("rm", run.name, "--yes")
     assert removed.returncode == 0, removed.stderr
     assert not run.path.exists()
 
 
 def test_a_run_in_virtual_time_whose_driver_is_gone(state: Path) -> None:
-    driver, run = begun(state, *ASA_RUN[:-1], "sim:nodes=1,cores=2", so_far=RunStarted)
+    driver, run = begun(state, *ASA_RUN[:-1], "sim:nodes=1,cores=2", so_far=AllocationStarted)
     driver.kill()
     driver.communicate()
     assert command("status").stdout.endswith(
@@ -114,6 +119,20 @@ def test_a_run_in_virtual_time_whose_driver_is_gone(state: Path) -> None:
     with EventLog(run.events) as log:
         start, end = log.latest(RunStarted), log.latest(RunEnded)
     assert start is not None and end is not None and end.at - start.at < 3600.0, "its time is the queue's"
+    assert "\njobs: 1 cancelled; " in command("status").stdout, "its queue ended with its driver"
+
+
+def test_a_run_in_virtual_time_is_cancelled_but_not_held(state: Path) -> None:
+    words = (*ASA_RUN[:4], "flow.py:many", "--backend", "sim:nodes=1,cores=2", "--strategy", "per-stage")
+    driver, run = begun(state, *words, so_far=AllocationStarted)
+    held = command("hold", "@last")
+    assert held.returncode == 1 and "is in virtual time, which does not pass while nothing happens" in held.stderr
+    done = command("cancel", "@last")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"run {run.name} is cancelled; it was in virtual time: run it again, it cannot be resumed\n"
+    _, said = driver.communicate(timeout=60)
+    assert driver.returncode == 1 and f"run {run.name}: cancelled by asa cancel" in said
+    assert "running" not in command("status").stdout.splitlines()[3], "no job goes on"
 
 
 def test_the_status_of_a_run(state: Path) -> None:

@@ -28,7 +28,7 @@ from asa.core.launch import Launch, launcher
 from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec
 from asa.core.task import Input, last_words, substitute
-from asa.core.units import brief, duration, share
+from asa.core.units import brief, duration, share, size
 from tests.strategies.views import allocation, stage, view
 
 # Resources and stages.
@@ -413,6 +413,20 @@ def test_a_value_that_is_no_duration_is_refused(value: object) -> None:
 )  # fmt: skip
 def test_a_duration_as_people_say_it(seconds: float, words: str) -> None:
     assert brief(seconds) == words
+
+
+@given(st.floats(0, 1e9))
+def test_a_short_duration_never_counts_as_many_of_a_unit_as_make_the_next_one(seconds: float) -> None:
+    most = {"s": 60, "min": 60, "h": 24}
+    parts = brief(seconds).split()
+    for number, unit in zip(parts[::2], parts[1::2], strict=True):
+        assert float(number) < most.get(unit, math.inf)
+
+
+@given(st.integers(0, 2**50))
+def test_a_size_never_counts_1024_of_a_unit_but_the_largest(count: int) -> None:
+    number, unit = size(count).split()
+    assert unit == "TiB" or float(number) < 1024
 
 
 def test_numbers() -> None:

@@ -74,6 +74,11 @@ class TestRows:
             with pytest.raises(InvalidInput):
                 took(**wrong)  # type: ignore[arg-type]
 
+    @pytest.mark.parametrize("since", [-1.0, 1.7e14, float("nan")])
+    def test_since_when_a_stage_is_frozen_is_a_date(self, since: float) -> None:
+        with pytest.raises(InvalidInput, match=r"since of Frozen is .*: a number of seconds since 1970 expected"):
+            Frozen(2 * GIB, None, since)
+
     @pytest.mark.parametrize("ended", [-1.0, 1.7e14, float("nan")])
     def test_when_they_ended_is_a_date(self, ended: float) -> None:
         with pytest.raises(InvalidInput, match=r"ended of Usage is .*: a number of seconds since 1970 expected"):

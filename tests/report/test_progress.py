@@ -136,6 +136,20 @@ def test_names_are_not_taken_for_markup() -> None:
     assert text.getvalue().count(name) == 2
 
 
+@pytest.mark.parametrize("width", [40, 60, 79, 140])
+def test_each_stage_has_one_line_in_a_narrow_terminal(width: int) -> None:
+    stages = [MadeStage("the_first_stage_of_all", 8), MadeStage("next", 1, after=("the_first_stage_of_all",))]
+    events = run_log(stages)
+    for number in range(1, len(events) + 1):
+        text = io.StringIO()
+        run = summarise(events[:number])
+        Console(file=text, width=width, height=200).print(table(run, width))
+        lines = [line.rstrip() for line in text.getvalue().splitlines()]
+        assert lines[0].startswith("the_") and lines[1].startswith("next"), lines
+        assert run.stages[0].state.value in lines[0] and max(map(len, lines)) <= width
+        assert ("…" in lines[0]) <= (width < 140)
+
+
 def test_of_very_many_stages_those_under_way_are_shown() -> None:
     stages = [MadeStage(f"s{n}", 1, after=(f"s{n - 1}",) if n else ()) for n in range(ROWS_MOST * 2)]
     events = run_log(stages)

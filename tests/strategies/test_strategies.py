@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -618,7 +619,25 @@ def test_nothing_is_left_in_the_queue_for_a_stage_that_has_all_it_needs() -> Non
     assert decide(b, now=6500.0) == [Cancel("z", "its stage has an allocation already")]
 
 
-@pytest.mark.parametrize("option", [{"outstanding": 0}, {"spacing_s": -1.0}, {"grace_s": -1.0}])
-def test_options_out_of_bounds_are_refused(option: dict[str, float]) -> None:
-    with pytest.raises(InvalidInput, match="at least 1, 0 s and 0 s"):
-        Staggered(**option)
+@pytest.mark.parametrize("strategy", ["stagger", "auto"])
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("outstanding=0", "outstanding=0: a whole number of at least 1 expected"),
+        ("spacing_s=-1", "spacing_s=-1: a number of at least 0 expected"),
+        ("grace_s=-1", "grace_s=-1: a number of at least 0 expected"),
+        ("late=3", "late=3: a quantile of the wait expected, above 0 and below 1"),
+        ("soon=0", "soon=0: a quantile of the wait expected"),
+        ("patience=-1", "patience is -1: core-hours that an hour of your time is worth expected"),
+        ("estimator=3", "unknown estimator '3'"),
+    ],
+)
+def test_options_out_of_bounds_are_refused(strategy: str, option: str, expected: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(expected)):
+        STRATEGIES.create(f"{strategy}:{option}")
+
+
+@pytest.mark.parametrize("option", ["patience", "late"])
+def test_options_that_auto_passes_on_are_numbers(option: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^{option}.*'much'.* expected"):
+        STRATEGIES.create(f"auto:{option}=much")

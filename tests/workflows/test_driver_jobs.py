@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -14,12 +15,15 @@ from asa.backends.flux import Flux
 from asa.backends.pbs import Pbs
 from asa.core.clock import ManualClock
 from asa.core.errors import InvalidInput
+from asa.core.event import RunEnded, RunState
 from asa.core.job import JobHandle, JobState
 from asa.core.registry import BACKENDS
+from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
 from asa.testing.backend_fake import FakeBatch
+from asa.workflows import driver
 from asa.workflows.clean import next_drivers
-from asa.workflows.driver import SEALED, DriverJobs, Turn, unseal
+from asa.workflows.driver import SEALED, DriverJobs, Turn, take_turn, unseal
 from asa.workflows.settings import Settings, save_settings
 from tests.backends.fakes import FakeCommands, FakeFlux, FakePbs
 
@@ -112,6 +116,27 @@ def test_begun_anew_it_has_no_job_of_before(site: Site, jobs: DriverJobs) -> Non
     jobs.begin(())
     assert list(next_drivers(jobs.run)) == [3, 4]
     assert site.states(before, waiting) == [JobState.CANCELLED] * 2
+
+
+def test_one_that_waits_for_its_turn_leaves_the_log_alone(jobs: DriverJobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = list[Path]()
+
+    def counted(path: Path) -> EventLog:
+        opened.append(path)
+        return EventLog(path)
+
+    monkeypatch.setattr(driver, "EventLog", counted)
+    jobs.begin(())
+    with EventLog(jobs.run.events) as log, ThreadPoolExecutor(1) as pool:
+        with jobs.run.lock():
+            taken = pool.submit(take_turn, jobs, Turn(1), ())
+            with pytest.raises(TimeoutError):
+                taken.result(1.5)
+            assert len(opened) == 1, "whether it is driven is asked of the lock"
+            assert jobs.run.handover_request.read_bytes() == b"1"
+            log.append([RunEnded(1.0, RunState.SUCCEEDED, "")])
+        assert taken.result(10.0) is None
+    assert len(opened) == 2
 
 
 def test_a_secret_reaches_a_driver_in_two_halves(site: Site, jobs: DriverJobs, monkeypatch: pytest.MonkeyPatch) -> None:

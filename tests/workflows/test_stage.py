@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -809,6 +810,37 @@ def test_options_of_a_stage_are_those_of_its_jobs_and_tasks() -> None:
     other = declared(solve).options(partition="long", batch_options={"exclusive": True})
     assert dict(other.needs.options) == dict(expected) | {"partition": "long", "exclusive": ""}
     assert "partition gpu" in str(make_graph(node))
+
+
+@pytest.mark.parametrize(
+    ("declared", "tasks", "cores"),
+    [
+        ({}, 4, 4),
+        ({}, 100, 8),
+        ({"cpus": 3}, 100, 6),
+        ({"cpus": 16}, 100, 16),  # more than there is, which is refused when it is checked
+        ({"memory": "3G"}, 100, 3),
+        ({"cores": 2}, 100, 2),
+        ({"cores": 1}, 100, 1),
+        ({"nodes": 1, "tasks_per_node": 2}, 100, 2),
+    ],
+)
+def test_on_one_machine_a_mapped_stage_of_no_said_size_takes_as_much_of_it_as_its_tasks_can_use(
+    declared: dict[str, Any], tasks: int, cores: int
+) -> None:
+    laptop = replace(LAPTOP, largest=Resources(8, memory=9 << 30))
+    made = asa.stage(**declared)(solve)
+    resources, task = task_on(laptop, made.map(range(tasks)))
+    assert resources.cores == cores and resources.memory == (task.memory and task.memory * cores // task.cores)
+    assert task_on(laptop, made(1))[0].cores == made.needs.resources.cores, "a call has one task"
+    assert task_on(CLUSTER, made.map(range(tasks)))[0].cores == made.needs.resources.cores, "elsewhere that is dear"
+
+
+def test_on_one_machine_a_stage_that_is_mapped_over_what_comes_takes_all_of_it() -> None:
+    for before, here in ((asa.stage(solve)(1), 8), (asa.stage(expect=3)(solve).map(range(2)), 2)):
+        graph = make_graph(asa.stage(name="many")(solve).map(before))
+        many = next(spec for spec in graph.specs(LAPTOP) if spec.name == "many")
+        assert (many.resources.cores, many.holding(3).resources.cores) == (here, 3)
 
 
 def test_tasks_keep_to_jobs_with_their_options() -> None:

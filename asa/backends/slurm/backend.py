@@ -40,6 +40,7 @@ from asa.core.job import (
 )
 from asa.core.ports import Clock
 from asa.core.queues import misfit
+from asa.core.units import check_number
 from asa.core.view import QueuedJob, QueueView, RunningJob
 
 OLDEST = (20, 11)
@@ -150,6 +151,8 @@ class Slurm:
         **flags: Flag,
     ) -> None:
         _check_names(flags)
+        check_number("poll_s", poll_s, 0, above=True)
+        check_number("timeout_s", timeout_s, 0, above=True)
         self._partition, self._poll_s = partition, poll_s
         self._apart: dict[Options, Slurm] = {}
         self._options = SlurmOptions(

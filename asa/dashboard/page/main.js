@@ -25,7 +25,8 @@ const VIEWS = { now: "Overview", tasks: "Tasks", why: "Why" };
 const EMPTY = { stages: {}, jobs: {}, underway: {}, nodes: {}, waits: {}, why: {}, names: {}, queued: {}, decisions: {},
   beliefs: {}, containers: {} };
 
-const state = { feed: null, view: "now", past: null, chosen: null, beliefs: null, containers: null, used: new Map() };
+const state = { feed: null, view: "now", past: null, lost: "", chosen: null, beliefs: null, containers: null,
+  used: new Map() };
 const graph = new Graph(choose);
 const gantt = new Gantt(choose);
 const output = new Output();
@@ -101,7 +102,7 @@ const DRAW = {
 };
 
 function trouble(words) {
-  const shown = [state.feed?.trouble, words].filter(Boolean).join("\n");
+  const shown = [state.feed?.trouble, state.lost, words].filter(Boolean).join("\n");
   byId("trouble").textContent = shown;
   byId("trouble").hidden = !shown;
 }
@@ -119,7 +120,7 @@ let wanted, asking = false;
 async function travel(when) {
   wanted = when;
   if (when === null) {
-    state.past = null;
+    Object.assign(state, { past: null, lost: "" });
     return redraw();
   }
   if (asking) return;
@@ -129,11 +130,13 @@ async function travel(when) {
       const [asked, feed] = [wanted, state.feed];
       const found = await feed.at(asked);
       if (feed !== state.feed || wanted === null) break;
-      state.past = { when: asked, ...found };
+      Object.assign(state, { past: { when: asked, ...found }, lost: "" });
       redraw();
     }
   } catch (error) {
-    if (error.name !== "AbortError") state.feed?.troubled(error.message);
+    if (error.name === "AbortError") return;
+    state.lost = `the page as it was then cannot be shown: ${error.message}`;
+    redraw();
   } finally {
     asking = false;
   }
@@ -177,7 +180,7 @@ function lookAtList() {
 
 function leave() {
   state.feed?.close();
-  Object.assign(state, { feed: null, past: null, chosen: null, beliefs: null, containers: null });
+  Object.assign(state, { feed: null, past: null, lost: "", chosen: null, beliefs: null, containers: null });
   time.stop();
   time.when = null;
   gantt.reset();

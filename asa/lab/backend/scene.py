@@ -11,7 +11,7 @@ from typing import Any
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import QueueRegime
 from asa.core.registry import fitting
-from asa.core.units import DAY, duration
+from asa.core.units import DAY, check_number, duration
 from asa.core.units import memory as size
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.registry import PRIORITIES
@@ -48,21 +48,32 @@ class QueueScene:
 
 @dataclass(frozen=True)
 class SimulatedMachine:
-    """A machine of equal nodes, as far as it was said; 0 where it was not. `memory` like ``"64G"``."""
+    """A machine of equal nodes, as far as it was said; None where it was not. `memory` like ``"64G"``.
 
-    nodes: int = 0
-    cores: int = 0
-    memory: int | str = 0
-    gpus: int = 0
+    Raises
+    ------
+    InvalidInput
+        When a number is out of range.
+    """
+
+    nodes: int | None = None
+    cores: int | None = None
+    memory: str | None = None
+    gpus: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("nodes", 1), ("cores", 1), ("gpus", 0)):
+            if (value := getattr(self, name)) is not None:
+                check_number(name, value, least, whole=True)
 
     def cluster(self) -> Cluster:
         """The machine; one node of one core unless the options say otherwise."""
-        return Cluster.of(self.nodes or 1, self.cores or 1, self.bytes, self.gpus)
+        return Cluster.of(self.nodes or 1, self.cores or 1, self.bytes, self.gpus or 0)
 
     @property
     def bytes(self) -> int:
         """Its memory [bytes]; 0 where it was not said."""
-        return size(self.memory) if self.memory else 0
+        return 0 if self.memory is None else size(self.memory)
 
     def refuse(self, source: str) -> None:
         """Raise when anything was said, because `source` says it all."""
@@ -98,8 +109,10 @@ def make_scene(
         raise InvalidInput(
             f"site={site!r}, trace={str(trace)!r}, load={load!r}: other people's jobs have one source, give one of them"
         )
-    if not (0 <= warmup < math.inf and 0 < days < math.inf):
-        raise InvalidInput(f"warmup={warmup!r}, days={days!r}: days of at least 0, and above 0, expected")
+    check_number("load", load, 0)
+    check_number("seed", seed, 0, whole=True)
+    check_number("warmup", warmup, 0)
+    check_number("days", days, 0, above=True)
     start, end = warmup * DAY, (warmup + days) * DAY
     if site:
         machine.refuse("a site model")
@@ -146,7 +159,7 @@ def _of_trace(path: Path, machine: SimulatedMachine, start: float, end: float) -
     from asa.lab.traces.load import load_trace
 
     trace = load_trace(path)
-    cluster = trace.machine(machine.nodes, machine.cores, machine.bytes, machine.gpus)
+    cluster = trace.machine(machine.nodes or 0, machine.cores or 0, machine.bytes, machine.gpus or 0)
     first = float(trace.workload.submit[0]) if len(trace.workload) else 0.0
     last = float(trace.workload.submit[-1]) if len(trace.workload) else 0.0
     if last <= first + start:
@@ -176,8 +189,8 @@ class SimulationOptions:
     load
         Instead: the offered load of other people's jobs, which are then those of the Lublin-Feitelson model; 0: none.
     nodes, cores, memory, gpus
-        The machine, where neither site nor trace tells: nodes, and what each of them has; memory in bytes or like
-        ``"64G"``. One node of one core unless given.
+        The machine, where neither site nor trace tells: nodes, and what each of them has; memory like ``"64G"``.
+        One node of one core unless given.
     warmup
         How long the queue fills before one's own jobs come [days]. A model's time 0 is midnight, a site's that of a
         Monday; so by default it is noon.
@@ -213,10 +226,10 @@ class SimulationOptions:
     site: Any = ""
     trace: str | Path = ""
     load: float = 0.0
-    nodes: int = 0
-    cores: int = 0
-    memory: int | str = 0
-    gpus: int = 0
+    nodes: int | None = None
+    cores: int | None = None
+    memory: str | None = None
+    gpus: int | None = None
     seed: int = 0
     warmup: float = 7.5
     days: float = 30.0
@@ -256,6 +269,7 @@ class SimulationOptions:
 
     def scene(self) -> QueueScene:
         """The machine and other people's jobs."""
+        check_number("poll_s", self.poll_s, 0, above=True)
         made = make_scene(
             SimulatedMachine(self.nodes, self.cores, self.memory, self.gpus),
             site=self.site,

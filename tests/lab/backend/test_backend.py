@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -797,6 +798,28 @@ def test_a_load_lasts_as_long_as_asked(nodes: int, cores: int, load: float, days
 def test_a_single_core_has_no_such_load() -> None:
     with pytest.raises(InvalidInput, match="two cores"):
         make_scene(SimulatedMachine(), load=0.5, warmup=1, days=1)
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("nodes=0", "nodes=0: a whole number of at least 1 expected"),
+        ("nodes=4.5", "nodes=4.5: a whole number of at least 1 expected"),
+        ("cores=-2", "cores=-2: a whole number of at least 1 expected"),
+        ("gpus=-1", "gpus=-1: a whole number of at least 0 expected"),
+        ("memory=0G", "memory '0G' is not a positive memory size"),
+        ("memory=64", "memory '64' has no unit"),
+        ("seed=-1", "seed=-1: a whole number of at least 0 expected"),
+        ("seed=1.5", "seed=1.5: a whole number of at least 0 expected"),
+        ("load=nan", "load=nan: a number of at least 0 expected"),
+        ("days=0", "days=0: a number above 0 expected"),
+        ("warmup=inf", "warmup=inf: a number of at least 0 expected"),
+        ("poll_s=0", "poll_s=0: a number above 0 expected"),
+    ],
+)
+def test_a_number_out_of_range_is_refused_by_the_name_of_its_option(option: str, expected: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(expected)):
+        BACKENDS.create(f"sim:{option}")
 
 
 # -- Executor ---------------------------------------------------------------------------------------------------------
