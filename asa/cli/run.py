@@ -177,9 +177,7 @@ def _add_queue_options(parser: argparse.ArgumentParser) -> None:
         ("preempted", "preemptions an hour in these queues (learned)"),
     ):
         parser.add_argument(f"--{name}", metavar="QUEUE=NUMBER,...", type=_numbers, help=what)
-    parser.add_argument(
-        "--ask-once", action="store_true", help="do not submit to the second best of these queues, too"
-    )
+    parser.add_argument("--ask-once", action="store_true", help="do not submit to the second best of these queues, too")
 
 
 def _queue_terms(options: argparse.Namespace) -> dict[str, Any]:
