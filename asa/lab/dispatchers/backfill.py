@@ -9,8 +9,9 @@ References
 ----------
 WFP3: W. Tang, Z. Lan, N. Desai and D. Buettner, "Fault-aware, utility-based job scheduling on Blue Gene/P systems",
 IEEE Cluster 2009. F1: D. Carastan-Santos and R. Y. de Camargo, "Obtaining dynamic scheduling policies with simulation
-and machine learning", SC 2017, table 3. The others are folklore. Threshold: J. Lelong, V. Reis and D. Trystram, "Tuning
-EASY-backfilling queues", JSSPP 2017.
+and machine learning", SC 2017, table 3. Smallest area: D. Carastan-Santos, R. Y. de Camargo, D. Trystram and
+S. Zrigui, "One can only gain by replacing EASY backfilling", CCGrid 2019. The others are folklore. Threshold:
+J. Lelong, V. Reis and D. Trystram, "Tuning EASY-backfilling queues", JSSPP 2017.
 A. W. Mu'alem and D. G. Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the
 IBM SP2 with backfilling", IEEE TPDS 12(6), 2001. D. A. Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995 (EASY).
 """
@@ -43,14 +44,15 @@ from asa.lab.placement.nodes import BLOCK, place_within
 Key = Callable[[QueuedJob, float], float]
 """What a job's place in the queue is computed from: the job and the time [s]. The lowest is first."""
 
-FCFS, SJF, LARGEST_AREA, WFP3, F1 = range(5)
+FCFS, SJF, LARGEST_AREA, WFP3, F1, SMALLEST_AREA = range(6)
+ALL_JOBS = 2**62
 OWN = -1
 """Code of an order that a function of the user's makes."""
 
 
 @compiled
 def order_key(code: int, now: float, submit: float, estimate: float, cores: int) -> float:
-    """Key of one job in one of the orders `FCFS`, `SJF`, `LARGEST_AREA`, `WFP3` and `F1`.
+    """Key of one job in one of the orders of `ORDERS`.
 
     Times in [s]. Infinite where an order needs an estimate and there is none (NaN or infinite). Where a formula divides
     by the estimate, or takes the logarithm of it or of the submission, less than 1 s counts as 1 s: the papers leave
@@ -64,6 +66,8 @@ def order_key(code: int, now: float, submit: float, estimate: float, cores: int)
         return estimate
     if code == LARGEST_AREA:
         return -estimate * cores
+    if code == SMALLEST_AREA:
+        return estimate * cores
     if code == WFP3:
         ratio = (now - submit) / max(estimate, 1.0)
         return -ratio * ratio * ratio * cores
@@ -71,17 +75,17 @@ def order_key(code: int, now: float, submit: float, estimate: float, cores: int)
 
 
 @compiled
-def queue_key(code: int, threshold: float, now: float, submit: float, estimate: float, cores: int) -> float:
-    """`order_key`, or minus infinity for a job that has waited for longer than `threshold` [s]."""
-    return -math.inf if now - submit > threshold else order_key(code, now, submit, estimate, cores)
-
-
-@compiled
-def queue_keys(code: int, threshold: float, now: float, submit: Floats, estimate: Floats, cores: Ints) -> Floats:
-    """Keys of many jobs, shape (q,); see `queue_key`."""
+def queue_keys(
+    code: int, threshold: float, oldest: int, now: float, submit: Floats, estimate: Floats, cores: Ints
+) -> Floats:
+    """Keys of many jobs, shape (q,): minus infinity for the first `oldest` that waited for over `threshold` [s]."""
     keys = np.empty(len(submit))
     for job in range(len(submit)):
-        keys[job] = queue_key(code, threshold, now, submit[job], estimate[job], cores[job])
+        if oldest > 0 and now - submit[job] > threshold:
+            keys[job] = -math.inf
+            oldest -= 1
+        else:
+            keys[job] = order_key(code, now, submit[job], estimate[job], cores[job])
     return keys
 
 
@@ -98,6 +102,8 @@ class QueueOrder:
     threshold
         Jobs that have waited for longer [s] come before all others, and stay among themselves as they stand: so no
         order starves a job for ever. Infinite: there are none.
+    oldest
+        How many of these come first; the others wait in the order like all. A whole number >= 1, or infinite.
     """
 
     name: str
@@ -105,6 +111,12 @@ class QueueOrder:
     dynamic: bool = False
     key: Key | None = None
     threshold: float = math.inf
+    oldest: float = math.inf
+
+    @property
+    def most(self) -> int:
+        """`oldest` as a whole number."""
+        return int(min(self.oldest, ALL_JOBS))
 
     def rank(self, now: float, submit: npt.ArrayLike, estimate: npt.ArrayLike, cores: npt.ArrayLike) -> Floats:
         """Keys of jobs that are given as columns, shape (q,).
@@ -119,6 +131,7 @@ class QueueOrder:
         keys: Floats = queue_keys(
             self.code,
             self.threshold,
+            self.most,
             float(now),
             np.ascontiguousarray(submit, dtype=np.float64),
             np.ascontiguousarray(estimate, dtype=np.float64),
@@ -130,7 +143,7 @@ class QueueOrder:
         """Keys of a view's waiting jobs, shape (q,)."""
         if self.key is not None:
             keys = np.array([self.key(job, view.now) for job in view.queue], dtype=np.float64)
-            keys[view.now - columns(view)[0] > self.threshold] = -math.inf
+            keys[np.flatnonzero(view.now - columns(view)[0] > self.threshold)[: self.most]] = -math.inf
             return keys
         return self.rank(view.now, *columns(view))
 
@@ -150,16 +163,17 @@ ORDERS: Mapping[str, QueueOrder] = {
         QueueOrder("largest-area", LARGEST_AREA),
         QueueOrder("wfp3", WFP3, dynamic=True),
         QueueOrder("f1", F1),
+        QueueOrder("smallest-area", SMALLEST_AREA),
     )
 }
-"""First come first served: submission. Shortest job first: estimate. Largest area first: minus estimate times cores.
-WFP3: minus (wait / estimate) cubed times cores, which favours large jobs that have waited long for their length. F1:
-log10(estimate) * cores + 870 * log10(submission), learned from simulations; the logarithm of the submission makes it
-depend on when time begins, which for it is the begin of the trace.
+"""First come first served: submission. Shortest job first: estimate. Largest area first: minus estimate times cores;
+smallest: the same without the minus. WFP3: minus (wait / estimate) cubed times cores, which favours large jobs that
+have waited long for their length. F1: log10(estimate) * cores + 870 * log10(submission), learned from simulations; the
+logarithm of the submission makes it depend on when time begins, which for it is the begin of the trace.
 """
 
 
-def find_order(what: str | QueueOrder | Key, threshold: float | str = math.inf) -> QueueOrder:
+def find_order(what: str | QueueOrder | Key, threshold: float | str = math.inf, oldest: float = math.inf) -> QueueOrder:
     """The order of that name, or one made of a function ``key(job, now)``, which is taken to change with time.
 
     Examples
@@ -172,7 +186,13 @@ def find_order(what: str | QueueOrder | Key, threshold: float | str = math.inf) 
     True
     """
     found, limit = _found(what), duration(threshold, what="threshold", endless=True)
-    return found if limit == math.inf else replace(found, threshold=limit, dynamic=True)
+    if not (oldest >= 1 and (oldest == math.inf or oldest == int(oldest))):
+        raise InvalidInput(f"oldest={oldest!r}: a whole number of jobs, at least 1, expected")
+    if limit == math.inf:
+        if oldest < math.inf:
+            raise InvalidInput(f"oldest={oldest:g} of the jobs beyond threshold= come first, and there is none")
+        return found
+    return replace(found, threshold=limit, oldest=oldest, dynamic=True)
 
 
 def _found(what: str | QueueOrder | Key) -> QueueOrder:
@@ -187,8 +207,6 @@ def _found(what: str | QueueOrder | Key) -> QueueOrder:
 
 # -- The rule as numbers --------------------------------------------------------------------------------------------
 
-ALL_JOBS = 2**62
-
 
 class BackfillRule(NamedTuple):
     """A backfilling rule as numbers, for compiled code.
@@ -197,8 +215,8 @@ class BackfillRule(NamedTuple):
     ----------
     depth, limit
         As in `Backfill`.
-    order, threshold
-        Code of the queue's order, or -1, and its threshold [s].
+    order, threshold, oldest
+        Code of the queue's order, or -1, its threshold [s], and how many jobs beyond that come first.
     fill, strict_after
         Code of the order in which gaps are filled, or -1; after which wait of the first blocked job they are filled
         only by jobs whose wall times fit [s].
@@ -210,6 +228,11 @@ class BackfillRule(NamedTuple):
     threshold: float = math.inf
     fill: int = -1
     strict_after: float = math.inf
+    oldest: int = ALL_JOBS
+
+
+AS_IT_STANDS = BackfillRule(1.0)
+"""EASY: the queue has no other order than its own."""
 
 
 # -- The rule on a machine of slots, compiled -------------------------------------------------------------------------
@@ -689,7 +712,7 @@ def rule_of(dispatcher: Any) -> BackfillRule:
     Examples
     --------
     >>> rule_of("backfill:depth=2,limit=100")
-    BackfillRule(depth=2.0, limit=100, order=-1, threshold=inf, fill=-1, strict_after=inf)
+    BackfillRule(depth=2.0, limit=100, order=-1, threshold=inf, fill=-1, strict_after=inf, oldest=4611686018427387904)
     """
     rule: BackfillRule | None = getattr(DISPATCHERS.create(dispatcher), "native", None)
     if rule is None:
@@ -730,12 +753,15 @@ class Backfill:
     strict_after
         Once the first blocked job has waited for longer, only jobs whose wall times fit fill gaps, so it starts when it
         was promised: seconds, or like ``"24h"``; > 0.
+    oldest
+        How many of the jobs that have waited for longer than `threshold` come first; a whole number >= 1, or infinite.
+        In a congested queue nearly all have, and would be served first come, first served.
 
     Raises
     ------
     InvalidInput
-        When `depth` or `limit` is negative or not a whole number, `threshold` or `strict_after` no duration, or there
-        is no order to put jobs before.
+        When `depth`, `limit` or `oldest` is out of bounds or not a whole number, `threshold` or `strict_after` no
+        duration, or there is no order to put jobs before.
     UnknownName
         When there is no such order or predictor.
     """
@@ -749,6 +775,7 @@ class Backfill:
         fill: str | None = None,
         predictor: Any = None,
         strict_after: float | str = math.inf,
+        oldest: float = math.inf,
     ) -> None:
         self._plain = ReservationRule(depth, limit)
         self.depth, self.limit = depth, limit
@@ -759,8 +786,8 @@ class Backfill:
         self.strict_after = duration(strict_after, what="strict_after", endless=True)
         self.order: QueueOrder | None = None
         if order is not None:
-            self.order = find_order(order, threshold)
-        elif threshold != math.inf:
+            self.order = find_order(order, threshold, oldest)
+        elif threshold != math.inf or oldest != math.inf:
             raise InvalidInput("threshold= puts jobs before the order's first, and there is no order: say order=sjf")
 
     @property
@@ -778,7 +805,9 @@ class Backfill:
         """The rule as numbers; the code of an order that is a Python function is `OWN`."""
         fill, limit = OWN if self.fill is None else self.fill.code, int(min(self.limit, ALL_JOBS))
         rule = BackfillRule(float(self.depth), limit, fill=fill, strict_after=self.strict_after)
-        return rule if self.order is None else rule._replace(order=self.order.code, threshold=self.order.threshold)
+        if self.order is None:
+            return rule
+        return rule._replace(order=self.order.code, threshold=self.order.threshold, oldest=self.order.most)
 
     def decide(self, view: QueueView | TableView) -> list[DispatchDecision]:
         """What to start now, and which later starts are promised; in the queue's order."""

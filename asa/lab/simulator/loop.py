@@ -15,7 +15,7 @@ import numpy as np
 from asa.core.arrays import Floats, Ints
 from asa.core.job import QueueRegime
 from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ranking
-from asa.lab.dispatchers.backfill import BackfillRule, queue_key, scan, scan_nodes
+from asa.lab.dispatchers.backfill import BackfillRule, queue_keys, scan, scan_nodes
 from asa.lab.placement.nodes import BLOCK, place, place_within
 from asa.lab.simulator.settings import FIFO, NICED
 from asa.lab.simulator.state import (
@@ -728,7 +728,7 @@ def dispatch_loop(
         if world.waiting == 0 or (world.free == 0 and world.slots >= 0 and not promise):
             continue
         world.decisions += 1
-        waiting = ranked(s, rule.order, rule.threshold, weights)
+        waiting = ranked(s, rule, weights)
         if world.slots >= 0:
             started = scan(
                 world.now, rule, world.free, world.slots, s.jobs, waiting,
@@ -745,33 +745,34 @@ def dispatch_loop(
                 s.jobs[waiting[k]].planned = promised[k]
         if started == 0:
             continue
-        all_seen = len(waiting) <= rule.limit
+        all_seen = len(waiting) <= min(rule.limit, rule.oldest)  # else others come forward when some have started
         if not begin(s, picked(waiting, starts[:started]), starts, runs):
             world.dirty = 1  # what could not start yet is decided again
             return GROW
-        if all_seen and world.edges == 0:
-            world.dirty = 0  # asked again at once, the rule would start no other job
+        if all_seen and world.edges == 0 and not world.stops_often:
+            world.dirty = 0  # asked again at once, a rule without predictions would start no other job
 
 
 @compiled
-def ranked(s: SimulationState, order: int, threshold: float, weights: Floats) -> Ints:
+def ranked(s: SimulationState, rule: BackfillRule, weights: Floats) -> Ints:
     """The waiting rows in order: by tiers; among equals by the dispatcher's own order; then by priority."""
     world = s.world[0]
     waiting = s.queue[: world.waiting]
     if weights[0] != FIFO:
         waiting = prioritise(s, weights)
-    if order < 0 and not world.tiers:
-        return waiting
-    keys = np.empty(len(waiting))
-    if order >= 0:
+    if rule.order >= 0:
+        submit, predicted = np.empty(len(waiting)), np.empty(len(waiting))
+        cores = np.empty(len(waiting), np.int64)
         for k in range(len(waiting)):
             job = s.jobs[waiting[k]]
-            keys[k] = queue_key(order, threshold, world.now, job.submit, job.predicted, job.cores)
+            submit[k], predicted[k], cores[k] = job.submit, job.predicted, job.cores
+        keys = queue_keys(rule.order, rule.threshold, rule.oldest, world.now, submit, predicted, cores)
         waiting = picked(waiting, ranking(keys))
     if world.tiers:
+        tiers = np.empty(len(waiting))
         for k in range(len(waiting)):
-            keys[k] = -s.jobs[waiting[k]].tier
-        waiting = picked(waiting, ranking(keys))
+            tiers[k] = -s.jobs[waiting[k]].tier
+        waiting = picked(waiting, ranking(tiers))
     return waiting
 
 

@@ -50,11 +50,10 @@ class RunTimeLearning:
         s = self._engine.state
         view = self._engine.view()
         last = int(s.world[0]["lines"])
-        for line in s.log[self._lines : last]:
-            row = int(line["what"])
-            if line["kind"] == FINISHED and (started := float(s.jobs[row]["started"])) == started:
-                self._learner.learn(self._job(view, row), float(line["at"]) - started)
-            elif line["kind"] == SUBMITTED:
+        for at, kind, row, _ in s.log[self._lines : last].tolist():
+            if kind == FINISHED and (started := float(s.jobs["started"][row])) == started:
+                self._learner.learn(self._job(view, row), at - started)
+            elif kind == SUBMITTED:
                 predicted_s = self._learner.predict(self._job(view, row))
                 for column in self._columns:
                     s.jobs[column][row] = predicted_s
@@ -112,13 +111,13 @@ class DispatchLoop:
         self.due = math.inf
         self._learning = _learning(engine, rule)
         engine.state.world[0]["stops_often"] = self._learning is not None
-        compiled = engine.settings.native is not None and self._learning is None and clock is None and watch is None
+        compiled = engine.settings.native is not None and clock is None and watch is None
         self.native: BackfillRule | None = getattr(rule, "native", None) if compiled else None
 
     def run(self, until: float = math.inf, promise: bool = False, most: int = -1) -> StopReason:
         """As `Engine.dispatch`, whatever the dispatcher is; without the promises where it is not compiled."""
         engine = self.engine
-        if self.native is not None:
+        if self.native is not None and self._learning is None:
             return engine.dispatch(self.native, until, promise, most)
         while most != 0:
             why = self._step(until) if self._window else engine.step(until)
@@ -129,7 +128,10 @@ class DispatchLoop:
                 if engine.state.world[0]["job_changed"]:  # the owner of held jobs hears of it before any decision
                     engine.state.world[0]["job_changed"] = 0
                     return StopReason.JOB_CHANGED
-            self._decide(engine.view())
+            if self.native is None:
+                self._decide(engine.view())
+            elif engine.dispatch(self.native, engine.now, promise, 1) is StopReason.JOB_CHANGED:
+                return StopReason.JOB_CHANGED
             most -= 1
         return StopReason.DECIDE
 
@@ -277,7 +279,7 @@ def simulate(
 def _compile(served: DispatchLoop) -> None:
     """Compile, or load from the cache, what the loop will call; takes seconds the first time."""
     if served.native is not None:
-        served.run(most=0)
+        served.engine.dispatch(served.native, -math.inf, most=0)
         return
     small = Engine(Workload.of(submit=[0], run=[1], cores=[1], walltime=[1]), Cluster.of(nodes=1))
     while (view := small.advance()) is not None:

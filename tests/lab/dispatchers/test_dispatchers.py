@@ -291,6 +291,7 @@ JOBS = [
         ("fcfs", [10.0, 20.0, 30.0, 40.0]),
         ("sjf", [3600.0, 60.0, 600.0, 60.0]),
         ("largest-area", [-14400.0, -60.0, -4800.0, -60.0]),
+        ("smallest-area", [14400.0, 60.0, 4800.0, 60.0]),
         ("wfp3", [-4 * (90 / 3600) ** 3, -((80 / 60) ** 3), -8 * (70 / 600) ** 3, -1.0]),
         (
             "f1",
@@ -384,10 +385,28 @@ def test_jobs_beyond_the_threshold_come_first_as_they_stand(name: str) -> None:
     assert find_order(name, math.inf) is ORDERS[name]
 
 
+@pytest.mark.parametrize("name", sorted(ORDERS))
+def test_of_the_jobs_beyond_the_threshold_so_many_come_first(name: str) -> None:
+    late = find_order(name, 75.0, oldest=1)
+    for make in (queue_view, slot_view):
+        assert late.keys(make(JOBS, 1, 8))[0] == -math.inf
+        assert late.keys(make(JOBS, 1, 8))[1:].tolist() == find_order(name).keys(make(JOBS, 1, 8))[1:].tolist()
+
+
+@pytest.mark.parametrize("oldest", [0, -1, 1.5, math.nan])
+def test_how_many_come_first_is_a_whole_number(oldest: float) -> None:
+    with pytest.raises(InvalidInput, match="a whole number of jobs, at least 1"):
+        find_order("sjf", "1h", oldest)
+    with pytest.raises(InvalidInput, match="beyond threshold= come first, and there is none"):
+        find_order("sjf", oldest=2)
+
+
 def test_an_order_of_ones_own_has_a_threshold_too() -> None:
     mine = find_order(lambda job, now: -job.submitted, "75s")
+    one = find_order(lambda job, now: -job.submitted, "75s", oldest=1)
     for make in (queue_view, slot_view):
         assert mine.arrange(make(JOBS, 1, 8)).tolist() == [0, 1, 3, 2]
+        assert one.arrange(make(JOBS, 1, 8)).tolist() == [0, 3, 2, 1]
 
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, math.nan, "soon"])

@@ -191,6 +191,17 @@ def test_easy_plus_plus_equals_a_readable_one(jobs: Workload, strict_after: floa
     assert schedule.start.tolist() == easy_plus_plus(jobs, strict_after)
 
 
+@pytest.mark.parametrize("predictor", [None, "last-two"])
+@given(jobs=workloads(), oldest=st.sampled_from([1, 2, math.inf]), instant=st.sampled_from(["together", "one-by-one"]))
+def test_compiled_and_watched_dispatchers_agree(
+    predictor: str | None, jobs: Workload, oldest: float, instant: str
+) -> None:
+    """One that is watched decides in Python, on views."""
+    rule = Backfill(order="sjf", threshold=3.0, oldest=oldest, predictor=predictor, strict_after=5.0)
+    compiled = simulate(jobs, machine, rule, instant=instant)
+    assert same(compiled.start, simulate(jobs, machine, rule, instant=instant, watch=lambda view: None).start)
+
+
 @given(case=mixed(), strict_after=st.sampled_from([1.0, 5.0, math.inf]))
 def test_it_keeps_the_laws_on_unequal_nodes(case: tuple[Workload, Cluster], strict_after: float) -> None:
     schedule = simulate(*case, EasyPlusPlus(predictor=Half(), strict_after=strict_after))

@@ -1,0 +1,107 @@
+"""``asa tune``: a dispatcher fitted to a site's own log, and dispatchers compared where nothing was fitted."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from asa.core.command import CommandResult, table
+from asa.core.errors import AsaError, InvalidInput
+from asa.core.registry import DISPATCHERS
+from asa.lab.core.registry import PREDICTORS
+from asa.lab.core.signals import ends_on_signals
+from asa.report.outputs import check_outputs, progress_bar
+
+
+class Tune:
+    """Fit order, threshold, reservation depth and predictor to logs, and report on jobs that were not looked at."""
+
+    help = "fit a dispatcher to a log: on its first 60 %, chosen by the next 20 %, compared to others on the last 20 %"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("trace", nargs="+", metavar="LOG", help="log of jobs, as asa simulate takes it; each is tuned for itself")
+        add("--evaluations", type=int, default=60, metavar="N", help="rules that are tried; 0: only compare (60)")
+        add("--objective", default="both", metavar="WHAT", help="what is to be small: wait, slowdown or both (both)")
+        add("--longest", type=float, default=1.1, metavar="X", help="longest wait at most, in shares of EASY's (1.1)")
+        add("--predictors", default="alike", metavar="NAMES", help=f"of {', '.join(PREDICTORS)}; '' for none (alike)")
+        add(
+            "--beside",
+            action="append",
+            metavar="NAMES",
+            help="dispatchers to compare to, repeated or with commas (sjf after 60 h, wfp3, easy++)",
+        )
+        add("--seed", type=int, default=0, metavar="S", help="seed of what is drawn (0)")
+        add("--quiet", action="store_true", help="show no progress")
+
+    @ends_on_signals
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Tune and compare."""
+        check_outputs(options)
+        if options.evaluations < 0 or options.seed < 0:
+            raise InvalidInput(f"--evaluations {options.evaluations}, --seed {options.seed}: 0 or more expected")
+        predictors = PREDICTORS.split([options.predictors]) if options.predictors else []
+        if "oracle" in predictors:
+            raise InvalidInput("--predictors oracle: knows what no site does; take it as asa simulate --predictor")
+        for name in predictors:
+            PREDICTORS.create(name)
+        from asa.lab.tuning import BESIDE
+
+        beside = DISPATCHERS.split(options.beside or BESIDE)
+        for name in beside:
+            DISPATCHERS.create(name)
+        rows: list[dict[str, Any]] = []
+        texts, refused = [], []
+        for path in options.trace:
+            try:
+                found, text = _tuned(path, options, predictors, beside)
+            except AsaError as error:  # of one log, after others were tuned
+                if len(options.trace) == 1:
+                    raise
+                refused.append(f"{Path(path).name}: {error}")
+                continue
+            rows += found
+            texts.append(text)
+        if not rows:
+            raise InvalidInput("no log can be tuned on:\n" + "\n".join(refused))
+        return CommandResult({"rows": rows, "refused": refused}, "\n\n".join(texts + refused), 1 if refused else 0)
+
+
+def _tuned(
+    path: str, options: argparse.Namespace, predictors: list[str], beside: list[str]
+) -> tuple[list[dict[str, Any]], str]:
+    """Rows of one log, and what is printed."""
+    from asa.lab.traces.load import load_trace
+    from asa.lab.tuning import Trial
+
+    trace, name = load_trace(path), Path(path).name
+    began, cpu = time.perf_counter(), time.process_time()
+    with progress_bar(name, quiet=options.quiet, counts=True) as bar:
+        trial = Trial(
+            trace.workload,
+            trace.machine(),
+            objective=options.objective,
+            longest=options.longest,
+            progress=None if bar is None else lambda done, most, _: bar(done, most),
+        )
+        best = ""
+        if options.evaluations:
+            best = trial.tune(options.evaluations, predictors=predictors, seed=options.seed)
+        rows, refused = trial.report([*filter(None, [best]), *beside], seed=options.seed)
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    for row in rows:
+        row |= {"trace": name, "tuned": row["dispatcher"] == best, "seconds": seconds, "cpu_s": cpu}
+        row["of_easy"] = {key: value.to_json() for key, value in row["of_easy"].items()}
+    first = f"{name}: --dispatcher {best}" if best else name
+    last = f"{trial.simulated} simulations in {seconds:.0f} s, {cpu:.0f} s of processor time"
+    lines = [_line(row) for row in rows]
+    return rows, "\n".join([first, table(lines, "nothing"), *refused, last])
+
+
+def _line(row: dict[str, Any]) -> dict[str, Any]:
+    from asa.lab.study import Estimate
+
+    of_easy = {key: str(Estimate(**value)) for key, value in row["of_easy"].items()}
+    return {"of EASY's, on the last 20 %": row["dispatcher"], **of_easy, "mean wait [s]": round(row["mean_wait_s"])}

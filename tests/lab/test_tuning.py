@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asa.cli.main import main
+from asa.core.errors import AsaError, InvalidInput
+from asa.core.registry import DISPATCHERS
+from asa.lab.core.cluster import Cluster
+from asa.lab.core.workload import Workload
+from asa.lab.dispatchers.backfill import ORDERS
+from asa.lab.simulator.run import simulate
+from asa.lab.traces.swf import log_of, write_swf
+from asa.lab.tuning import OBJECTIVES, VALUES, PartWaits, Trial, TunedRule, intervals, measures
+
+MACHINE = Cluster.of(nodes=8)
+
+
+def busy(seed: int = 0, count: int = 400) -> Workload:
+    """Five weeks in which jobs wait."""
+    draw = np.random.default_rng(seed)
+    run = np.round(draw.lognormal(7.5, 1.5, count)) + 1
+    return Workload.of(
+        submit=np.sort(draw.uniform(0, 35 * 86400, count)), run=run, walltime=run * draw.integers(1, 20, count),
+        cores=2 ** draw.integers(0, 4, count), user=draw.integers(0, 9, count),
+    )  # fmt: skip
+
+
+def crowded() -> Workload:
+    return busy(count=800)
+
+
+@given(
+    st.builds(
+        TunedRule,
+        **{name: st.sampled_from(of) for name, of in VALUES.items()},
+        predictor=st.sampled_from(["", "alike"]),
+    )
+)
+def test_a_rule_is_the_dispatcher_that_it_is_called(rule: TunedRule) -> None:
+    made = DISPATCHERS.create(str(rule))
+    assert (made.depth, made.order.name, made.predictor) == (rule.depth, rule.order, rule.predictor or None)
+    assert made.order.threshold == rule.threshold_h * 3600
+    assert made.order.oldest == (rule.oldest if rule.threshold_h < math.inf else math.inf)
+    assert set(VALUES["order"]) == set(ORDERS)
+
+
+def test_parts_are_counted_by_themselves_with_the_queue_that_was_before() -> None:
+    jobs = crowded()
+    trial = Trial(jobs, MACHINE)
+    whole = simulate(jobs, MACHINE, "easy").wait
+    for part, rows in enumerate((slice(0, 480), slice(480, 640), slice(640, 800))):
+        alone = simulate(jobs.take(np.arange(rows.stop)), MACHINE, "easy").wait
+        assert trial.outcome("easy", part).wait.tolist() == alone[rows].tolist()
+    assert trial.outcome("easy", 2).wait.tolist() == whole[640:].tolist()
+
+
+@settings(max_examples=2, deadline=None)
+@given(st.sampled_from(OBJECTIVES), st.sampled_from([1.0, 1.1, 2.0]), st.integers(0, 3))
+def test_what_is_tuned_keeps_the_limit_and_beats_easy_where_it_was_chosen(what: str, longest: float, seed: int) -> None:
+    done: list[tuple[int, int]] = []
+    trial = Trial(crowded(), MACHINE, objective=what, longest=longest, progress=lambda n, of, _: done.append((n, of)))
+    chosen = trial.tune(8, best=2, seed=seed)
+    assert [n for n, _ in done] == list(range(1, len(done) + 1))
+    assert all(n <= of for n, of in done)
+    assert chosen == Trial(crowded(), MACHINE, objective=what, longest=longest).tune(8, best=2, seed=seed)
+    fitted, by = (
+        [a / b for a, b in zip(measures(trial.outcome(chosen, k)), measures(trial.outcome("easy", k)), strict=True)]
+        for k in (0, 1)
+    )
+    assert max(fitted[3], by[3]) <= longest
+    assert {"wait": by[0], "slowdown": by[1], "both": math.sqrt(by[0] * by[1])}[what] <= 1
+
+
+def test_nothing_but_easy_is_left_where_no_rule_keeps_the_limit() -> None:
+    assert Trial(crowded(), MACHINE, longest=0.01).tune(2, predictors=()) == "easy"
+
+
+@given(st.integers(0, 99), st.floats(0.1, 10))
+def test_intervals_are_of_pairs(seed: int, factor: float) -> None:
+    draw = np.random.default_rng(seed)
+    week = np.sort(draw.integers(0, 8, 60))
+    easy = PartWaits(draw.uniform(1, 100, 60), draw.uniform(1, 9, 60), week)
+    found = intervals(PartWaits(easy.wait * factor, easy.slowdown, week), easy, seed=seed)
+    for each in (found.wait, found.longest):
+        assert [each.value, each.low, each.high] == pytest.approx([factor] * 3)
+    assert [found.slowdown.value, found.slowdown.low, found.slowdown.high] == pytest.approx([1.0] * 3)
+    assert found.p99.value == pytest.approx(factor) and found.p99.low is None
+    other = intervals(PartWaits(draw.permutation(easy.wait), easy.slowdown, week), easy, seed=seed)
+    assert other.wait.low < other.wait.high and other.wait.value == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"objective": "joy"}, "unknown objective 'joy'"),
+        ({"longest": math.nan}, "longest=nan: a finite share"),
+        ({"longest": 0.0}, "above 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, object], says: str) -> None:
+    with pytest.raises(AsaError, match=says):
+        Trial(crowded(), MACHINE, **options)  # type: ignore[arg-type]
+
+
+def test_a_log_with_nothing_to_gain_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="99 jobs: at least 100"):
+        Trial(busy(count=99), MACHINE)
+    with pytest.raises(InvalidInput, match="none of the first 60 % of the jobs waits"):
+        Trial(busy(), Cluster.of(nodes=10_000))
+    with pytest.raises(InvalidInput, match="at least 1 of each"):
+        Trial(crowded(), MACHINE).tune(0)
+
+
+def test_the_command_prints_a_dispatcher_that_simulate_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, out = tmp_path / "busy.swf", tmp_path / "out.json"
+    write_swf(log_of(simulate(crowded(), MACHINE, "easy")), log)
+    beside = "easy++,easy:order=wfp3"
+    assert main(["tune", str(log), "--evaluations", "6", "--beside", beside, "--json", str(out), "--quiet"]) == 0
+    rows = json.loads(out.read_text())["rows"]
+    tuned = next(row for row in rows if row["tuned"])
+    assert f"--dispatcher {tuned['dispatcher']}" in capsys.readouterr().out
+    assert [row["dispatcher"] for row in rows] == ["easy", tuned["dispatcher"], *beside.split(",")]
+    assert rows[0]["of_easy"]["wait"]["value"] == 1.0
+    assert main(["simulate", str(log), "--dispatcher", tuned["dispatcher"], "--quiet"]) == 0
+
+
+def test_the_command_refuses_in_one_line_and_goes_on_with_other_logs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, few = tmp_path / "busy.swf", tmp_path / "few.swf"
+    write_swf(log_of(simulate(crowded(), MACHINE, "easy")), log)
+    write_swf(log_of(simulate(busy(count=50), MACHINE, "easy")), few)
+    for words, says in (
+        (["--evaluations", "-1"], "0 or more expected"),
+        (["--predictors", "oracle"], "knows what no site does"),
+        (["--predictors", "alyke"], "unknown predictor 'alyke'"),
+        (["--beside", "eazy"], "unknown dispatcher 'eazy'"),
+        (["--objective", "joy"], "unknown objective 'joy'"),
+    ):
+        assert main(["tune", str(log), *words]) != 0
+        assert says in (error := capsys.readouterr().err) and error.count("\n") == 1
+    assert main(["tune", str(few), str(log), "--evaluations", "0", "--beside", "fcfs", "--quiet"]) == 1
+    text = capsys.readouterr().err
+    assert "few.swf: 50 jobs: at least 100 expected" in text and "fcfs" in text
