@@ -12,6 +12,8 @@ import pytest
 
 # Tests want to see at once what happens; `tests/allocations` has a budget of its own.
 os.environ.setdefault("ASA_SCHEDULER_BUDGET", "off")
+# The terminal that the tests are started from is not that of what they start: pytest-xdist exports its width.
+os.environ.pop("COLUMNS", None)
 
 pytest.register_assert_rewrite("asa.testing.backends", "asa.testing.estimators", "asa.testing.executors")
 

@@ -402,7 +402,8 @@ def test_a_host_and_its_guest(explained):
         "weights: ",
         "mixture ",
         "action ",
-        "times as long as alone; loss by slowdown",
+        "times as long as alone",
+        "; loss by slowdown",
     ):
         assert words in text
     assert f"{guest.name} became its guest" in explain(host, directory).text

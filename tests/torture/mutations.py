@@ -179,7 +179,7 @@ MUTATIONS = (
     Mutation(
         "tasks end with their driver",
         SUPERVISOR,
-        "        if self._pool and not isinstance(self._pool, KeepingPool):\n            self._pool.close()\n"
+        "        if self._pool and not self._keeps:\n            self._pool.close()\n"
         "            self._pool = None\n\n    def _signalled",
         "        if self._pool:\n            self._pool.close()\n            self._pool = None\n\n    def _signalled",
     ),

@@ -95,7 +95,7 @@ def test_a_failure_has_its_output_and_attempts_are_told_apart(own_state: Path, t
             raise ValueError("never")
         return number
 
-    run = finished(asa.stage(retries=1)(twice).map([0, 1, 2]), own_state)
+    run = finished(asa.stage(retries=1, cores=1)(twice).map([0, 1, 2]), own_state)
     with pytest.raises(asa.RunFailed, match=r"last lines of its output:\ntrying 2"):
         run.result()
     assert "last lines of its output:\ntrying 2" in run.explain()
@@ -182,7 +182,9 @@ def test_programs_with_outputs_are_heard_and_a_log_file_can_be_named(own_state: 
 
 def test_a_program_that_fails_has_its_last_words_in_the_error(own_state: Path) -> None:
     bad = asa.command("sh -c 'echo so far; echo no space >&2; exit 3'", outputs={"out": "o"}, name="bad")
-    with pytest.raises(asa.RunFailed, match=r"ended with exit code 3; it printed: so far\nno space"):
+    with pytest.raises(
+        asa.RunFailed, match=r"exit code 3; it printed: so far\nlast lines of its output:\nso far\nno space"
+    ):
         finished(bad(), own_state).result()
     value = asa.command("sh -c 'echo half a value; exit 3'", name="value")
     assert said(finished(value(), own_state).logs())[0] == "value[0] half a value"

@@ -294,9 +294,9 @@ def test_an_edited_program_has_the_result_it_would_have_anew(
         for number, step in enumerate(program.steps):
             calls = step.elements or (step.number,)
             inputs = () if step.elements else tuple(repr(values[other]) for other in step.inputs)
-            keys = {(program.reached(number), call, inputs) for call in calls}
-            expected += [number] * sum((program.reached(number), call, inputs) not in seen for call in calls)
-            seen |= keys
+            keys = [(program.reached(number), bool(step.elements), call, inputs) for call in calls]
+            expected += [number] * sum(key not in seen for key in keys)
+            seen.update(keys)
             values.append(value[number])
         assert sorted(ran) == sorted(expected)
         program = data.draw(edits(program))

@@ -261,7 +261,8 @@ class SimulationOptions:
                 raise UnknownName("option of backend 'sim':", word, known)
             options["site"] = word.replace("_", "-")
             del options[word]
-        return cls(**{name: fitting(name, value, known[name]) for name, value in options.items()})
+        given = {name: value for name, value in options.items() if value is not None}
+        return cls(**{name: fitting(name, value, known[name]) for name, value in given.items()})
 
     @property
     def longest_s(self) -> float | None:
