@@ -51,7 +51,7 @@ def read(name: str) -> str:
 
 def follow(page: str, folder: Path, environment: Mapping[str, str] | None = None) -> int:
     """Do all steps of a page in a folder; how many there were to run."""
-    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"}
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "240"}
     env |= {"ASA_STATE_DIR": str(folder / "state"), "PYTHONPATH": str(folder)} | dict(environment or {})
     done = 0
     for step in steps(page):
