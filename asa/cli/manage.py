@@ -16,6 +16,7 @@ from typing import Any
 from asa.core.command import CommandResult, duration, fitted, memory, positive
 from asa.core.errors import AsaError, InvalidInput, StateError, cause
 from asa.core.event import RunState
+from asa.core.job import JobState
 from asa.core.units import brief, size
 from asa.log.events import EventLog
 from asa.log.messages import notify
@@ -89,7 +90,9 @@ class StatusCommand:
         holder, summary = run.directory.lock().holder(), run.summary
         driver = f"process {holder.pid} on {holder.host}" if holder else None
         stages = Counter(stage.state.value for stage in summary.stages)
-        jobs = Counter(job.state.value for job in summary.jobs if not job.lender)
+        over = summary.state is RunState.CANCELLED  # nobody has seen since how its jobs end
+        states = (job.state for job in summary.jobs if not job.lender)
+        jobs = Counter(JobState.CANCELLED.value if over and not state.final else state.value for state in states)
         done = sum(stage.done for stage in summary.stages)
         running = sum(stage.running for stage in summary.stages) if holder else 0
         known = all(stage.tasks is not None for stage in summary.stages)

@@ -134,6 +134,8 @@ def cancel(
 ) -> list[Leftover]:
     """Cancel these jobs, and say so in their runs' logs, so that a resumed run asks for new ones; those cancelled.
 
+    That they have ended is for a resumed run to find, which then takes the results that their nodes have kept.
+
     Parameters
     ----------
     unread
@@ -157,30 +159,9 @@ def cancel(
                     unread[run.name] = str(error)
                 backend.cancel([item.status.handle for item in items])
                 done += items
-                if run.name not in unread:
-                    with (
-                        EventLog(run.events) as log,
-                        contextlib.suppress(BackendError),
-                    ):  # they are cancelled all the same
-                        log.append(_ends(backend, items))
         except AsaError as error:
             unread[run.name] = str(error)
     return done
-
-
-def _ends(backend: Backend, items: Sequence[Leftover]) -> list[Event]:
-    """The ends of those of these jobs that end within a few seconds; of the others a resumed run will ask."""
-    for patience_s in (LOOK_S, *[1.0] * ENDS_WITHIN):
-        time.sleep(patience_s)
-        found = backend.query([item.status.handle for item in items])
-        if all(each.state.final for each in found):
-            break
-    now = time.time()
-    return [
-        JobEnded(each.ended or now, item.allocation, each.state, each.started, each.exit_code, each.reason, each.cores)
-        for item, each in zip(items, found, strict=True)
-        if each.state.final
-    ]
 
 
 def jobs_left(run: RunDirectory) -> int:
@@ -369,8 +350,6 @@ ENDS = {
     RunState.CANCELLED: "been cancelled",
 }
 LOOK_S = 0.1
-ENDS_WITHIN = 5
-"""How many seconds cancelled jobs have to end, until that is left to others to find."""
 """How long from one look at a run that is to end to the next [s]."""
 
 
