@@ -49,9 +49,10 @@ from coscheduler.agents.groups import LocalAgents
 from coscheduler.agents.machine import AgentMachine
 from coscheduler.drive import Remembered, drive
 from coscheduler.history import SharedQueue
+from coscheduler.nouns import LOOK_S
 from coscheduler.queuefile import QueuedCommand, SharedQueueLog, read_commands
 from coscheduler.real.machine import ContainerProgram, ContainerStarted
-from coscheduler.real.world import MONITOR_S, PERIOD_S, RealWorld
+from coscheduler.real.world import PERIOD_S, RealWorld
 from coscheduler.registry import SHARING_RULES
 from executors.cgroup import probe
 
@@ -237,12 +238,12 @@ def cpu_cost() -> list[Row]:
                 raise StateError(f"containers have not started within {PATIENCE_S:g} s")
         for looks in (False, True, False, True):
             began, before, seen = time.monotonic(), (cpu_time(agent), time.process_time()), 0
-            for look in range(round(LOOKS_S / MONITOR_S)):
+            for look in range(round(LOOKS_S / LOOK_S)):
                 seen += len(machine.used()) if looks else 0
-                while (left := began + (look + 1) * MONITOR_S - time.monotonic()) > 0:
+                while (left := began + (look + 1) * LOOK_S - time.monotonic()) > 0:
                     machine.news(left)
             spent, over_s = (cpu_time(agent) - before[0], time.process_time() - before[1]), time.monotonic() - began
-            row = {"looks [1/s]": 1 / MONITOR_S if looks else 0.0, "containers seen": seen, "over [s]": over_s}
+            row = {"looks [1/s]": 1 / LOOK_S if looks else 0.0, "containers seen": seen, "over [s]": over_s}
             rows.append(row | dict(zip(COSTS, (part / over_s for part in spent), strict=True)))
     return rows
 

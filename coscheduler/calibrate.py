@@ -19,10 +19,10 @@ from asa.core.command import table
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput, Starved, StateError
 from coscheduler.drive import World
-from coscheduler.nouns import SharedRun, SharingDecision, StartGuest, WaitingJob
+from coscheduler.nouns import LOOK_S, SharedRun, SharingDecision, StartGuest, WaitingJob
 from coscheduler.queuefile import QueuedCommand
 from coscheduler.real.machine import SharedMachine
-from coscheduler.real.world import MONITOR_S, RealWorld
+from coscheduler.real.world import RealWorld
 from coscheduler.sharing.starter import check_share
 from coscheduler.workload import PAPER_LIKE, Contention, Load, LoadPhase, phases
 from coscheduler.world import SimulatedWorld
@@ -307,7 +307,7 @@ def _pair_row(pair: PairRun, predicted: tuple[float, float]) -> dict[str, Any]:
     }
 
 
-_SHORTEST_S = 1.5 * MONITOR_S  # CPU use is looked at once each `MONITOR_S`
+_SHORTEST_S = 1.5 * LOOK_S  # CPU use is looked at once each `LOOK_S`
 
 
 class JobFailed(StateError):

@@ -208,6 +208,7 @@ def _queues(spec: str, cores: int, seed: int, contention: str, bound: float) -> 
 def _row(rule: str, cores: int, runs: Sequence[Sequence[SharedQueue]]) -> RuleRow:
     metrics = [[queue.metrics() for queue in queues] for queues in runs]
     tables = [[_workflows(queue) for queue in queues] for queues in runs]
+    promises = [queue.promises() for queues in runs for queue in queues]
     return RuleRow(
         rule,
         cores,
@@ -216,14 +217,9 @@ def _row(rule: str, cores: int, runs: Sequence[Sequence[SharedQueue]]) -> RuleRo
             workflow: {name: _over([[each[workflow][name] for each in some] for some in tables]) for name in columns}
             for workflow, columns in tables[0][0].items()
         },
-        *(sum(column) for column in zip(*_promises(runs), strict=True)),
+        sum(hosts for hosts, _ in promises),
+        sum(len(broken) for _, broken in promises),
     )
-
-
-def _promises(runs: Sequence[Sequence[SharedQueue]]) -> list[tuple[int, int]]:
-    """Hosts with a bound, and those beyond it, for each queue."""
-    found = (queue.promises() for queues in runs for queue in queues)
-    return [(hosts, len(broken)) for hosts, broken in found]
 
 
 def _over(values: list[list[float]]) -> Estimate:

@@ -176,7 +176,7 @@ class SharedQueue:
         }
 
     def promises(self) -> tuple[int, tuple[str, ...]]:
-        """How many hosts had a bound on their slowdown that is known to have been kept or not, and who is beyond it."""
+        """How many hosts had a bound of which it is known whether it was kept, and the names of those beyond theirs."""
         hosts = [job for job in self.jobs if not job.problem and job.promise is not None]
         return len(hosts), tuple(job.name for job in hosts if not job.promise)
 
@@ -240,18 +240,21 @@ class _Past:
         self.leave(now)
         self.used = RunUsage(*(before + more for before, more in zip(self.used, used, strict=True)))
 
-    def shared(self) -> bool:
-        """Whether, since it was started last, it was ever a guest or a host."""
-        return any(stay.host is not None or stay.share < 1 for stay in self.stays if stay.since >= self.since)
+    def run_stays(self) -> list[Stay]:
+        """Where it was since it was started last."""
+        return [stay for stay in self.stays if stay.since >= self.since]
+
+    def was_guest(self) -> bool:
+        """Whether, since it was started last, it ever ran on cores of another job."""
+        return any(stay.host is not None for stay in self.run_stays())
 
     def had_guests(self) -> bool:
         """Whether, since it was started last, it had cores of its own and guests on them."""
-        return any(stay.host is None and stay.share < 1 for stay in self.stays if stay.since >= self.since)
+        return any(stay.host is None and stay.share < 1 for stay in self.run_stays())
 
     def own_s(self) -> float:
         """How long it had cores of its own since it was started last [s]."""
-        stays = (stay for stay in self.stays if stay.host is None and stay.since >= self.since)
-        return sum(stay.until - stay.since for stay in stays)
+        return sum(stay.until - stay.since for stay in self.run_stays() if stay.host is None)
 
     def run(self) -> JobRun:
         """What came of it, once it has ended."""
@@ -354,9 +357,9 @@ class History:
         past = self._jobs[name]
         past.stop(now, used)
         past.ended = now
-        if past.alone_s is None and not past.shared():
+        if past.alone_s is None and not (past.was_guest() or past.had_guests()):
             past.alone_s = now - past.since
-        if own_alone_s is None and not any(stay.host for stay in past.stays if stay.since >= past.since):
+        if own_alone_s is None and not past.was_guest():
             own_alone_s = past.alone_s
         if own_alone_s and past.had_guests():
             past.host_slowdown = past.own_s() / own_alone_s

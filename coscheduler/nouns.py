@@ -240,9 +240,13 @@ class Keep:
     why: Why | None = field(default=None, compare=False)
 
 
+LOOK_S = 1.0
+"""Least time between two looks at running jobs [s]."""
+
+
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """Sharing rule: ask again at this time [s] at the latest; worlds look once a second at most."""
+    """Sharing rule: ask again at this time [s] at the latest, but no sooner than in `LOOK_S`."""
 
     at: float
 

@@ -193,6 +193,9 @@ class Contention:
         for name in ("tax", "thrash"):
             if not 0 < getattr(self, name) <= 1:
                 raise InvalidInput(f"{name} is {getattr(self, name)!r}: expected a number above 0, at most 1")
+        for pair, slower in self.pairs.items():
+            if not 1 <= slower < math.inf:
+                raise InvalidInput(f"{' beside '.join(pair)} takes {slower!r} times as long: 1 or more expected")
 
     def factor(self, together: int, memory: float) -> float:
         """Common factor of the rates of `together` jobs that want `memory` of the host's (1: all there is)."""

@@ -20,6 +20,7 @@ from coscheduler.history import Entry, History, RunUsage, SharedQueue
 from coscheduler.ledger import Arrivals, Ledger
 from coscheduler.nouns import (
     FORMS,
+    LOOK_S,
     Evict,
     JobStates,
     LookAgain,
@@ -176,8 +177,6 @@ def _or_now(average: float, now: float) -> float:
 
 
 PERIOD_S = 60.0
-LOOK_S = 1.0
-"""Least time between two looks at running jobs that a rule may ask for [s]."""
 
 
 class SimulatedWorld:

@@ -90,7 +90,7 @@ class StatusCommand:
         holder, summary = run.directory.lock().holder(), run.summary
         driver = f"process {holder.pid} on {holder.host}" if holder else None
         stages = Counter(stage.state.value for stage in summary.stages)
-        over = summary.state is RunState.CANCELLED  # nobody has seen since how its jobs end
+        over = summary.state is RunState.CANCELLED  # no driver has recorded since how its jobs ended
         states = (job.state for job in summary.jobs if not job.lender)
         jobs = Counter(JobState.CANCELLED.value if over and not state.final else state.value for state in states)
         done = sum(stage.done for stage in summary.stages)

@@ -202,7 +202,7 @@ class Waits:
         return found
 
     def _at_hand(self, geometry: Geometry, record: Record | None) -> Estimator:
-        """The estimator as it is stored: the one that was used last, if nobody else has changed that meanwhile.
+        """The stored estimator: the one used last, unless another process has changed the record since.
 
         One that is not restored need not make anew what follows from its state, such as trees.
         """

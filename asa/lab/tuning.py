@@ -183,7 +183,7 @@ class Trial:
     Raises
     ------
     InvalidInput
-        When the log has too few jobs, or nobody waits in a part, or an option is out of bounds.
+        When the log has too few jobs, or no job waits in a part, or an option is out of bounds.
     """
 
     def __init__(

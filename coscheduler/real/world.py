@@ -16,7 +16,7 @@ from pathlib import Path
 from asa.estimators.checks import check_positive
 from coscheduler.history import Entry, History, SharedQueue
 from coscheduler.ledger import Arrivals, Ledger
-from coscheduler.nouns import Evict, LookAgain, SharedRun, SharingDecision, SharingView
+from coscheduler.nouns import LOOK_S, Evict, LookAgain, SharedRun, SharingDecision, SharingView
 from coscheduler.queuefile import QueuedCommand, check
 from coscheduler.real.gangs import Gangs, JobGang, Places
 from coscheduler.real.machine import SharedMachine
@@ -26,8 +26,6 @@ _log = logging.getLogger(__name__)
 
 PERIOD_S = 5.0
 """How often a rule is asked, besides when a job was submitted or has ended [s]."""
-MONITOR_S = 1.0
-"""How often containers are looked at [s]."""
 NODES_S = 60.0
 """How long an idle machine waits for nodes that were lost [s]."""
 
@@ -91,7 +89,7 @@ class RealWorld:
         for decision in decisions:
             now = self._now()
             if isinstance(decision, LookAgain):
-                self._look_at = min(self._look_at, max(decision.at, now + MONITOR_S))
+                self._look_at = min(self._look_at, max(decision.at, now + LOOK_S))
                 continue
             started = self._ledger.apply(decision, now)
             _log.info("at %.1f s: %s", now, _in_words(decision))
@@ -131,7 +129,7 @@ class RealWorld:
         over = self._gangs.on(self._machine.news(max(0.0, until - self._now())))
         now = self._now()
         if now >= self._monitor_at or over:
-            self._monitor_at = now + MONITOR_S
+            self._monitor_at = now + LOOK_S
             self._monitor.look(now, self._machine.used(), self._ledger)
             if self._sampled:
                 self._history.sample(self._view().running, self._monitor.busy(), now)

@@ -15,15 +15,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asa.core.arrays import Bools, Floats, Ints
-from coscheduler.nouns import ALONE, Evict, LookAgain, RunningJobs, SharingDecision, SharingView, StartGuest
+from coscheduler.nouns import (
+    ALONE,
+    LOOK_S,
+    Evict,
+    LookAgain,
+    RunningJobs,
+    SharingDecision,
+    SharingView,
+    StartGuest,
+)
 from coscheduler.profiles import Profiles
 
 SURE = 3.0
 """Standard deviations by which an account must be within its bound."""
 LOOKS = 5
 """Reports of a host alone before it may have guests."""
-LOOK_S = 1.0
-"""Time between two looks at a host whose account is nearly used up [s]: so much more may be lost until the next one."""
 ALONE_S = 10.0
 """Time between looks at a host that may not have guests yet [s]."""
 TRIAL_S = 5.0
@@ -134,7 +141,7 @@ class Balance(NamedTuple):
         """What may still be lost once guests have stayed `more_s` longer and `lost_s` of that is lost [s].
 
         The loss is taken to be `SURE` standard deviations more than it seems: those of the work done with guests, and
-        those of how long that takes alone.
+        those of how long that takes alone. What may be lost until the next look is taken off.
         """
         shared = self.shared + (more_s - lost_s) / self.work_s
         error = self.work_s * np.sqrt(self.noise * shared + shared**2 / self.weight)
@@ -289,8 +296,8 @@ class Promise:
         Both variances are shares of the square. What was seen of the host alone, and what other jobs took, count by the
         inverse of their variances.
         """
-        squares, looks = self._noise.get(account.application, (NOISE * _NOISE_LOOKS, _NOISE_LOOKS))
-        noise = (squares + account.squares) / (looks + account.looks)
+        squares, looks = self._seen_noise(account)
+        noise = squares / looks
         seen, known = account.alone_done / noise, SPREAD**-2 if account.known_s else 0.0
         if not seen + known:
             return 1.0, noise, 1.0  # unknown
@@ -323,13 +330,14 @@ class Promise:
     def _close(self, account: Account) -> None:
         """A host has ended, or runs no more."""
         self._learn_pair(account)
-        if account.looks:
-            squares, looks = self._noise.get(account.application, (NOISE * _NOISE_LOOKS, _NOISE_LOOKS))
-            share = min(1.0, _NOISE_MOST / (looks + account.looks))
-            self._noise[account.application] = (
-                share * (squares + account.squares),
-                share * (looks + account.looks),
-            )
+        squares, looks = self._seen_noise(account)
+        share = min(1.0, _NOISE_MOST / looks)
+        self._noise[account.application] = (share * squares, share * looks)
+
+    def _seen_noise(self, account: Account) -> tuple[float, float]:
+        """Sum of the squared errors of an application's reports, this host's included, and how many these were."""
+        squares, looks = self._noise.get(account.application, (NOISE * _NOISE_LOOKS, _NOISE_LOOKS))
+        return squares + account.squares, looks + account.looks
 
     def _learn_pair(self, account: Account) -> None:
         if len(account.guests) == 1 and account.pair_s > 0:

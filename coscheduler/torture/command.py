@@ -182,7 +182,7 @@ def all_results(site: str, first: int, most: int, processes: int, until: float |
 
 
 def _serve(connection: Any, site: str) -> None:
-    """What a process does until nobody is at the other end."""
+    """The loop of a worker process; it ends when the pipe is closed."""
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # what simulated programs print, all the time
     _schedules(site)
     gc.collect()

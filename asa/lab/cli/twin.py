@@ -148,7 +148,7 @@ class _Looker:
 
 
 def _own_name() -> str:
-    """The user's name as squeue has it; "" where nobody knows it."""
+    """The user's name as squeue has it; "" where it is not known."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
