@@ -141,10 +141,10 @@ def first_waits(where: str, times: float, data: Path, seed: int, moments: int = 
     options, sizes = QUEUES[where]
     if "trace" in options:
         options = {**options, "trace": data / options["trace"]}
-    queue = Simulated(**options, days=moments * 1.0 + 20)
+    queue = Simulated(**options, days=moments + 20)
     scene = queue.scene
     workload = replace(scene.workload, walltime=scene.workload.walltime * times)
-    vars(queue)["scene"] = replace(scene, workload=workload)
+    queue.scene = replace(scene, workload=workload)
     chance, said = random.Random(seed), dict[str, list[tuple[float, float, float, float]]]()
     for _ in range(moments):
         queue.sleep(chance.expovariate(1 / APART_S))

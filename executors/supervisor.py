@@ -337,7 +337,7 @@ class Supervisor:
         self._newest = welcome.generation
         log.info("welcome: %s in %s", welcome.worker_pool, welcome.workdir)
         self._alive_s, self._welcome = welcome.alive_s, welcome
-        if self._pool is not None and isinstance(self._pool, KeepingPool):
+        if isinstance(self._pool, KeepingPool):
             self._pool.renew(welcome)
         else:
             self._host.adopt()

@@ -57,17 +57,6 @@ def _needed(place: Path) -> int:
 
 
 @contextmanager
-def silent(place: Path) -> Iterator[Path]:
-    """A file system there that never answers, until the block is left."""
-    device = _needed(place)
-    try:
-        yield place
-    finally:
-        os.close(device)  # whoever waits gets an error now
-        _unmount(place)
-
-
-@contextmanager
 def unmappable(directory: Path, place: Path) -> Iterator[Path]:
     """What is in `directory`, at `place`, where no file can be mapped shared."""
     os.close(_needed(place))  # whether that is allowed

@@ -167,6 +167,11 @@ class SharedBudget:
         """When a call of this kind may be made [s since the epoch]; see `Bucket.reserve`."""
         return self._shared(now, lambda: self._take(kind, now, spare))
 
+    def wait(self, kind: str) -> None:
+        """Wait until a call of this kind may be made, and reserve it."""
+        if (at := self.reserve(kind, time.time())) is not None:
+            time.sleep(max(0.0, at - time.time()))
+
     def charge(self, kind: str, now: float, count: int) -> None:
         """Calls of this kind have been made without a reservation; see `Bucket.charge`."""
 

@@ -65,12 +65,16 @@ class TunedRule:
     depth: float = 1
     predictor: str = ""
 
+    def __post_init__(self) -> None:
+        if self.threshold_h == math.inf:  # no job is beyond it
+            object.__setattr__(self, "oldest", math.inf)
+
     def __str__(self) -> str:
         words = [f"depth={self.depth:g}", f"order={self.order}"]
         if self.threshold_h < math.inf:
             words.append(f"threshold={self.threshold_h:g}h")
-            if self.oldest < math.inf:
-                words.append(f"oldest={self.oldest:g}")
+        if self.oldest < math.inf:
+            words.append(f"oldest={self.oldest:g}")
         if self.predictor:
             words.append(f"predictor={self.predictor},strict_after=24h")
         return "backfill:" + ",".join(words)
@@ -82,7 +86,7 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "order": tuple(ORDERS),
     "depth": (1, 2, 4, 8),
 }
-"""What is tried of each choice; predictors are tried last, on the best rules: they take ten times as long."""
+"""What is tried of each choice; predictors are tried last, on the best rules: they take longer."""
 
 
 # -- What becomes of the jobs of a part --------------------------------------------------------------------------------
@@ -160,6 +164,20 @@ OBJECTIVES = ("both", "wait", "slowdown")
 """What is to be small: the mean wait, the mean bounded slowdown, or the geometric mean of their shares of EASY's."""
 
 
+def check_aims(objective: str, longest: float) -> None:
+    """Refuse what `Trial` cannot aim at.
+
+    Raises
+    ------
+    InvalidInput
+        When there is no such objective, or the limit of the longest wait is not above 0 and finite.
+    """
+    if objective not in OBJECTIVES:
+        raise UnknownName("objective", objective, OBJECTIVES)
+    if not 0 < longest < math.inf:
+        raise InvalidInput(f"longest={longest!r}: a finite share of EASY's longest wait, above 0, expected")
+
+
 class TriedRule(NamedTuple):
     """A rule and its shares of EASY's on a part; ranked by whether the longest wait is above the limit, and by the
     objective, times how far it is above. Lower is better.
@@ -195,10 +213,7 @@ class Trial:
         longest: float = 1.1,
         progress: Progress | None = None,
     ) -> None:
-        if objective not in OBJECTIVES:
-            raise UnknownName("objective", objective, OBJECTIVES)
-        if not 0 < longest < math.inf:
-            raise InvalidInput(f"longest={longest!r}: a finite share of EASY's longest wait, above 0, expected")
+        check_aims(objective, longest)
         if len(workload) < FEWEST:
             raise InvalidInput(f"{len(workload)} jobs: at least {FEWEST} expected, to fit, to choose and to report")
         self._workload, self._cluster = workload, cluster
@@ -256,7 +271,7 @@ class Trial:
         self.most = self.simulated + evaluations + few * len(predictors) + best
         tried: dict[TunedRule, TriedRule] = {}
         start = TunedRule()
-        size = math.prod(map(len, VALUES.values()))
+        size = len({TunedRule(**dict(zip(VALUES, of, strict=True))) for of in itertools.product(*VALUES.values())})
         while len(tried) < min(evaluations, size):
             self._descend(start, tried, evaluations)
             start = TunedRule(**{name: of[draw.integers(len(of))] for name, of in VALUES.items()})

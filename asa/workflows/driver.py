@@ -229,8 +229,8 @@ class DriverJobs:
 
     def _await_turn(self) -> None:
         """Wait until one more job may be submitted, or changed."""
-        if self._budget is not None and (at := self._budget.reserve(SUBMIT, time.time())) is not None:
-            time.sleep(max(0.0, at - time.time()))
+        if self._budget is not None:
+            self._budget.wait(SUBMIT)
 
     def begin(self, options: Sequence[str]) -> JobHandle:
         """Submit the jobs of a driver and of the next one, behind it, instead of those that wait; the first.

@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import wait
 from typing import Any
@@ -22,9 +22,9 @@ from asa.log.messages import notify
 
 EACH = 200
 """Schedules that a process goes through before a fresh one takes over."""
-LOOK_S, LOOKS = 5.0, 60
-"""How often it is looked whether the time is over [s], and how many looks in a row after that may find that no schedule
-has ended until the last ones are given up. Looks are counted, not time: this process may be stopped for a while."""
+POLL_S, POLLS = 5.0, 60
+"""With ``--time``: seconds between polls, and polls in a row without a result, once the time is over, after which the
+schedules that still run have failed. Polls are counted, not time: this process may be stopped for a while."""
 
 
 class Torture:
@@ -77,9 +77,13 @@ class Torture:
         if failed and options.shrink:
             with closing(Process(options.site)) as process:
                 process.give(_shrunk, min(failed))
-                case, violations = process.answer() or ("", ["a process that looked for it has died"])
-            lines += [f"smaller than seed {min(failed)}, and fails, too:", f"  {violations[0]}", f"  {case}"]
-            data["smaller"] = case
+                found = process.answer()
+            if found is None:
+                lines.append(f"no smaller schedule than seed {min(failed)}: the process that looked for one has died")
+            else:
+                case, violations = found
+                lines += [f"smaller than seed {min(failed)}, and fails, too:", f"  {violations[0]}", f"  {case}"]
+                data["smaller"] = case
         return CommandResult(data, "\n".join(lines), 1 if failed else 0)
 
 
@@ -115,7 +119,7 @@ class Process:
     def give(self, call: Callable[[str, int], Any], seed: int) -> None:
         """Have it call this with its site and a seed."""
         self.given, self.seed = self.given + 1, seed
-        with suppress(BrokenPipeError):  # it has died, as its answer says
+        with suppress(OSError):  # it has died, as its answer says
             self.connection.send((call, seed))
 
     def answer(self) -> Any:
@@ -135,6 +139,7 @@ class Process:
         self.connection.close()
         self._process.kill()
         self._process.join()
+        self._process.close()
 
 
 @contextmanager
@@ -156,29 +161,34 @@ def all_results(site: str, first: int, most: int, processes: int, until: float |
     """
     seeds, idle, silent = iter(range(first, first + most)), list[Process](), 0
     working: dict[Any, Process] = {}
-    with ExitStack() as opened:
+    try:
         while True:
             while len(working) < processes and (until is None or time.monotonic() < until):
                 if (seed := next(seeds, None)) is None:
                     break
-                process = idle.pop() if idle else opened.enter_context(closing(Process(site)))
-                process.give(_result, seed)
+                process = idle.pop() if idle else Process(site)
                 working[process.connection] = process
+                process.give(_result, seed)
             if not working:
                 return
-            ended = wait(working, None if until is None else LOOK_S)
+            ended = wait(working, None if until is None else POLL_S)
             is_over = until is not None and time.monotonic() >= until
             silent = silent + 1 if is_over and not ended else 0
-            if silent > LOOKS:
+            if silent > POLLS:
                 for process in working.values():
                     yield process.failed("it has not ended long after the time was over")
                 return
-            for process in [working.pop(connection) for connection in ended]:
-                yield process.answer() or process.failed("its process has died")
+            for connection in ended:
+                process = working.pop(connection)
+                result = process.answer() or process.failed("its process has died")
                 if process.given < EACH:
                     idle.append(process)
                 else:
                     process.close()
+                yield result
+    finally:
+        for process in (*working.values(), *idle):
+            process.close()
 
 
 def _serve(connection: Any, site: str) -> None:
@@ -211,10 +221,16 @@ def _shrunk(site: str, seed: int) -> tuple[str, list[str]]:
     """The smallest schedule found that fails like this one, and how it fails: numbers may differ."""
     schedules = _schedules(site)
 
+    def violations(case: Any) -> list[str]:
+        try:
+            return list(schedules.run(case).violations)
+        except Exception as error:  # of what checks it, as in `_result`
+            return [f"{type(error).__name__}: {error}"]
+
     def kinds(case: Any) -> set[str]:
-        return {re.sub(r"\d+", "", violation) for violation in schedules.run(case).violations}
+        return {re.sub(r"\d+", "", violation) for violation in violations(case)}
 
     drawn = schedules.draw(seed)
     first = kinds(drawn)
     case = schedules.shrink(drawn, lambda other: not first.isdisjoint(kinds(other)))
-    return repr(case), schedules.run(case).violations
+    return repr(case), violations(case)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from asa.cli.main import main
 from asa.core.errors import AsaError, InvalidInput
 from asa.core.registry import DISPATCHERS
+from asa.lab.cli.tune import line_of
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import ORDERS
@@ -47,8 +48,22 @@ def test_a_rule_is_the_dispatcher_that_it_is_called(rule: TunedRule) -> None:
     made = DISPATCHERS.create(str(rule))
     assert (made.depth, made.order.name, made.predictor) == (rule.depth, rule.order, rule.predictor or None)
     assert made.order.threshold == rule.threshold_h * 3600
-    assert made.order.oldest == (rule.oldest if rule.threshold_h < math.inf else math.inf)
+    assert made.order.oldest == rule.oldest
     assert set(VALUES["order"]) == set(ORDERS)
+
+
+def test_without_a_threshold_there_is_one_rule_whatever_the_oldest() -> None:
+    assert TunedRule(threshold_h=math.inf, oldest=2) == TunedRule(threshold_h=math.inf)
+
+
+def test_a_share_of_nothing_is_printed() -> None:
+    """Where one job of 400 waits under EASY, its 99th percentile is 0, and any other is infinitely longer."""
+    ones, week = np.ones(400), np.zeros(400, dtype=np.int64)
+    easy = PartWaits(np.eye(1, 400).ravel(), ones, week)
+    line = line_of(
+        {"dispatcher": "fcfs", "mean_wait_s": 1.0, "of_easy": intervals(PartWaits(ones, ones, week), easy)._asdict()}
+    )
+    assert line["p99"] == "inf"
 
 
 def test_parts_are_counted_by_themselves_with_the_queue_that_was_before() -> None:

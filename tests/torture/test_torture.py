@@ -277,6 +277,12 @@ def test_a_fresh_process_takes_over_now_and_then(monkeypatch: pytest.MonkeyPatch
     assert not active_children()
 
 
+def test_processes_that_are_done_leave_no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "EACH", 1)
+    opened = [len(os.listdir("/proc/self/fd")) for _ in command.all_results("runs", 0, 4, 1, None)]
+    assert opened[-1] <= opened[0]
+
+
 def test_a_process_that_dies_fails_its_schedule_only(monkeypatch: pytest.MonkeyPatch) -> None:
     results = command.all_results("runs", 0, 3, 1, None)
     assert next(results)[:2] == (0, [])
@@ -299,8 +305,8 @@ def test_a_process_that_is_stopped_is_not_waited_for_without_end(monkeypatch: py
     os.kill(process.pid, signal.SIGSTOP)
     times = itertools.count(time.monotonic(), 300.0)
     monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    monkeypatch.setattr(command, "LOOK_S", 0.1)
-    monkeypatch.setattr(command, "LOOKS", 3)
+    monkeypatch.setattr(command, "POLL_S", 0.1)
+    monkeypatch.setattr(command, "POLLS", 3)
     assert [each[:2] for each in results] == [(1, ["it has not ended long after the time was over"])]
     assert not active_children()
 

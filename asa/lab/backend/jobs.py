@@ -154,13 +154,7 @@ def partition_in(options: Options, cluster: Cluster) -> int:
     InvalidInput
         When there is no such partition.
     """
-    names = list(cluster.partitions)
-    if not names:
-        return 0
-    name = dict(options).get("partition") or names[0]
-    if name not in names:
-        raise InvalidInput(f"names partition {name!r}, which is not there: choose one of {', '.join(names)}")
-    return names.index(name)
+    return cluster.partition_number(dict(options).get("partition"))
 
 
 def places(engine: Engine, job: Job, single_cores: bool) -> tuple[tuple[str, ...], tuple[int, ...]]:

@@ -250,7 +250,7 @@ class Simulated(OneRunAtATime):
         cluster = self.scene.cluster
         partition = partition_in(options, cluster)
         limits = cluster.all_partitions[partition]
-        sizes = np.sort(cluster.capacity[sorted(set(limits.nodes))], axis=0)[::-1]
+        sizes = np.sort(cluster.capacity[list(limits.nodes)], axis=0)[::-1]
         total = dict(zip(cluster.resources, sizes[: limits.max_nodes or None].sum(axis=0).tolist(), strict=True))
         largest_node, longest_s = int(sizes[0, 0]), self._books.longest_in(partition)
         return Capabilities(

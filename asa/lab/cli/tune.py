@@ -47,8 +47,9 @@ class Tune:
             raise InvalidInput("--predictors oracle: knows what no site does; take it as asa simulate --predictor")
         for name in predictors:
             PREDICTORS.create(name)
-        from asa.lab.tuning import BESIDE
+        from asa.lab.tuning import BESIDE, check_aims
 
+        check_aims(options.objective, options.longest)
         beside = DISPATCHERS.split(options.beside or BESIDE)
         for name in beside:
             DISPATCHERS.create(name)
@@ -91,17 +92,16 @@ def _tuned(
             best = trial.tune(options.evaluations, predictors=predictors, seed=options.seed)
         rows, refused = trial.report([*filter(None, [best]), *beside], seed=options.seed)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    lines = [line_of(row) for row in rows]
     for row in rows:
         row |= {"trace": name, "tuned": row["dispatcher"] == best, "seconds": seconds, "cpu_s": cpu}
         row["of_easy"] = {key: value.to_json() for key, value in row["of_easy"].items()}
     first = f"{name}: --dispatcher {best}" if best else name
     last = f"{trial.simulated} simulations in {seconds:.0f} s, {cpu:.0f} s of processor time"
-    lines = [_line(row) for row in rows]
     return rows, "\n".join([first, table(lines, "nothing"), *refused, last])
 
 
-def _line(row: dict[str, Any]) -> dict[str, Any]:
-    from asa.lab.study import Estimate
-
-    of_easy = {key: str(Estimate(**value)) for key, value in row["of_easy"].items()}
+def line_of(row: dict[str, Any]) -> dict[str, Any]:
+    """What is printed of a row of `asa.lab.tuning.Trial.report`."""
+    of_easy = {key: str(value) for key, value in row["of_easy"].items()}
     return {"of EASY's, on the last 20 %": row["dispatcher"], **of_easy, "mean wait [s]": round(row["mean_wait_s"])}

@@ -6,8 +6,6 @@ import argparse
 import itertools
 import json
 import logging
-import os
-import pwd
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.allocations.budget import QUERY, SharedBudget
+from asa.backends.slurm.commands import own_name
 from asa.core.command import CommandResult, duration, positive, table
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.ports import Backend, CountsQuestions, VirtualBackend
@@ -23,7 +22,8 @@ from asa.core.units import HOUR, brief
 from asa.lab.core.signals import ends_on_signals
 from asa.log.rundir import state_directory
 from asa.report.outputs import check_outputs
-from asa.report.words import counted, shortened
+from asa.report.words import counted
+from asa.security.files import write_private
 
 if TYPE_CHECKING:  # NumPy is for those who look, not for those who ask for help
     from asa.core.view import QueueView
@@ -94,7 +94,7 @@ class TwinCommand:
     def _say(
         self, view: QueueView, names: Sequence[str], options: argparse.Namespace, *, virtual: bool
     ) -> CommandResult:
-        data = outlook(view, names, options.user or _own_name())
+        data = outlook(view, names, options.user or own_name())
         if options.picture:
             draw(data, options.picture)
         return CommandResult(data, _text(data, virtual=virtual))
@@ -118,8 +118,8 @@ class _Looker:
             When the batch system does not answer, or shows no queue.
         """
         asked = self._questions()
-        if self._budget is not None and (turn := self._budget.reserve(QUERY, time.time())) is not None:
-            time.sleep(max(0.0, turn - time.time()))
+        if self._budget is not None:
+            self._budget.wait(QUERY)
         try:
             view = self._backend.look()
         except BackendError as error:
@@ -145,14 +145,6 @@ class _Looker:
 
     def _questions(self) -> int:
         return self._backend.questions if isinstance(self._backend, CountsQuestions) else 0
-
-
-def _own_name() -> str:
-    """The user's name as squeue has it; "" where it is not known."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return ""
 
 
 def outlook(view: QueueView, dispatchers: Sequence[str], user: str) -> dict[str, Any]:
@@ -217,10 +209,10 @@ def _text(data: Mapping[str, Any], *, virtual: bool) -> str:
 def _of_own_jobs(data: Mapping[str, Any]) -> list[str]:
     user, jobs = data["user"], data["jobs"]
     if not jobs:
-        return [f"No job of {user} waits." if user else "It is not known who you are: give --user.", ""]
+        return [f"No job of {user} waits.", ""]
     rows = []
     for job in sorted(jobs, key=_soonest)[:SHOWN]:
-        starts = {shortened(name, 28): _span(at) for name, at in job["starts_in_s"].items()}
+        starts = {name: _span(at) for name, at in job["starts_in_s"].items()}
         rows.append({"job": job["job"], "cores": job["cores"], "limit": _span(job["limit_s"]), **starts})
     more = [f"... and {len(jobs) - SHOWN} more: --json has all"] if len(jobs) > SHOWN else []
     return [f"Jobs of {user} start in", table(rows, ""), *more, ""]
@@ -239,9 +231,7 @@ def _publish(result: CommandResult, destination: str | None) -> None:
     if destination == "-":
         return
     if destination:
-        beside = Path(f"{destination}.new")
-        beside.write_text(json.dumps(result.data, indent=2) + "\n")
-        beside.replace(destination)
+        write_private(Path(destination), (json.dumps(result.data, indent=2) + "\n").encode())
     print(f"{result.text}\n", flush=True)
 
 
@@ -249,20 +239,19 @@ def draw(data: Mapping[str, Any], path: str) -> None:
     """Draw mean, 90 % quantile and longest of the waits, and when own jobs start, a bar for each dispatcher."""
     from asa.lab.report.charts import Bar, BarPart, Panel, save_stacked
 
-    def bar(group: str, place: int, name: str, seconds: float | None) -> Bar:
-        return Bar(group, "", (BarPart((seconds or 0.0) / HOUR, name, place),))
+    def bars(group: str, hours: Mapping[str, float | None]) -> list[Bar]:
+        """One for each dispatcher; none for what never comes."""
+        places = enumerate(hours.items())
+        return [Bar(group, "", (BarPart(at / HOUR, name, k),)) for k, (name, at) in places if at is not None]
 
     panels = [
-        Panel(title, "hours", [bar("", place, row["dispatcher"], row[key]) for place, row in enumerate(data["rows"])])
+        Panel(title, "hours", bars("", {row["dispatcher"]: row[key] for row in data["rows"]}))
         for title, key in (
             ("mean wait", "mean_wait_s"),
             ("90 % wait less", "p90_wait_s"),
             ("longest wait", "max_wait_s"),
         )
     ]
-    own = [
-        bar(str(job["job"]), place, name, at)
-        for job in sorted(data["jobs"], key=_soonest)[:DRAWN]
-        for place, (name, at) in enumerate(job["starts_in_s"].items())
-    ]
+    first = sorted(data["jobs"], key=_soonest)[:DRAWN]
+    own = [each for job in first for each in bars(str(job["job"]), job["starts_in_s"])]
     save_stacked([panels[:2], [panels[2], Panel(f"until jobs of {data['user']} start", "hours", own)]], path)

@@ -52,6 +52,7 @@ class Partition:
     tier: int = 1
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", tuple(sorted(set(self.nodes))))
         for name, value in (("max_nodes", self.max_nodes), ("tier", self.tier)):
             if type(value) is not int or not 0 <= value < 2**31:
                 raise InvalidInput(f"a partition has {name} {value!r}: a whole number from 0 to 2^31 expected")
@@ -146,6 +147,22 @@ class Cluster:
     def all_partitions(self) -> tuple[Partition, ...]:
         """Its partitions, by number; where it has none, one of all nodes without limits."""
         return tuple(self.partitions.values()) or (Partition(tuple(range(self.nodes))),)
+
+    def partition_number(self, name: str | None) -> int:
+        """The number of the partition of this name; 0, the first one, where none is named, or the cluster has none.
+
+        Raises
+        ------
+        InvalidInput
+            When there is no such partition.
+        """
+        if not (name and self.partitions):
+            return 0
+        if name not in self.partitions:
+            raise InvalidInput(
+                f"names partition {name!r}, which is not there: choose one of {', '.join(self.partitions)}"
+            )
+        return list(self.partitions).index(name)
 
     @property
     def uniform(self) -> bool:

@@ -231,10 +231,6 @@ class BackfillRule(NamedTuple):
     oldest: int = ALL_JOBS
 
 
-AS_IT_STANDS = BackfillRule(1.0)
-"""EASY: the queue has no other order than its own."""
-
-
 # -- The rule on a machine of slots, compiled -------------------------------------------------------------------------
 
 Table = npt.NDArray[np.void]

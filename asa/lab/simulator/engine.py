@@ -22,7 +22,7 @@ from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import Schedule
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.backfill import AS_IT_STANDS, BackfillRule
+from asa.lab.dispatchers.backfill import BackfillRule
 from asa.lab.placement.nodes import choose_within
 from asa.lab.simulator import loop
 from asa.lab.simulator.loop import advance, dispatch_loop, has_room, ranked, releases
@@ -107,7 +107,7 @@ class Engine:
             now=float(world["now"]),
             cluster=self.cluster,
             jobs=_frozen(s.jobs[: world["jobs"]]),
-            waiting=_frozen(ranked(s, AS_IT_STANDS, self.weights)),
+            waiting=_frozen(ranked(s, BackfillRule(1.0), self.weights)),  # of the rule only its order counts: none
             active=_frozen(s.active[:running]),
             ends=_frozen(np.maximum(s.ends[:running], world["now"])),
             free=_frozen(s.free),

@@ -297,7 +297,7 @@ def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints
     return found
 
 
-REFUSALS = ("", "larger than the machine", "PartitionTimeLimit", "PartitionNodeLimit")
+REFUSALS = ("", "larger than the machine", "PartitionNodeLimit", "PartitionTimeLimit")
 """Why a job is refused at its submission, by code; with Slurm's words for what a partition does not allow."""
 
 
@@ -308,36 +308,29 @@ def why_refused(workload: Workload, cluster: Cluster) -> Ints:
     wait for ever, which is the same to all others.
     """
     partition, demands = partition_of(workload, cluster), aligned(workload.demands, workload.resources, cluster)
-    asked = demands, workload.kind, workload.per_node, partition
-    why = np.zeros(len(workload), dtype=np.int64)
-    why[workload.units > most_units(cluster, *asked)] = 3
+    most = most_units(cluster, demands, workload.kind, workload.per_node, partition)
+    why = np.where(workload.units > most, 2 if cluster.partitions else 1, 0)
     longest = np.array([each.max_time_s for each in cluster.all_partitions])[partition]
-    why[workload.walltime > longest] = 2
-    why[workload.units > most_units(cluster, *asked, limited=False)] = 1
+    why[workload.walltime > longest] = 3
     return why
 
 
-def most_units(
-    cluster: Cluster, demands: Ints, kind: Ints, per_node: Ints, partition: Ints, *, limited: bool = True
-) -> Ints:
-    """How many units of each job the empty machine could run, shape (n,); on as many nodes as there are, or `limited`.
-
-    A job is limited to as many nodes as its partition gives to one.
-    """
+def most_units(cluster: Cluster, demands: Ints, kind: Ints, per_node: Ints, partition: Ints) -> Ints:
+    """How many units of each job its partition could run if it were empty, on as many nodes as it gives to a job; shape
+    (n,)."""
     most = np.zeros(len(kind), dtype=np.int64)
     groups, member = np.unique(np.stack([kind, per_node, partition]), axis=1, return_inverse=True)
     member = member.reshape(-1)
     partitions = cluster.all_partitions
     for group, (k, cap, part) in enumerate(groups.T.tolist()):
-        nodes = sorted(set(partitions[part].nodes)) if cluster.partitions else slice(None)
+        nodes = list(partitions[part].nodes) if cluster.partitions else slice(None)
         capacity = cluster.capacity[nodes]
         needed = demands[k] > 0
         if not needed.any():
             raise InvalidInput(f"jobs of kind {k} ask for nothing: at least one resource expected")
         fitting = (capacity[:, needed] // demands[k][needed]).min(axis=1)
         units = np.sort(np.minimum(fitting, cap) if cap else fitting)[::-1]
-        nodes_most = partitions[part].max_nodes if limited else 0
-        most[member == group] = units[: nodes_most or None].sum()
+        most[member == group] = units[: partitions[part].max_nodes or None].sum()
     return most
 
 
@@ -351,19 +344,13 @@ def walltimes(workload: Workload, cluster: Cluster) -> Floats:
 
 def partition_of(workload: Workload, cluster: Cluster) -> Ints:
     """The cluster's number of each job's partition; the first one where the job names none."""
-    names = list(cluster.partitions)
-    if not names:
-        return np.zeros(len(workload), dtype=np.int64)
-    codes = np.unique(workload.partition)
-    rows = {int(code): int(np.argmax(workload.partition == code)) for code in codes}
     found = np.zeros(len(workload), dtype=np.int64)
-    for code, row in rows.items():
-        word = workload.label("partition", row)
-        if word and word not in names:
-            raise InvalidInput(
-                f"job {int(workload.number[row])} asks for partition {word!r}: the cluster has {', '.join(names)}"
-            )
-        found[workload.partition == code] = names.index(word) if word else 0
+    for code in np.unique(workload.partition) if cluster.partitions else ():
+        row = int(np.argmax(workload.partition == code))
+        try:
+            found[workload.partition == code] = cluster.partition_number(workload.label("partition", row))
+        except InvalidInput as error:
+            raise InvalidInput(f"job {int(workload.number[row])} {error}") from None
     return found
 
 

@@ -317,7 +317,7 @@ class SiteModel:
             own = ", ".join(self.partitions) or "none"
             raise InvalidInput(f"site {self.name!r} has jobs for partition {where!r}: its own are {own}")
         limits = self.partitions[where]
-        cores = min(limits.max_nodes or self.nodes, len(set(limits.nodes))) * self.cores_per_node
+        cores = min(limits.max_nodes or self.nodes, len(limits.nodes)) * self.cores_per_node
         if max(jobs.cores) > cores or max(jobs.walltime_s) > limits.max_time_s:
             raise InvalidInput(
                 f"site {self.name!r} has jobs of {max(jobs.cores)} cores and {max(jobs.walltime_s):g} s for partition "
@@ -484,7 +484,7 @@ def _hosts(nodes: Sequence[int]) -> str:
     'n[0-2,7]'
     """
     runs: list[list[int]] = []
-    for node in sorted(nodes):
+    for node in nodes:
         if runs and node == runs[-1][1] + 1:
             runs[-1][1] = node
         else:

@@ -88,7 +88,7 @@ class AgentCommand:
         released = "end well when there is no master and this file is there: who asked for the allocation is gone"
         parser.add_argument("--released", type=Path, metavar="FILE", help=released)
         parser.add_argument("--plain-http", action="store_true", help="no TLS: for this machine alone")
-        parser.add_argument("--no-authentication", action="store_true", help="let everybody in: for this machine alone")
+        parser.add_argument("--no-authentication", action="store_true", help="no tokens: for this machine alone")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         directory = PoolDirectory(options.directory.absolute())

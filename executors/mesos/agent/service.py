@@ -164,12 +164,11 @@ class AgentServer:
         call, _ = call_of(request)  # the body is there until this returns
         if needs_write(call):
             principal.check(WRITER)
-        return self._operated(request, call)
-
-    async def _operated(self, request: Request, call: Message) -> Response:
-        answer = await self._engine.operate(call)
         accepts_json(request)
-        return in_json(answer)
+        return self._operated(call)
+
+    async def _operated(self, call: Message) -> Response:
+        return in_json(await self._engine.operate(call))
 
 
 NO_MASTER = 75

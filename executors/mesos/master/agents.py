@@ -438,7 +438,7 @@ def remove(
     state
         What becomes of the tasks of one that is gone, for frameworks that are PARTITION_AWARE.
     orphaned
-        Whether nobody has released its allocation, so that its job is not to end well.
+        Whether its allocation was not released, so that its job must not exit with 0.
     """
     known = core.state
     agent = known.agents.get(agent_id) or known.recovered.get(agent_id)
@@ -567,8 +567,8 @@ def drain(core: Core, payload: Message) -> None:
     """
     agent = _any_agent(core, payload)
     config: Message = {"mark_gone": field(payload, "mark_gone", bool, False)}
-    if _grace(payload) is not None:
-        config["max_grace_period"] = payload["max_grace_period"]
+    if (grace := _grace(payload)) is not None:
+        config["max_grace_period"] = {"nanoseconds": grace}
     agent.drain = config
     _log.info("agent %s is drained: %s", agent.id, config)
     _deactivate(core, agent)
@@ -642,7 +642,7 @@ def _grace(payload: Message) -> int | None:
 
 def _kill_policy(config: Message, info: Message) -> Message | None:
     """The policy that overrides the task's own, if that may take longer than the agent's drain allows."""
-    grace = _grace(config)
+    grace: int | None = field(config, "max_grace_period.nanoseconds", int, None)
     if grace is None:
         return None
     try:

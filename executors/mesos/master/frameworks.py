@@ -26,7 +26,7 @@ def subscribe(core: Core, call: Message, principal: str | None, stream: str) -> 
     """SUBSCRIBE: a new scheduler, one that comes back, or another one that takes a framework over.
 
     What is wrong with its FrameworkInfo is said by the stream's first record, an ERROR, after which it ends. Raises
-    `BadMessage` when the call is malformed, and `HTTPError` when it claims to be someone else.
+    `BadMessage` when the call is malformed, and `HTTPError` when it claims another principal.
     """
     info = field(call, "subscribe.framework_info", dict)
     claimed = field(info, "principal", str, None)
@@ -169,7 +169,7 @@ def revive(core: Core, framework: FrameworkRecord, call: Message) -> None:
 
 
 def suppress(core: Core, framework: FrameworkRecord, call: Message) -> None:
-    """SUPPRESS: the framework wants no offers for now, in these roles or in all of them."""
+    """SUPPRESS: the framework gets no offers until it revives, in these roles or in all of them."""
     roles = _named(framework, call)
     if roles - framework.suppressed:
         _log.info("framework %s wants no offers, as %s", framework.id, sorted(roles))
@@ -339,7 +339,7 @@ def failover_s(info: Message) -> float:
 
 
 def suppressed(subscribe: Message, roles: frozenset[str]) -> set[str]:
-    """The roles in which a scheduler wants no offers for now; raises `BadMessage` when one is none of its roles."""
+    """The roles in which a scheduler suppresses offers; raises `BadMessage` when one is none of its roles."""
     names = field(subscribe, "suppressed_roles", list, [])
     for name in names:
         if not isinstance(name, str) or name not in roles:

@@ -234,8 +234,9 @@ def metrics(state: MasterState, now: float) -> dict[str, float]:
         "tasks_unreachable": sum(map(len, state.unreachable_tasks.values())),
         "outstanding_offers": len(state.offers),
     } | {f"tasks_{word}": tasks[f"TASK_{word.upper()}"] for word in ("staging", "starting", "running", "killing")}
-    there = sum((agent.total for agent in state.agents.values()), start=NONE)
-    used = sum((agent.used for agent in state.agents.values()), start=NONE)
-    for name in ("cpus", "gpus", "mem"):
-        found |= {f"{name}_total": there.scalar(name), f"{name}_used": used.scalar(name)}
+    for name in ("cpus", "gpus", "mem"):  # name by name: agents may have others of one name and several types
+        found |= {
+            f"{name}_total": sum(agent.total.scalar(name) for agent in state.agents.values()),
+            f"{name}_used": sum(agent.used.scalar(name) for agent in state.agents.values()),
+        }
     return {f"master/{name}": float(value) for name, value in sorted(found.items())}

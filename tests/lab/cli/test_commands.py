@@ -203,8 +203,8 @@ def test_a_site_has_partitions_with_limits(capsys: pytest.CaptureFixture[str]) -
     found = simulated("log.swf", "--site", "pair.json")
     assert (found["site"], found["dispatcher"], found["priority"]) == ("pair", "fcfs", "multifactor")
     assert found["outcomes"] == {"completed": 3, "refused": 2}
-    assert found["refusals"] == {"larger than the machine": 1, "PartitionTimeLimit": 1}
-    assert "refused: 1 larger than the machine, 1 PartitionTimeLimit" in capsys.readouterr().out
+    assert found["refusals"] == {"PartitionNodeLimit": 1, "PartitionTimeLimit": 1}
+    assert "refused: 1 PartitionNodeLimit, 1 PartitionTimeLimit" in capsys.readouterr().out
     assert found["max_wait_s"] == 38.0
     easy = simulated("log.swf", "--site", "pair.json", "--dispatcher", "easy", "--priority", "fifo")
     assert (easy["priority"], easy["max_wait_s"]) == ("fifo", 29.0)
@@ -212,7 +212,7 @@ def test_a_site_has_partitions_with_limits(capsys: pytest.CaptureFixture[str]) -
     assert "--site pair.json has a machine of its own" in capsys.readouterr().err
     Path("log.swf").write_text(Path("log.swf").read_text().replace("Queue: 2 short", "Queue: 2 other"))
     assert main(["simulate", "log.swf", "--site", "pair.json"]) == 1
-    assert "job 3 asks for partition 'other': the cluster has short, 1" in capsys.readouterr().err
+    assert "job 3 names partition 'other', which is not there: choose one of short, 1" in capsys.readouterr().err
 
 
 def test_a_dispatcher_that_does_not_fit_leaves_the_others_theirs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,6 +88,14 @@ def test_slurm_s_queue_and_ones_own_jobs(fake: FakeSlurm) -> None:
     assert "3 jobs waiting" in found.text
 
 
+def test_dispatchers_that_differ_in_their_last_option_have_a_column_each(fake: FakeSlurm, tmp_path: Path) -> None:
+    rules = [f"backfill:depth=1,order=sjf,threshold={hours}h" for hours in (24, 60)]
+    found = look(
+        Slurm(transport=fake, clock=ManualClock(NOW)), dispatcher=[",".join(rules)], picture=str(tmp_path / "x.png")
+    )
+    assert all(found.text.count(rule) == 2 for rule in rules), found.text
+
+
 def test_who_has_no_job_is_told_so(fake: FakeSlurm) -> None:
     fake.visible = [RUNS]
     found = look(Slurm(transport=fake, clock=ManualClock(NOW)), user="eve")
@@ -106,7 +114,7 @@ def test_jobs_larger_than_the_machine_are_told(fake: FakeSlurm) -> None:
 
 
 class Sleeps:
-    """Time that passes at once; after so many waits, somebody presses Ctrl-C."""
+    """Time that passes at once; after so many waits, it raises KeyboardInterrupt."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
         self.now, self.slept, self._most = 1000.0, list[float](), most

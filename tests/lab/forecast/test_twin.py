@@ -41,8 +41,8 @@ policies = st.sampled_from([*COMPARED, "easy:order=sjf,threshold=100", "backfill
 
 
 def truth(engine: Engine, seen: Visible) -> tuple[Floats, Floats, Coming]:
-    """What will become of the jobs of a simulated queue, which nobody sees: what is left of the running ones' run times
-    [s], run times of the waiting ones [s], and the jobs to come."""
+    """What a view does not show: what is left of the run times of running jobs [s], run times of waiting ones [s], and
+    the jobs to come."""
     state, rows = engine.state, np.arange(len(engine.workload))
     run = np.minimum(state.job_states["run"], state.job_states["stop"])[: len(rows)]
     active, waiting = (np.array(keys, dtype=np.int64) for keys in (seen.running, seen.waiting))
@@ -110,7 +110,7 @@ def test_by_limits_the_twin_is_the_simulator_whose_jobs_run_until_their_limits(
     engine = Engine(workload, Cluster.of(nodes=2, cores=CORES // 2), MachineSettings())
     engine.dispatch(rule_of(before), float(moment))
     world = engine.state.world[0]
-    world["arrivals"] = world["arrival"]  # nobody submits anything from now on
+    world["arrivals"] = world["arrival"]  # no further arrivals
     seen = visible(engine.view().plain())
     np.testing.assert_array_equal(Twin.of(seen).under(then).starts, to_the_end(engine, then, seen))
 

@@ -271,7 +271,7 @@ def test_partitions_keep_to_their_nodes() -> None:
     assert schedule.placements is not None
     assert [run.first for _, run in schedule.placements] == [0, 1, 0]
     other = Workload.of(submit=[0], run=[5], cores=[1], partition=[0], labels={"partition": ("gpu",)})
-    with pytest.raises(InvalidInput, match="partition 'gpu': the cluster has short, long"):
+    with pytest.raises(InvalidInput, match="names partition 'gpu', which is not there: choose one of short, long"):
         Engine(other, cluster)
 
 

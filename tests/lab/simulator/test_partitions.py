@@ -211,7 +211,7 @@ def test_a_job_beyond_a_limit_is_refused_and_the_reason_is_slurms() -> None:
     schedule = simulate(jobs, site())
     assert [OUTCOMES[code] for code in schedule.outcome] == [JobState.FAILED] * 4 + [JobState.COMPLETED]
     assert [REFUSALS[code] for code in why_refused(jobs, site())] == [
-        "PartitionTimeLimit", "PartitionNodeLimit", "larger than the machine", "PartitionTimeLimit", "",
+        "PartitionTimeLimit", "PartitionNodeLimit", "PartitionNodeLimit", "PartitionTimeLimit", "",
     ]  # fmt: skip
 
 

@@ -540,7 +540,7 @@ def test_damaged_requests_are_answered_or_refused(
     directory, master, rng = alone.directory, None, random.Random(count)
     until_s = time.monotonic() + (5.0 if count < 1000 else 30.0)
     ids = {"framework_id": {"value": "F"}, "executor_id": {"value": "e"}}
-    calls = [*map(message, READS), *CHANGES, message("READ_FILE", path="x", offset=3)]
+    calls = [*map(message, READS), *CHANGES]
     if door == "master":
         directory = PoolDirectory.create(tmp_path / "pool", "test")
         master = MasterService(directory, MasterOptions(), tls=False, host="127.0.0.1")

@@ -499,6 +499,8 @@ def test_drain_shortens_the_grace_of_tasks(most: Any, own: float | str | None, e
     world.operate("DRAIN_AGENT", agent_id=identity(agent), max_grace_period=most)
     [kill] = world.take(agent)
     assert kill["kill"]["kill_policy"] == {"grace_period": {"nanoseconds": round(expected * 1e9)}}
+    [shown] = world.operate("GET_AGENTS")["agents"]
+    assert shown["drain_info"]["config"]["max_grace_period"] == {"nanoseconds": round(float(most[:-1]) * 1e9)}
 
 
 @pytest.mark.parametrize("most", ["5", "-5s", "1e3s", "99999999999s", {"nanoseconds": -1}, {"seconds": "x"}, 5, []])
