@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SOURCES = ("", "rusage", "proc", "cgroup")  # those of `asa.core.task.SOURCES` that a node can name
+_SOURCES = ("", "rusage", "proc")  # those of `asa.core.task.SOURCES` that a node can name
 
 LARGEST = 1 << 31
 """Longest message from a peer that has introduced itself [bytes]."""

@@ -16,7 +16,6 @@ from typing import Any
 from asa.core.command import CommandResult, duration, fitted, memory, positive
 from asa.core.errors import AsaError, InvalidInput, StateError, cause
 from asa.core.event import RunState
-from asa.core.job import JobState
 from asa.core.units import brief, size
 from asa.log.events import EventLog
 from asa.log.messages import notify
@@ -90,9 +89,7 @@ class StatusCommand:
         holder, summary = run.directory.lock().holder(), run.summary
         driver = f"process {holder.pid} on {holder.host}" if holder else None
         stages = Counter(stage.state.value for stage in summary.stages)
-        over = summary.state is RunState.CANCELLED  # no driver has recorded since how its jobs ended
-        states = (job.state for job in summary.jobs if not job.lender)
-        jobs = Counter(JobState.CANCELLED.value if over and not state.final else state.value for state in states)
+        jobs = Counter(job.state.value for job in summary.jobs if not job.lender)
         done = sum(stage.done for stage in summary.stages)
         running = sum(stage.running for stage in summary.stages) if holder else 0
         known = all(stage.tasks is not None for stage in summary.stages)

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from asa.core.errors import InvalidInput
 from asa.core.job import QUEUE, Capabilities, Options, Resources, queue_name
-from asa.core.units import HOUR, brief, clock
+from asa.core.units import HOUR, brief, check_number, clock
 
 EQUAL_SHARE, EQUAL_S = 0.05, 60.0
 """Ends count as equal that are apart by less than this share of the time until then, or this [s]: where the user's time
@@ -62,8 +62,7 @@ class QueueTerms:
             if numbers is not None and not isinstance(numbers, Mapping):
                 raise InvalidInput(f"{what}={numbers!r}: numbers by queue expected, such as {{'core': 1.0}}")
             for name, number in (numbers or {}).items():
-                if type(number) not in (int, float) or not 0 <= number < math.inf:
-                    raise InvalidInput(f"{what} of {name!r} is {number!r}: a finite number of at least 0 expected")
+                check_number(f"{what}[{name!r}]", number, 0)
 
     def check(self, queues: Iterable[Options]) -> None:
         """Refuse names that no job of the run can go to.

@@ -121,7 +121,7 @@ def check_number(what: str, value: float, least: float, *, above: bool = False, 
     fits = isinstance(value, kinds) and not isinstance(value, bool) and least <= value < math.inf
     if not fits or (above and value == least):
         how = "above" if above else "of at least"
-        raise InvalidInput(f"{what}={value!r}: a {'whole ' if whole else ''}number {how} {least:g} expected")
+        raise InvalidInput(f"{what}={value!r}: a {'whole' if whole else 'finite'} number {how} {least:g} expected")
 
 
 def memory(value: int | str) -> int:

@@ -32,6 +32,7 @@ from asa.core.event import Event, Predicted, RunState, TasksDone
 from asa.core.job import Resources
 from asa.core.run import FoldedRun, Held, StageProgress
 from asa.core.stage import StageSpec
+from asa.core.units import check_number
 from asa.workflows.plan import Action, Finish, LaunchTasks, Release, Submit, Teach
 
 _KEPT_LEAST_S = 5.0
@@ -71,8 +72,8 @@ class Limits:
                 "maximum expected, and maximum >= 1"
             )
         for name, value in (("idle", self.idle_s), ("worth", self.worth_s)):
-            if value is not None and not 0 <= value < math.inf:
-                raise InvalidInput(f"{name} must be a time of at least 0 s, not {value!r}")
+            if value is not None:
+                check_number(name, value, 0)
 
 
 @dataclass(frozen=True)

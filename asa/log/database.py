@@ -88,7 +88,7 @@ def is_local(path: Path) -> bool:
 
 @lru_cache(maxsize=16)
 def _is_on_local_mount(path: PurePosixPath, mountinfo: str) -> bool:
-    mount = mount_of(PurePosixPath(path), parse_mounts(mountinfo))
+    mount = mount_of(path, parse_mounts(mountinfo))
     return mount is not None and mount.kind in _LOCAL
 
 

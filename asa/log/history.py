@@ -28,7 +28,7 @@ Rows of other versions are not looked at."""
 LOCAL = "local"
 """What a machine without a batch system is called on itself. In the file, its host name follows: a history that is
 copied from one machine to another says nothing of the other."""
-_TOOK, _FROZEN = f"took-{HISTORY_VERSION} ", "frozen "
+_TOOK, _FROZEN, _MARK = f"took-{HISTORY_VERSION} ", "frozen ", f"run-{HISTORY_VERSION} "
 _log = logging.getLogger(__name__)
 _Row = TypeVar("_Row", Usage, StageUsage)
 
@@ -124,11 +124,11 @@ class UsageHistory:
 
     def mark(self, run: str, last: int) -> None:
         """All events of a run up to this one have been looked at."""
-        self._store.update(f"run {run}", lambda _: {"last": last})
+        self._store.update(_MARK + run, lambda _: {"last": last})
 
     def marked(self, run: str) -> int:
         """Up to which event a run has been looked at; 0 where it was not."""
-        return int((self._store.get(f"run {run}") or {}).get("last", 0))
+        return int((self._store.get(_MARK + run) or {}).get("last", 0))
 
     def problems(self) -> list[str]:
         """What is wrong with the file, in lines; empty when it is whole."""

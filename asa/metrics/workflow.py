@@ -106,7 +106,7 @@ class JobSummary:
         that it asked for.
     runs
         From when to when it held its cores; more than one pair when it was requeued. A job that runs is counted up
-        to now.
+        to now; one that was cancelled with a run without a driver, up to the end of the run.
     started, ended
         Its first start, and when it ended for good.
     wait_s
@@ -300,7 +300,7 @@ def summary(run: FoldedRun, now: float | None = None, *, driven: bool = True) ->
         )
     now = run.last if now is None else now
     attempts = attempts_of(run)
-    jobs = tuple(_job(token, job, run, attempts, now) for token, job in run.pool.ever.items())
+    jobs = tuple(_job(token, job, run, attempts, now, driven) for token, job in run.pool.ever.items())
     meant: dict[str, list[JobSummary]] = {name: [] for name in run.stages}
     for job in jobs:
         for name in job.stages:
@@ -360,10 +360,13 @@ def _finish(run: FoldedRun, now: float) -> float:
     return max(ends, default=run.ended)
 
 
-def _job(token: str, job: Held, run: FoldedRun, attempts: Attempts, now: float) -> JobSummary:
+def _job(token: str, job: Held, run: FoldedRun, attempts: Attempts, now: float, driven: bool) -> JobSummary:
+    # Its end, which no driver has seen, is for the next one to find: until then it counts as that of the run.
+    unseen = not driven and run.outcome is RunState.CANCELLED and job.ended is None
+    ended = run.ended if unseen else job.ended
     runs = list(job.runs)
     if job.started is not None and job.ended is None:
-        runs.append((job.started, max(job.started, now), job.cores))
+        runs.append((job.started, max(job.started, now if ended is None else ended), job.cores))
     submitted = job.submitted
     started = runs[0][0] if runs else None
     inside = attempts.take(attempts.rows_of(token))
@@ -375,13 +378,13 @@ def _job(token: str, job: Held, run: FoldedRun, attempts: Attempts, now: float) 
         token=token,
         job_id=None if job.handle is None else job.handle.job_id,
         stages=job.stages,
-        state=job.job,
+        state=JobState.CANCELLED if unseen else job.job,
         cores=job.cores if job.allocated or not runs else runs[-1][2],
         nodes=tuple(job.hosts),
         walltime_s=job.request.walltime_s,
         submitted=submitted,
         started=started,
-        ended=job.ended,
+        ended=ended,
         runs=tuple((start, end) for start, end, _ in runs),
         predicted_wait_s=job.predicted_wait_s,
         wait_s=None if started is None or job.lender else max(0.0, started - submitted),

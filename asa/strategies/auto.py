@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from asa.core.decision import Ask, StrategyDecision
 from asa.core.ports import Reach
+from asa.core.registry import fitting
 from asa.core.stage import StageState
 from asa.core.view import Extent, StageView, WorkflowView
 from asa.strategies.grouping import LATE, Group, Grouping, Shape, is_fresh, rest_s, shape_of
@@ -34,6 +36,8 @@ class Auto(Hold):
     """
 
     def __init__(self, *, technique: str = "auto", lead_s: float = 0.0, grace_s: float = 300.0, **options: Any) -> None:
+        known = signature(Staggered).parameters
+        options |= {name: fitting(name, options[name], known[name].annotation) for name in options.keys() & known}
         otherwise = Staggered(grace_s=grace_s, **options)
         super().__init__(technique=technique, lead_s=lead_s, grace_s=grace_s, otherwise=otherwise)
         self.patience, self.max_overhead = otherwise.patience, otherwise.max_overhead
@@ -124,7 +128,10 @@ class Contracted:
         first = group[0]
         if (made := self._made.get(first.spec.name)) is None:
             made = first if len(group) == 1 else _as_one(group, self._view)
-            names = dict.fromkeys(self.of(other)[0].spec.name for other in first.spec.predecessors)
+            # A stage waits for no group of which it waited for stages that are over, though others may go on.
+            groups = ((self._view[other], self.of(other)) for other in first.spec.predecessors)
+            waits = (their for other, their in groups if len(their) == 1 or not other.state.final)
+            names = dict.fromkeys(their[0].spec.name for their in waits)
             names.pop(first.spec.name, None)
             if (before := tuple(names)) != made.spec.predecessors:
                 made = replace(made, spec=replace(made.spec, predecessors=before))

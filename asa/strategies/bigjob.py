@@ -50,9 +50,11 @@ class BigJob:
 
 def _size(view: WorkflowView, left: Sequence[StageView]) -> tuple[Resources, float]:
     """What all of these need, and for how long [s]."""
-    peak = largest([_with_memory(stage.spec.resources, left, view.largest) for stage in left], view.cores_per_node)
+    needs = (_with_memory(stage.spec.resources, left, view.largest) for stage in left)
+    specs = [replace(stage.spec, resources=need) for stage, need in zip(left, needs, strict=True)]
+    peak = largest([spec.resources for spec in specs], view.cores_per_node)
     if view.regime is QueueRegime.IMMEDIATE and view.largest is not None and peak.nodes is None:
-        peak = _widest([stage.spec for stage in left], peak, view.largest)
+        peak = _widest(specs, peak, view.largest)
     return peak, min(sum((1 + stage.spec.rounds) * stage.spec.walltime_s for stage in left), view.longest_s)
 
 

@@ -27,8 +27,7 @@ def check_patience(value: float | None) -> float | None:
     InvalidInput
         When it is neither.
     """
-    given: object = value  # a spec's options are what they read like
-    if given is not None and not (isinstance(given, int | float) and 0 < given < math.inf):
+    if value is not None and not 0 < value < math.inf:
         raise InvalidInput(f"patience is {value!r}: core-hours that an hour of your time is worth expected, above 0")
     return value
 

@@ -24,7 +24,7 @@ def estimator_spec(name: str, options: dict[str, Any]) -> str:
     """
     if not options and name in (DEFAULT_ESTIMATOR, PAPER_ESTIMATOR):
         return name  # nothing need be imported yet
-    kind, given = parse_spec(str(name))  # what reads like a number is one by now
+    kind, given = parse_spec(name)
     known = inspect.signature(ESTIMATORS.load(kind)).parameters
     options = given | options
     for option in options:

@@ -79,12 +79,12 @@ class Staggered:
         **estimator_options: Any,
     ) -> None:
         check_number("outstanding", outstanding, 1, whole=True)
-        for name, value in (("spacing_s", spacing_s), ("grace_s", grace_s)):
-            if value is not None:
-                check_number(name, value, 0)
-        quantiles: dict[str, object] = {"late": late, "soon": soon}  # a spec's options are what they read like
-        for name, given in quantiles.items():
-            if given is not None and not (isinstance(given, int | float) and 0 < given < 1):
+        if spacing_s is not None:
+            check_number("spacing_s", spacing_s, 0)
+        if not grace_s >= 0:
+            raise InvalidInput(f"grace_s={grace_s!r}: a time of at least 0 s expected; inf: for ever")
+        for name, given in (("late", late), ("soon", soon)):
+            if given is not None and not 0 < given < 1:
                 raise InvalidInput(f"{name}={given!r}: a quantile of the wait expected, above 0 and below 1")
         self.outstanding, self.spacing_s, self.grace_s = outstanding, spacing_s, grace_s
         self.patience = check_patience(patience)

@@ -337,6 +337,7 @@ def assemble_parts(
         _heed(directory, runner, held, virtual=isinstance(backend, VirtualBackend))
         if first_driver and isinstance(parts.plan, Plan):
             held.callback(learned.learn_quote, parts.plan)
+            held.callback(learned.learn_instants, parts.plan)
         return Assembly(parts.plan, runner, backend, first_driver, held.pop_all())
 
 

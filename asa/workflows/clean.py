@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from asa.core.event import (
     Submitted,
     Submitting,
 )
-from asa.core.job import JobHandle, JobState, JobStatus
+from asa.core.job import JobHandle, JobStatus
 from asa.core.ports import Backend
 from asa.core.registry import BACKENDS, parse_spec, with_options
 from asa.core.run import CALLS
@@ -84,8 +84,21 @@ def leftovers(state: Path, unread: dict[str, str] | None = None) -> Iterator[Lef
 def _left(run: RunDirectory, unread: dict[str, str]) -> Iterator[Leftover]:
     if run.is_driven() or not run.events.exists():
         return
+    jobs: dict[str, JobHandle | None] = {}
+    last: Event | None = None
+    virtual = False
     with EventLog(run.events) as log:
-        jobs, last, virtual = _open_jobs(_readable(log, run, unread))
+        for event in _readable(log, run, unread):
+            if isinstance(event, Submitting):
+                jobs[event.allocation] = None
+            elif isinstance(event, Submitted):
+                jobs[event.allocation] = event.handle
+            elif isinstance(event, SubmitRefused | JobEnded):
+                jobs.pop(event.allocation, None)
+            elif isinstance(event, RunEnded | DriverStarted):
+                last = event
+            elif isinstance(event, RunStarted):
+                virtual = event.is_virtual
     if not jobs or virtual:  # a queue in virtual time ends with its driver
         return
     resumable = not (isinstance(last, RunEnded) and last.state is RunState.SUCCEEDED)
@@ -96,26 +109,6 @@ def _left(run: RunDirectory, unread: dict[str, str]) -> Iterator[Leftover]:
         for token, status in zip(handles, backend.query(list(handles.values())), strict=True):
             if not status.state.final:
                 yield Leftover(run, token, status, resumable)
-
-
-def _open_jobs(events: Iterable[Event]) -> tuple[dict[str, JobHandle | None], Event | None, bool]:
-    """The jobs whose end these events do not tell, by token; the last end of the run, or begin of a driver; and whether
-    the run is in virtual time."""
-    jobs: dict[str, JobHandle | None] = {}
-    last: Event | None = None
-    virtual = False
-    for event in events:
-        if isinstance(event, Submitting):
-            jobs[event.allocation] = None
-        elif isinstance(event, Submitted):
-            jobs[event.allocation] = event.handle
-        elif isinstance(event, SubmitRefused | JobEnded):
-            jobs.pop(event.allocation, None)
-        elif isinstance(event, RunEnded | DriverStarted):
-            last = event
-        elif isinstance(event, RunStarted):
-            virtual = event.is_virtual
-    return jobs, last, virtual
 
 
 def _readable(log: EventLog, run: RunDirectory, unread: dict[str, str]) -> Iterator[Event]:
@@ -226,11 +219,7 @@ def cancel_run(run: RunDirectory, patience_s: float) -> int:
         raise StateError(f"not all jobs of run {run.name} could be cancelled: {unread.get(run.name, 'try it again')}")
     with run.lock(), EventLog(run.events) as log:
         now = _now(log)
-        gone, _, virtual = _open_jobs(event for _, event in log.read())
-        ended = [
-            JobEnded(now, key, JobState.CANCELLED, reason="its queue ended with its driver") for key in gone if virtual
-        ]
-        log.append([*ended, CancelAsked(now, reason), RunEnded(now, RunState.CANCELLED, reason)])
+        log.append([CancelAsked(now, reason), RunEnded(now, RunState.CANCELLED, reason)])
     run.cancel_request.unlink(missing_ok=True)
     if jobs := next_drivers(run):
         with contextlib.closing(backend_of(run)) as backend:
@@ -261,12 +250,13 @@ def hold_run(run: RunDirectory, held: bool, patience_s: float) -> bool:
     until, asked = time.monotonic() + patience_s, False
     with EventLog(run.events) as log:
         started = log.latest(RunStarted)
-        if isinstance(started, RunStarted) and started.strategy == CALLS:
-            raise InvalidInput(f"run {run.name} is one of calls: stop calling; only runs of workflows can be held")
-        if isinstance(started, RunStarted) and started.is_virtual:
-            raise InvalidInput(
-                f"run {run.name} is in virtual time, which does not pass while nothing happens: cancel it"
-            )
+        if isinstance(started, RunStarted):
+            if started.strategy == CALLS:
+                raise InvalidInput(f"run {run.name} is one of calls: stop calling; only runs of workflows can be held")
+            if started.is_virtual:
+                raise InvalidInput(
+                    f"run {run.name} is in virtual time, which does not pass while nothing happens: cancel it"
+                )
         if _is_held(log) is held:
             return False
         while (state := run.standing(log)) is RunState.RUNNING and _is_held(log) is not held:
@@ -283,7 +273,7 @@ def hold_run(run: RunDirectory, held: bool, patience_s: float) -> bool:
             raise InvalidInput(f"run {run.name} has {ENDS[state]} already: there is nothing to hold or release")
     if state is RunState.INTERRUPTED:
         with run.lock(), EventLog(run.events) as log:
-            log.append([HoldAsked(_now(log), held)])
+            log.append([HoldAsked(time.time(), held)])
     return True
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from asa.core.backfill import Profile, planned
 from asa.core.context import Context, Geometry, geometry_of
 from asa.core.errors import StateError
-from asa.core.event import Believed, RunEnded, RunStarted, RunState
+from asa.core.event import Believed, RunStarted, RunState
 from asa.core.job import (
     Capabilities,
     JobHandle,
@@ -498,6 +498,25 @@ class LearnedWaits:
         with _lesson("how far its quote was off is not remembered"):
             self._store.update(self._quotes_key, noted)
 
+    def learn_instants(self, run: FoldedRun) -> None:
+        """Remember the stages that took no more than an instant, with their code; the history has nothing of them."""
+        done = {
+            name: stage.spec.code
+            for name, stage in run.stages.items()
+            if stage.state is StageState.DONE and not stage.is_telling and not stage.reused
+        }
+        if run.start is not None and done:
+            with _lesson("which stages took an instant is not remembered"):
+                self._store.update(self._instants_key(run.start.workflow), lambda _: {"codes": done})
+
+    def instants(self, workflow: str, specs: Sequence[StageSpec]) -> set[str]:
+        """Stages that took no more than an instant when the workflow ran last, and have the same code now."""
+        codes = (self._store.get(self._instants_key(workflow)) or {}).get("codes", {})
+        return {spec.name for spec in specs if codes.get(spec.name) == spec.code}
+
+    def _instants_key(self, workflow: str) -> str:
+        return f"instants {self._site.site} {workflow}"
+
     @property
     def _quotes_key(self) -> str:
         return f"quotes {self._site.site} {self._site.partition}"
@@ -630,35 +649,6 @@ def catch_up(state: Path, history: UsageHistory) -> None:
                     for _, item in log.packed():
                         run.on(item)
                     _record(history, run, last)
-
-
-def at_once(state: Path, workflow: str, site: str, specs: Sequence[StageSpec]) -> set[str]:
-    """Stages that took no more than an instant when the workflow ran last at a site, and do the same now: of those, the
-    history has nothing."""
-    for directory in reversed(list_runs(state)[-_RUNS_LOOKED:]):
-        if not directory.events.exists():
-            continue
-        with _lesson(f"what stages of run {directory.name} took is not used"), EventLog(directory.events) as log:
-            start = next((event for _, event in log.packed()), None)
-            if not isinstance(start, RunStarted) or (start.workflow, start.site) != (workflow, site):
-                continue
-            if log.last > _EVENTS_LOOKED or log.latest(RunEnded) is None:
-                continue
-            run = FoldedRun()
-            for _, item in log.packed():
-                run.on(item)
-            codes = {spec.name: spec.code for spec in specs}
-            ended = ((name, stage) for name, stage in run.stages.items() if stage.state is StageState.DONE)
-            return {
-                name
-                for name, stage in ended
-                if not stage.is_telling and not stage.reused and stage.spec.code == codes.get(name)
-            }
-    return set()
-
-
-_RUNS_LOOKED, _EVENTS_LOOKED = 20, 5000
-"""How many runs are looked at, and how long a log is, at most, of those whose stages may have taken an instant."""
 
 
 def _record(history: UsageHistory, run: FoldedRun, last: int) -> None:

@@ -26,7 +26,8 @@ from asa.core.clock import SystemClock
 from asa.core.errors import AsaError, BackendError, InvalidInput
 from asa.core.event import LEAST_MISS_S, WAITS_UNKNOWN, Quoted, RunStarted, RunState
 from asa.core.job import Capabilities, Options, QueueRegime, Resources
-from asa.core.ports import Backend, VirtualBackend
+from asa.core.ports import Backend, Strategy, VirtualBackend
+from asa.core.queues import QueueTerms
 from asa.core.registry import BACKENDS, parse_spec, with_options
 from asa.core.run import Pool, StageProgress
 from asa.core.stage import StageSpec, kind_of
@@ -38,7 +39,7 @@ from asa.report.words import listed
 from asa.workflows.assemble import chosen_strategy, first_event, make_plan, stages_of
 from asa.workflows.drawn import DrawnRun, Ended, Endless
 from asa.workflows.graph import AskedJob, Graph
-from asa.workflows.learned import Contexts, LearnedWaits, Queues, WaitBook, at_once
+from asa.workflows.learned import Contexts, LearnedWaits, Queues, WaitBook
 from asa.workflows.plan import Plan
 from asa.workflows.settings import Settings
 from asa.workflows.virtual_work import Outlines, Times
@@ -743,16 +744,16 @@ def quoted(
         In virtual time: an earlier run, whose run times tasks have.
     """
     strategy = chosen_strategy(settings, site)
-    estimator = make_plan(settings, site).strategy.estimator
+    asked = make_plan(settings, site).strategy
     past = past_of(state, settings.name, site, start.stages)
-    with closing(LearnedWaits(state / "learned.db", estimator, site)) as learned:
-        instants = at_once(state, settings.name, site.site, start.stages)
+    with closing(LearnedWaits(state / "learned.db", asked.estimator, site)) as learned:
+        instants = learned.instants(settings.name, start.stages)
         quoter = Quoter(
             graph,
             settings,
             site,
             start.stages,
-            _waits_of(learned, settings, site, start.stages, now, seen),
+            _waits_of(learned, asked, settings.terms, site, start.stages, now, seen),
             stage_times(graph, start.stages, Times.of(graph, times, state), past, instants, virtual=start.is_virtual),
             now=now,
             widths=_widths(past),
@@ -784,19 +785,19 @@ def quoter_at(graph: Graph, settings: Settings, state: Path) -> Iterator[tuple[Q
         settings.terms.check(graph.queues)
         now = backend.enter().now() if isinstance(backend, VirtualBackend) else SystemClock().now()
         seen = seen_of(backend)
-        estimator = make_plan(settings, site).strategy.estimator
-        with closing(LearnedWaits(state / "learned.db", estimator, site)) as learned:
+        asked = make_plan(settings, site).strategy
+        with closing(LearnedWaits(state / "learned.db", asked.estimator, site)) as learned:
             specs = stages_of(graph, settings, site, learned, state)
             times = Times.of(graph, backend.times if isinstance(backend, VirtualBackend) else None, state)
             past = past_of(state, settings.name, site, specs)
-            instants = at_once(state, settings.name, site.site, specs)
+            instants = learned.instants(settings.name, specs)
             yield (
                 Quoter(
                     graph,
                     settings,
                     site,
                     specs,
-                    _waits_of(learned, settings, site, specs, now, seen),
+                    _waits_of(learned, asked, settings.terms, site, specs, now, seen),
                     stage_times(graph, specs, times, past, instants, virtual=virtual),
                     now=now,
                     widths=_widths(past),
@@ -837,17 +838,22 @@ class _Beforehand(NamedTuple):
 
 
 def _waits_of(
-    learned: LearnedWaits, settings: Settings, site: Capabilities, specs: Sequence[StageSpec], now: float, seen: Seen
+    learned: LearnedWaits,
+    asked: Strategy,
+    terms: QueueTerms,
+    site: Capabilities,
+    specs: Sequence[StageSpec],
+    now: float,
+    seen: Seen,
 ) -> DrawnWaits:
     """Waits of jobs in the queues that the run would choose for them: the first, and the second if both are asked."""
     plan = _Beforehand(Pool(), {spec.name: StageProgress(spec, spec.width) for spec in specs})
-    patience = getattr(make_plan(settings, site).strategy, "patience", None)
-    queues = Queues(plan, site, learned, Contexts(plan.pool, seen), settings.terms, patience)
+    queues = Queues(plan, site, learned, Contexts(plan.pool, seen), terms, getattr(asked, "patience", None))
 
     def there(resources: Resources, walltime_s: float) -> list[Resources]:
         job = AskedJob(resources, walltime_s)
-        alike = [spec.name for spec in specs if spec.resources == resources]
-        if (choice := queues.choose(job, alike[:1] or [*plan.stages], now)) is None:
+        alike = [spec.name for spec in specs if spec.resources == resources and spec.walltime_s == walltime_s]
+        if (choice := queues.choose(job, alike[:1] or [*plan.stages], now)) is None:  # else it is of several stages
             return [resources]
         chosen = [choice.ranked[0], queues.second(choice) or choice.ranked[0]]
         return [replace(resources, options=options) for options in dict.fromkeys(chosen)]

@@ -109,7 +109,7 @@ def test_an_unknown_wait_counts_as_the_shortest_known_one() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1.0, "cheap", True, None])
 @pytest.mark.parametrize("what", ["price", "preempted"])
 def test_numbers_that_are_none_are_refused_by_name(what: str, bad: Any) -> None:
-    with pytest.raises(InvalidInput, match=f"{what} of 'low' is .*finite number"):
+    with pytest.raises(InvalidInput, match=rf"{what}\['low'\]=.*finite number"):
         QueueTerms(**{what: {"core": 1.0, "low": bad}})
     with pytest.raises(InvalidInput, match="numbers by queue expected"):
         QueueTerms(**{what: 1.0})

@@ -257,8 +257,8 @@ def world(
     [
         ({"minimum": 2, "maximum": 1}, "minimum=2 and maximum=1"),
         ({"maximum": 0}, "maximum >= 1"),
-        ({"idle_s": -1.0}, "idle must be a time"),
-        ({"worth_s": math.inf}, "worth must be a time"),
+        ({"idle_s": -1.0}, "idle=-1.0: a finite number of at least 0"),
+        ({"worth_s": math.inf}, "worth=inf: a finite number of at least 0"),
     ],
 )
 def test_limits_that_cannot_be_kept_are_refused(limits: dict[str, float], said: str) -> None:

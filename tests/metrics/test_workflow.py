@@ -353,6 +353,22 @@ def test_cancelled_run_counts_its_waits_to_its_end() -> None:
     assert (run.makespan_s, run.core_hours_charged) == (91.0, 0.0)
 
 
+def test_jobs_that_were_cancelled_without_a_driver_count_to_the_end_of_the_run() -> None:
+    """How they ended is for the next driver to find; until then they go on to cost nothing."""
+    events = [
+        *run_begins(stage_spec("a", 4, 1)),
+        *job_asked(0.0, "j0", 4, "a"),
+        AllocationStarted(10.0, "j0", 10.0, ("n1",)),
+        RunEnded(91.0, RunState.CANCELLED, "no time"),
+    ]
+    for now in (91.0, 5000.0):
+        run = summarise(events, now, driven=False)
+        assert [(job.state, job.runs) for job in run.jobs] == [(JobState.CANCELLED, ((10.0, 91.0),))]
+        assert run.core_hours_charged == pytest.approx(4 * 81 / HOUR)
+    (job,) = summarise(events, 95.0).jobs
+    assert not job.state.final and job.runs == ((10.0, 95.0),), "its driver looks after it yet"
+
+
 def test_requeued_job_is_charged_for_both_runs_and_waited_once() -> None:
     run = summarise(
         [

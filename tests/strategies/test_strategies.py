@@ -71,6 +71,7 @@ def test_size_and_wall_time_of_the_big_job(stages: WorkflowView, size: Resources
         ([stage("a"), stage("b", cores=2), stage("c", "a", "b")], Resources(3)),
         ([stage("a"), *(stage(f"b{number}", "a") for number in range(99))], Resources(8)),
         ([stage("a", memory=3), stage("b", cores=2, memory=4), stage("c", memory=4)], Resources(4, memory=10)),
+        ([stage("a", memory=3), stage("b", cores=4)], Resources(5, memory=8)),  # half of the cores go with half of it
         ([stage("a", gpus=1), stage("b", gpus=1), stage("c", gpus=1)], Resources(3, gpus=2)),
         ([stage("a"), stage("b", "a"), stage("c", "b")], Resources(1)),
         ([stage("a", cores=2, nodes=2), stage("b")], Resources(2, nodes=2)),
@@ -624,8 +625,8 @@ def test_nothing_is_left_in_the_queue_for_a_stage_that_has_all_it_needs() -> Non
     ("option", "expected"),
     [
         ("outstanding=0", "outstanding=0: a whole number of at least 1 expected"),
-        ("spacing_s=-1", "spacing_s=-1: a number of at least 0 expected"),
-        ("grace_s=-1", "grace_s=-1: a number of at least 0 expected"),
+        ("spacing_s=-1", "spacing_s=-1: a finite number of at least 0 expected"),
+        ("grace_s=-1", "grace_s=-1: a time of at least 0 s expected"),
         ("late=3", "late=3: a quantile of the wait expected, above 0 and below 1"),
         ("soon=0", "soon=0: a quantile of the wait expected"),
         ("patience=-1", "patience is -1: core-hours that an hour of your time is worth expected"),
@@ -639,5 +640,9 @@ def test_options_out_of_bounds_are_refused(strategy: str, option: str, expected:
 
 @pytest.mark.parametrize("option", ["patience", "late"])
 def test_options_that_auto_passes_on_are_numbers(option: str) -> None:
-    with pytest.raises(InvalidInput, match=f"^{option}.*'much'.* expected"):
+    with pytest.raises(InvalidInput, match=f"^{option}=much is no number"):
         STRATEGIES.create(f"auto:{option}=much")
+
+
+def test_a_grace_without_end_is_one() -> None:
+    assert STRATEGIES.create("auto:grace_s=inf").otherwise.grace_s == math.inf

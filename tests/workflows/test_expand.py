@@ -201,6 +201,12 @@ PROGRAMS = st.recursive(
     shared=True,
     crashes=[24],
 )
+@example(
+    program=("map", ("sweep", [("number", 0), ("number", 0), ("loop", ("grow", ("number", 0)), 2, False)])),
+    strategy="auto",  # between two stages of a group whose job was lost, a ready one waited for that job for ever
+    shared=True,
+    crashes=[1],
+)
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_a_random_program_comes_to_what_it_does_in_plain_python(
     program: Any, strategy: str, shared: bool, crashes: list[int]

@@ -316,13 +316,13 @@ def test_a_chain_of_hundreds_of_stages_runs(tmp_path: Path) -> None:
 def test_an_allocation_of_its_own_serves_a_stage_first(tmp_path: Path) -> None:
     """The side branch is declared first, and would fill whatever has room."""
 
-    @asa.stage
+    @asa.stage(cores=2)
     def side(x: int) -> None:
         time.sleep(0.3)
 
     depth = side.options(name="depth")
-    both = [side.map(range(6)), depth.map(range(3))]
-    run = asa.run(both, backend="local:cores=2", strategy="per-stage", state=tmp_path)
+    both = [side.map(range(12)), depth.map(range(3))]
+    run = asa.run(both, backend="local:cores=4", strategy="per-stage", state=tmp_path)
     events = [event for _, event in run.events() if isinstance(event, Submitting | TasksLaunched)]
     own = {event.stages[0]: event.allocation for event in events if isinstance(event, Submitting)}
     launches = [event for event in events if isinstance(event, TasksLaunched)]
