@@ -196,7 +196,7 @@ class Hub:
         self._assignments: dict[str, Assignment] = {}
         self._released: set[str] = set()
         self._lent: dict[str, str] = {}  # allocation all of whose nodes are lent -> the last of them
-        self._busy: set[str] = set()  # allocations in which something may be dealt
+        self._busy: dict[str, None] = {}  # allocations in which something may be dealt, by when that was noted
         self._events: list[Event] = []
         self._reported: dict[_Peer, list[int]] = {}
         self._unsaid: dict[_Peer, None] = {}  # who does not know yet what is logged
@@ -326,7 +326,7 @@ class Hub:
             self._events += [lost_event(order, allocation, node, _LENT, self._now()) for order in orders]
         elif allocation not in self._released:
             self._assignments.setdefault(allocation, Assignment()).add(orders)
-            self._busy.add(allocation)
+            self._busy[allocation] = None
 
     def _adopt(self, orders: list[TaskOrder], allocation: str, nodes: Collection[str]) -> None:
         log.info("%d tasks of an earlier driver are looked for in allocation %s", len(orders), allocation)
@@ -347,7 +347,7 @@ class Hub:
         if node.hello.kept:
             self._send(peer, KeepOrders(wanted))
         self._settle(peer.allocation)
-        self._busy.add(peer.allocation)
+        self._busy[peer.allocation] = None
 
     def _settle(self, allocation: str) -> None:
         if (kept := self._assignments[allocation].settled(self._host.monotonic())) is not None:
@@ -415,7 +415,7 @@ class Hub:
             if mask & selectors.EVENT_WRITE:
                 peer.channel.flush()
                 peer.channel.watch(self._selector)
-                self._busy.add(peer.allocation)
+                self._busy[peer.allocation] = None
             if mask & selectors.EVENT_READ:
                 messages = peer.channel.receive()
                 if peer.allocation:
@@ -454,7 +454,7 @@ class Hub:
         if hello.newest > self._welcome.generation:
             self._asked = -math.inf  # a node's word is not enough: the run's directory says
         if self._is_replaced() or hello.newest > self._welcome.generation:
-            self._busy.add(hello.allocation)
+            self._busy[hello.allocation] = None
             raise ConnectionAbortedError(f"it knows of driver {hello.newest}, and this is {self._welcome.generation}")
         if hello.allocation in self._released:
             log.info("node %s (process %d) came to released allocation %s", hello.node, hello.pid, hello.allocation)
@@ -482,7 +482,7 @@ class Hub:
             peer.channel.peer,
         )
         self._events.append(NodeJoined(self._now(), hello.allocation, hello.node, hello.cores))
-        self._busy.add(hello.allocation)
+        self._busy[hello.allocation] = None
         self._send(peer, self._welcome)
         self._claim(peer)
 
@@ -507,7 +507,7 @@ class Hub:
             log.debug("node %s returned %d orders that it could not start soon", node.name, len(report.returned))
         for stage in assignment.take_back(node, report.returned):
             self._batching.learn(stage, _LONG_S)
-        self._busy.add(allocation)
+        self._busy[allocation] = None
 
     def _deal(self, allocation: str) -> None:
         if (assignment := self._assignments.get(allocation)) is not None:
