@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
 from asa.core.units import share
 from asa.log.messages import notify
+from asa.security.files import cannot
 from coscheduler.registry import SHARING_RULES
 
 _BOUND = "by how much guests may slow a host down, such as 10%%: of jobs that state no slowdown_bound (no bound)"
@@ -140,7 +142,18 @@ class Cosched:
         about = parts.add_parser("explain", help="say why a job ran where it did", description="Explain a job.")
         about.add_argument("job", metavar="JOB", help="its name in the queue's file")
         about.add_argument("--work", metavar="DIR", type=Path, help="of its queue (the newest that has such a job)")
-        for part in (run, compare, about):
+        stands = parts.add_parser("status", help="say how a queue stands", description="Say how a queue's jobs stand.")
+        stands.add_argument("--work", metavar="DIR", type=Path, help="of the queue (the newest)")
+        made = parts.add_parser(
+            "import",
+            help="make a queue file of sbatch's job scripts",
+            description="Make a queue file of job scripts that were written for sbatch; each runs on one node.",
+        )
+        made.add_argument("scripts", nargs="+", metavar="SCRIPT", help="job scripts with #SBATCH lines")
+        made.add_argument("--cores", type=int, metavar="N", help="of the machine (what the largest job asks for)")
+        made.add_argument("--walltime", metavar="TIME", help="of scripts that state none")
+        made.add_argument("-o", "--output", metavar="QUEUE.toml", help="write it here (standard output)")
+        for part in (run, compare, about, stands, made):
             part.add_argument("--json", metavar="OUT", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
     def run(self, options: argparse.Namespace) -> CommandResult:
@@ -157,6 +170,37 @@ def _explain(options: argparse.Namespace) -> CommandResult:
     from coscheduler.queuefile import explain
 
     return explain(options.job, options.work)
+
+
+def _status(options: argparse.Namespace) -> CommandResult:
+    from coscheduler.queuefile import status
+
+    return status(options.work)
+
+
+def _import(options: argparse.Namespace) -> CommandResult:
+    from asa.report.outputs import check_output
+    from coscheduler.scripts import queue_text
+
+    if options.cores is not None and options.cores < 1:
+        raise InvalidInput(f"--cores {options.cores}: a whole number of at least 1 expected")
+    output = None if options.output is None else Path(options.output)
+    if output is not None:
+        check_output("--output", output, (".toml",))
+        if output.exists():
+            raise InvalidInput(f"--output {output} is there already: another name expected, or remove it first")
+    text = queue_text(options.scripts, cores=options.cores, walltime=options.walltime)
+    data = tomllib.loads(text)
+    if output is None:
+        return CommandResult(data, text.rstrip())
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise cannot("write", output, error) from error
+    count = len(data["jobs"])
+    return CommandResult(
+        data, f"{count} job{'s' * (count > 1)} written to {output}: asa cosched run {output} --on local"
+    )
 
 
 def _compare(options: argparse.Namespace) -> CommandResult:
@@ -189,7 +233,14 @@ def _rank(options: argparse.Namespace) -> CommandResult:
     return CommandResult(data, shown(value) if rank.number == 0 else "")
 
 
-_PARTS = {"run": _run, "compare": _compare, "explain": _explain, "rank": _rank}
+_PARTS = {
+    "run": _run,
+    "compare": _compare,
+    "explain": _explain,
+    "rank": _rank,
+    "status": _status,
+    "import": _import,
+}
 
 
 def _progress(done: int, total: int) -> None:

@@ -10,18 +10,19 @@ import math
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from asa.core.command import CommandResult
+from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput, StateError, cause
 from asa.core.units import brief, duration, share
-from asa.log.rundir import state_directory
+from asa.log.rundir import DriverLock, state_directory
 from asa.security.files import cannot, check_private, private_directory
 from coscheduler.history import Entry, JobRun
 from coscheduler.nouns import WaitingJob
@@ -72,7 +73,7 @@ class CommandQueue:
 
 def read_commands(path: str | Path) -> CommandQueue:
     """Read a queue whose jobs have a `command`."""
-    return _read(path, _commands)
+    return _read(path, commands_of)
 
 
 def read_queue(path: str | Path) -> SimulatedQueue:
@@ -93,7 +94,14 @@ def _read(path: str | Path, parse: Callable[[Mapping[str, Any]], T]) -> T:
         raise InvalidInput(f"queue {path}: {error}") from error
 
 
-def _commands(data: Mapping[str, Any]) -> CommandQueue:
+def commands_of(data: Mapping[str, Any]) -> CommandQueue:
+    """A queue whose jobs have a `command`, of what is in its file.
+
+    Raises
+    ------
+    InvalidInput
+        When something is missing, out of range, or twice there.
+    """
     if data.get("paper"):
         raise InvalidInput("paper = true is a simulated queue: [[jobs]] tables with a command expected")
     jobs = tuple(_command(job, f"job {place}") for place, job in enumerate(data.get("jobs", []), 1))
@@ -223,7 +231,7 @@ def _whole(table: Mapping[str, Any], name: str, where: str) -> int:
     return value
 
 
-NAME = "log.jsonl"
+NAME, LOCK = "log.jsonl", "queue.lock"
 _QUEUES = "cosched"  # directory, in the state directory, of queues for which no other was given
 
 
@@ -334,6 +342,117 @@ def logs(state: Path) -> list[Path]:
     return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
+def queued(job: WaitingJob, at: float = 0.0) -> Entry:
+    """The entry of a job that waits, from this time [s] or its submission on."""
+    bound = job.bound if math.isfinite(job.bound) else None
+    return {"at": max(at, job.submitted), "event": "queued", "job": job.name, "cores": job.cores, "bound": bound}
+
+
+@dataclass(slots=True)
+class JobStanding:
+    """How a job of a queue stands.
+
+    Parameters
+    ----------
+    state
+        ``waiting``, ``running``, ``ended`` or ``failed``; ``stopped`` if it ran and the co-scheduler is gone.
+    since
+        From when on [s since the start of the queue].
+    host, share
+        On whose cores it runs, and with which share of them; None on cores of its own.
+    bound
+        By how much guests may slow it down; None where nothing was promised.
+    """
+
+    job: str
+    cores: int | None = None
+    state: str = "waiting"
+    since: float = 0.0
+    host: str | None = None
+    share: float | None = None
+    bound: float | None = None
+
+    def come_to(self, state: str, at: float, host: str | None = None, share: float | None = None) -> None:
+        self.state, self.since, self.host, self.share = state, at, host, share
+
+
+def standings(entries: Iterable[Entry]) -> dict[str, JobStanding]:
+    """How each job stands at the end of a log, by name, in order of submission."""
+    found: dict[str, JobStanding] = {}
+    for entry in entries:
+        at = entry["at"]
+        name = entry.get("job") or entry.get("guest")
+        if name is None:
+            continue
+        job = found.setdefault(name, JobStanding(name))
+        match entry.get("decision") or entry.get("event"):
+            case "queued":
+                job.cores, job.bound = entry["cores"], entry["bound"]
+                job.come_to("waiting", at)
+            case "Start":
+                job.come_to("running", at)
+            case "StartGuest":
+                job.come_to("running", at, entry["host"], entry["share"])
+            case "SetShare":
+                job.share = entry["share"]
+            case "Evict" | "requeued":
+                job.come_to("waiting", at)
+            case "ended":
+                job.come_to("failed" if entry["problem"] else "ended", at)
+        if job.state != "running":  # its guests have its cores to themselves
+            for guest in (each for each in found.values() if each.host == name):
+                guest.host = guest.share = None
+    return found
+
+
+def status(directory: Path | None = None) -> CommandResult:
+    """How the jobs of the queue in this directory stand, or of the newest queue.
+
+    Raises
+    ------
+    StateError
+        When there is no queue there, or its log cannot be read.
+    """
+    newest = logs(state_directory())[:1] if directory is None else [directory / NAME]
+    if not newest:
+        raise StateError("no queue has run here: asa cosched run QUEUE.toml --on WHERE (simulated queues keep no log)")
+    directory = newest[0].parent
+    jobs = standings(read(newest[0]))
+    holder = DriverLock(directory / LOCK).holder()
+    for job in jobs.values():
+        if holder is None and job.state == "running":
+            job.come_to("stopped", job.since)
+    counts = Counter(job.state for job in jobs.values())
+    left = counts["waiting"] + counts["stopped"]
+    if holder is not None:
+        who = f"its co-scheduler is process {holder.pid} on {holder.host}"
+    elif left:
+        who = f"its co-scheduler is gone: asa cosched run QUEUE.toml --on WHERE --work {directory} --resume"
+    else:
+        who = "it is over"
+    text = f"queue {directory}: {', '.join(f'{count} {state}' for state, count in counts.items())}\n{who}"
+    rows = [_standing_row(job, jobs.values()) for job in jobs.values()]
+    data = {
+        "directory": str(directory),
+        "driver": holder and asdict(holder),
+        "jobs": [asdict(job) for job in jobs.values()],
+    }
+    return CommandResult(data, f"{text}\n\n{table(rows, '')}".rstrip())
+
+
+def _standing_row(job: JobStanding, others: Iterable[JobStanding]) -> dict[str, Any]:
+    guests = [f"{each.job} ({each.share:.0%})" for each in others if each.host == job.job and each.share is not None]
+    return {
+        "job": job.job,
+        "cores": job.cores,
+        "state": job.state,
+        "since": brief(job.since),
+        "guest of": job.host or "-",
+        "its guests": ", ".join(guests) or "-",
+        "bound": "-" if job.bound is None else f"{100 * job.bound:.3g} %",
+    }
+
+
 def explain(job: str, directory: Path | None = None) -> CommandResult:
     """Explain a job of the queue in this directory, or of the newest queue that has one of this name.
 
@@ -392,6 +511,8 @@ def describe(entry: Entry, job: str) -> str:
             return "evicted: goes back to the queue"
         case "Keep":
             return "keeps its cores to itself"
+        case "queued":
+            return f"waits for {entry['cores']} cores"
         case "started":
             return f"runs on {', '.join(entry['nodes'])}"
         case "requeued":

@@ -39,12 +39,14 @@ from coscheduler.drive import Remembered, drive
 from coscheduler.history import Entry, JobRun, SharedQueue
 from coscheduler.nouns import SharingRule
 from coscheduler.queuefile import (
+    LOCK,
     SharedQueueLog,
     bound_of,
     describe,
     describe_time,
     ended_well,
     new_directory,
+    queued,
     read_commands,
     read_queue,
 )
@@ -108,7 +110,7 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     if options.resume and not options.work:
         raise InvalidInput("--resume: which queue is to be gone on with? Give its directory, too: --work DIR")
     directory = Path(options.work).absolute() if options.work else new_directory(Path(options.queue).stem)
-    stack.enter_context(DriverLock(private_directory(directory) / "queue.lock"))
+    stack.enter_context(DriverLock(private_directory(directory) / LOCK))
     log = stack.enter_context(SharedQueueLog(directory, resume=options.resume))
     ended = ended_well(log.before)
     done = [ended[job.request.name] for job in queue.jobs if job.request.name in ended]
@@ -128,6 +130,8 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     notify(f"the jobs' output, and the log, are in {directory}")
     note = log.write if getattr(options, "json", None) == "-" else _shown(log.write)
     since = log.before[-1]["at"] if log.before else 0.0
+    for job in jobs:
+        log.write(queued(job.request, since))
     world = RealWorld(jobs, machine, directory / "jobs", sampled=bool(options.plot), log=note, since=since)
     return world, directory, done
 

@@ -16,13 +16,14 @@ import pytest
 
 from asa.core.errors import InvalidInput, StateError, UnknownName
 from asa.lab.study import Estimate
-from asa.log.rundir import state_directory
+from asa.log.rundir import DriverLock, state_directory
 from coscheduler.cli import Cosched
 from coscheduler.compare import RULES, RuleComparison, RuleRow, compare
 from coscheduler.drive import drive
 from coscheduler.history import JobRun, SharedQueue, Stay, ended
 from coscheduler.nouns import SharedRun
 from coscheduler.queuefile import (
+    LOCK,
     NAME,
     SharedQueueLog,
     describe,
@@ -34,6 +35,8 @@ from coscheduler.queuefile import (
     read,
     read_commands,
     read_queue,
+    standings,
+    status,
 )
 from coscheduler.run import figure, summary
 from coscheduler.sharing.asax import AsaX
@@ -583,3 +586,67 @@ def test_comparisons_of_nothing_are_refused():
         compare(cores=[100], seeds=1)
     with pytest.raises(UnknownName, match="contention"):
         compare(["space"], cores=[64], seeds=1, contention="none")
+
+
+def entries_of(*parts: str):
+    """Entries as in a log: time, kind, and the rest."""
+    found = [
+        {"at": 0.0, "event": "queued", "job": name, "cores": 4, "bound": 0.1} for name in ("host", "guest", "last")
+    ]
+    found += [
+        {"at": 0.0, "decision": "Start", "job": "host"},
+        {"at": 0.0, "event": "started", "job": "host", "nodes": ["n0"]},
+        {"at": 2.0, "decision": "StartGuest", "job": "guest", "host": "host", "share": 0.3, "hard": False},
+        {"at": 3.0, "decision": "SetShare", "guest": "guest", "share": 0.05},
+    ]
+    more = {
+        "Evict": {"at": 4.0, "decision": "Evict", "guest": "guest"},
+        "requeued": {"at": 4.0, "event": "requeued", "job": "guest", "because": "its node is lost"},
+        "host ends": {"at": 5.0, "event": "ended", "job": "host", "problem": ""},
+        "guest fails": {"at": 6.0, "event": "ended", "job": "guest", "problem": "exit code 1"},
+        "keep": {"at": 6.0, "decision": "Keep", "host": "host"},
+    }
+    return found + [more[part] for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("parts", "host", "guest"),
+    [
+        ((), ("running", 0.0, None, None), ("running", 2.0, "host", 0.05)),
+        (("keep",), ("running", 0.0, None, None), ("running", 2.0, "host", 0.05)),
+        (("Evict",), ("running", 0.0, None, None), ("waiting", 4.0, None, None)),
+        (("requeued",), ("running", 0.0, None, None), ("waiting", 4.0, None, None)),
+        (("host ends",), ("ended", 5.0, None, None), ("running", 2.0, None, None)),
+        (("host ends", "guest fails"), ("ended", 5.0, None, None), ("failed", 6.0, None, None)),
+    ],
+)
+def test_how_jobs_stand_follows_from_the_log(parts, host, guest):
+    found = standings(entries_of(*parts))
+    stand = {name: (job.state, job.since, job.host, job.share) for name, job in found.items()}
+    assert stand == {"host": host, "guest": guest, "last": ("waiting", 0.0, None, None)}
+
+
+def test_status_of_a_queue(tmp_path):
+    with SharedQueueLog(tmp_path) as log:
+        for entry in entries_of():
+            log.write(entry)
+    with DriverLock(tmp_path / LOCK):
+        found = status(tmp_path)
+    assert found.text.startswith(
+        f"queue {tmp_path}: 2 running, 1 waiting\nits co-scheduler is process {os.getpid()} on "
+    )
+    assert re.search(r"^host +4 +running +0 s +- +guest \(5%\) +10 %$", found.text, re.MULTILINE)
+    gone = status(tmp_path)
+    assert (
+        f": 2 stopped, 1 waiting\nits co-scheduler is gone: asa cosched run QUEUE.toml --on WHERE --work {tmp_path}"
+        in gone.text
+    )
+    assert [job["state"] for job in gone.data["jobs"]] == ["stopped", "stopped", "waiting"]
+    with pytest.raises(StateError, match="no-queue"):
+        status(tmp_path / "no-queue")
+
+
+def test_without_a_queue_status_says_how_to_run_one(monkeypatch, tmp_path):
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path / "nothing"))
+    with pytest.raises(StateError, match="no queue has run here"):
+        status()

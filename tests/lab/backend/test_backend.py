@@ -811,10 +811,10 @@ def test_a_single_core_has_no_such_load() -> None:
         ("memory=64", "memory '64' has no unit"),
         ("seed=-1", "seed=-1: a whole number of at least 0 expected"),
         ("seed=1.5", "seed=1.5: a whole number of at least 0 expected"),
-        ("load=nan", "load=nan: a number of at least 0 expected"),
-        ("days=0", "days=0: a number above 0 expected"),
-        ("warmup=inf", "warmup=inf: a number of at least 0 expected"),
-        ("poll_s=0", "poll_s=0: a number above 0 expected"),
+        ("load=nan", "load=nan: a finite number of at least 0 expected"),
+        ("days=0", "days=0: a finite number above 0 expected"),
+        ("warmup=inf", "warmup=inf: a finite number of at least 0 expected"),
+        ("poll_s=0", "poll_s=0: a finite number above 0 expected"),
     ],
 )
 def test_a_number_out_of_range_is_refused_by_the_name_of_its_option(option: str, expected: str) -> None:
