@@ -242,7 +242,7 @@ def _evenly(rows: list[Usage], most: int) -> list[Usage]:
         return rows
     rows = sorted(rows, key=lambda row: (row.memory or 0, row.run_time_s))
     longest, last = max(range(len(rows)), key=lambda place: rows[place].run_time_s), len(rows) - 1
-    places = {last - round(last * (place / (most - 2)) ** 2) for place in range(most - 1)} | {longest}
+    places = {last - round(last * (place / max(1, most - 2)) ** 2) for place in range(most - 1)} | {longest}
     ordered = sorted(places)
     starts = [0, *(place + 1 for place in ordered)]
     counts = [sum(row.tasks for row in rows[start : place + 1]) for start, place in zip(starts, ordered, strict=False)]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput, StateError
@@ -49,6 +49,7 @@ rows = st.lists(
 
 class TestRows:
     @given(rows, st.integers(8, 40))
+    @example([took(1, outcome=outcome) for outcome in ("ok", "memory", "failed") for _ in range(3)], 8)
     def test_few_rows_stand_for_all_of_them(self, given_rows: list[Usage], most: int) -> None:
         kept = spread(given_rows, most)
         assert len(kept) <= max(most, 0)
