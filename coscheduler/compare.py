@@ -15,9 +15,10 @@ from asa.core.units import HOUR
 from asa.lab.study import LEVEL, Estimate, estimate
 from coscheduler.drive import drive
 from coscheduler.history import SharedQueue
+from coscheduler.nouns import SharingRule
 from coscheduler.registry import SHARING_RULES
 from coscheduler.workload import CLUSTERS, HIDDEN, hidden_interference, hide, named, paper_queue
-from coscheduler.world import SimulatedWorld
+from coscheduler.world import Oracle, SimulatedWorld
 
 _COLUMNS = ("space", "static", "asax")
 """Rules of the columns of Table 2; the paper calls the first one slurm."""
@@ -81,6 +82,8 @@ TABLE2 = _table2()
 """By rule, cores and workflow."""
 
 RULES = ("space", "static", "asax", "scavenger")
+ORACLE = "oracle"
+"""Name of a rule that knows all of the simulated world, and is only compared with: see `Oracle`."""
 QUEUES = 3
 """The queue is run so many times in a row; what a rule learns, it keeps from one to the next."""
 
@@ -158,7 +161,7 @@ def compare(
     Parameters
     ----------
     rules
-        Specs, as in ``"asax:loss=walltime,hard=true"``.
+        Specs, as in ``"asax:loss=walltime,hard=true"``, or `ORACLE`.
     cores
         Of the machines; of `CLUSTERS`.
     contention
@@ -177,7 +180,8 @@ def compare(
     if seeds < 1 or not rules or not cores:
         raise InvalidInput(f"{len(rules)} rules, {len(cores)} machines, {seeds} seeds: at least one of each expected")
     for rule in rules:
-        SHARING_RULES.create(rule)  # a misspelt one is found before the others have run
+        if rule != ORACLE:
+            SHARING_RULES.create(rule)  # a misspelt one is found before the others have run
     rows: list[RuleRow] = []
     for size in cores:
         for rule in rules:
@@ -193,14 +197,15 @@ def _queues(spec: str, cores: int, seed: int, contention: str, bound: float) -> 
     """Queues in a row; the same for all rules."""
     rng = np.random.default_rng(seed)
     cost = hidden_interference(rng) if contention == HIDDEN else named(contention)
-    rule, found = SHARING_RULES.create(spec, seed=seed), []
+    rule: SharingRule | None = None if spec == ORACLE else SHARING_RULES.create(spec, seed=seed)
+    found = []
     for number in range(QUEUES):
         loads = paper_queue(cores, rng, f"{number + 1}-")
         loads = tuple(replace(load, request=load.request.bounded(bound)) for load in loads)
         if contention == HIDDEN:
             loads = tuple(hide(load, rng) for load in loads)
         world = SimulatedWorld(loads, cores, cost)
-        drive(world, rule)
+        drive(world, rule or Oracle(world))
         found.append(world.result())
     return found
 

@@ -8,8 +8,9 @@ change from one phase of a job to the next is an event too, but shows at the nex
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from asa.estimators.checks import check_positive
 from coscheduler.history import Entry, History, RunUsage, SharedQueue
 from coscheduler.ledger import Arrivals, Ledger
 from coscheduler.nouns import (
+    ALONE,
+    FLOOR,
     FORMS,
     LOOK_S,
     Evict,
@@ -27,9 +30,11 @@ from coscheduler.nouns import (
     SharedRun,
     SharingDecision,
     SharingView,
+    StartGuest,
     happiness,
     smoothed,
 )
+from coscheduler.sharing.starter import FIRST_FIT, Starter, open_hosts
 from coscheduler.workload import PAPER_LIKE, Contention, Load, LoadPhase, capped, weighted
 
 _DUST = 1e-6  # [s] of work that is taken for none
@@ -93,6 +98,14 @@ class Flow:
         self.mean_cpu = smoothed(self.mean_cpu, cpu, over_s)
         return self.left_s <= _DUST
 
+    def go_on(self) -> bool:
+        """A phase has ended: begin the next one; False where that was the last."""
+        self.phase += 1
+        if self.phase == len(self.load.phases):
+            return False
+        self.left_s = self.doing.alone_s
+        return True
+
 
 class Fluid:
     """Running jobs of a simulated machine."""
@@ -115,11 +128,8 @@ class Fluid:
             if not flow.move(over_s):
                 continue
             changed = True
-            flow.phase += 1
-            if flow.phase == len(flow.load.phases):
+            if not flow.go_on():
                 ended.append(name)
-            else:
-                flow.left_s = flow.doing.alone_s
         return ended, changed
 
     def set_rates(self, ledger: Ledger) -> None:
@@ -151,11 +161,14 @@ class Fluid:
 
     def _share_out(self, names: list[str], ledger: Ledger) -> None:
         """Cores and speed of a host, which is named first, and of its guests."""
-        flows = [self.flows[name] for name in names]
-        cores = flows[0].load.request.cores
-        wanted = [flow.wanted for flow in flows]
         shares = [ledger.own_share(name) for name in names]
         hard = any(ledger.running[name].hard for name in names[1:])
+        self.share_out([self.flows[name] for name in names], shares, hard=hard)
+
+    def share_out(self, flows: Sequence[Flow], shares: Sequence[float], *, hard: bool = False) -> None:
+        """The same, with these shares of the host's cores."""
+        cores = flows[0].load.request.cores
+        wanted = [flow.wanted for flow in flows]
         granted = (capped if hard else weighted)(cores, wanted, shares)
         memory = sum(flow.load.memory * flow.load.request.cores for flow in flows)
         factor = self._contention.factor(len(flows), memory / cores)
@@ -288,3 +301,80 @@ class SimulatedWorld:
     def _view(self) -> SharingView:
         states = self._fluid.states(self._ledger, self._now)
         return self._ledger.view(self._now, states, self._fluid.reported(self._ledger))
+
+
+class Pair(NamedTuple):
+    """A host and a guest from now until one of them has ended: how long that takes, and what both do meanwhile, in time
+    alone [s]."""
+
+    together_s: float
+    host_s: float
+    guest_s: float
+
+
+class Oracle:
+    """A sharing rule that knows how fast all jobs of a simulated world are beside one another: what one guest for each
+    host, chosen now, could gain within the hosts' bounds.
+
+    Of the pairs in which the host stays within its bound until one of the two has ended, and the guest is fast enough,
+    those come first that save most core-seconds. Nobody is ever evicted.
+
+    Parameters
+    ----------
+    min_rate
+        Slowest that a guest may be, its speed alone being 1; in [0, 1].
+    """
+
+    def __init__(self, world: SimulatedWorld, *, min_rate: float = 0.7) -> None:
+        self._loads, self._fluid, self._min_rate = world._loads, world._fluid, min_rate
+        self._starter = Starter(FIRST_FIT)
+        self._own: dict[str, float] = {}  # job -> since when it has cores of its own [s]
+
+    def decide(self, view: SharingView) -> list[SharingDecision]:
+        """Start what fits, the longest first; then the best guests."""
+        order = sorted(view.queue, key=lambda job: -self._loads[job.name].alone_s)
+        starts, rest = self._starter.starts(view, order)
+        for row in np.flatnonzero(view.running.host == ALONE).tolist():
+            self._own.setdefault(view.running.names[row], view.now)
+        self._own |= {str(start.job): view.now for start in starts}
+        found = []
+        for host in (view.running.names[row] for row in open_hosts(view.running).tolist()):
+            cores, left_s = self._loads[host].request.cores, self._left_s(host, view.now)
+            for job in (job for job in rest if job.cores <= cores and not job.exclusive):
+                pair = self.pair(host, job.name)
+                lost_s = pair.together_s - pair.host_s
+                saved = job.cores * pair.guest_s - cores * lost_s
+                if lost_s <= left_s and saved > 0 and pair.guest_s >= self._min_rate * pair.together_s:
+                    found.append((saved, job.name, host))
+        guests: dict[str, str] = {}
+        for _, job_name, host in sorted(found, reverse=True):
+            if job_name not in guests and host not in guests.values():
+                guests[job_name] = host
+        return [*starts, *(StartGuest(job, host, FLOOR) for job, host in guests.items())]
+
+    def _left_s(self, host: str, now: float) -> float:
+        """What a host may still lose [s]."""
+        flow = self._fluid.flows[host]
+        lost_s = now - self._own[host] - (flow.done_s - flow.own_from_s)
+        return flow.load.request.bound * (flow.load.alone_s - flow.own_from_s) - lost_s
+
+    def pair(self, host: str, guest: str) -> Pair:
+        """What comes of a running host and a waiting guest."""
+        load = self._loads[guest]
+        flows = replace(self._fluid.flows[host]), Flow(load, left_s=load.phases[0].alone_s)
+        begun_s, together_s, ended = flows[0].done_s, 0.0, list[Flow]()
+        while not ended:
+            self._fluid.share_out(flows, (1 - FLOOR, FLOOR))
+            over_s = min(flow.left_s / flow.rate for flow in flows)
+            together_s += over_s
+            ended = [flow for flow in flows if flow.move(over_s) and not flow.go_on()]
+        return Pair(together_s, flows[0].done_s - begun_s, flows[1].done_s)
+
+    def learn(self, run: SharedRun) -> None:
+        """Nothing is left to learn."""
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """There is nothing to restore."""
