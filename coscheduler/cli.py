@@ -120,7 +120,7 @@ class Cosched:
         drawn = "draw CPU use, shares and happiness over time: .png, .pdf or .svg"
         run.add_argument("--plot", metavar="OUT", help=drawn)
         compare = parts.add_parser("compare", help="compare rules on the paper's queue", description="Compare rules.")
-        compare.add_argument("--rules", default="", metavar="NAMES", help=f"of {rules} (all)")
+        compare.add_argument("--rules", default="", metavar="NAMES", help=f"of {rules} (all), oracle: knows all")
         compare.add_argument("--cores", default="64,128,256", metavar="N,N", help="sizes of the machine (64,128,256)")
         compare.add_argument("--seeds", type=int, default=8, metavar="N", help="how many random queues (8)")
         compare.add_argument("--seed", type=int, default=0, metavar="N", help="the first one's seed (0)")

@@ -102,7 +102,8 @@ class Ledger:
                 return self._start_guest(decision, now)
             case SetShare():
                 self._guest(decision.guest, decision)
-                self._check_share(decision, self.running[decision.guest].host, decision.share, decision.guest)
+                if decision.share:
+                    self._check_share(decision, self.running[decision.guest].host, decision.share, decision.guest)
                 self.running[decision.guest].share = decision.share
             case Evict():
                 self._guest(decision.guest, decision)
@@ -160,7 +161,7 @@ class Ledger:
             return placed.share
         return 1.0 - sum(self.running[guest].share for guest in placed.guests)
 
-    def view(self, now: float, states: JobStates, done: Floats | None = None) -> SharingView:
+    def view(self, now: float, states: JobStates, done: Floats | None = None, *, stops: bool = True) -> SharingView:
         """What a rule sees; `states` and `done` have a row for each running job, in order. None: no job reports."""
         names, placed = tuple(self.running), self.running.values()
         rows = {name: row for row, name in enumerate(names)}
@@ -181,7 +182,7 @@ class Ledger:
             done=np.full(len(names), np.nan) if done is None else done,
         )
         queue = tuple(job for job in self.queue if job.cores <= self.cores)
-        return SharingView(now, self.cores, self.free, queue, running)
+        return SharingView(now, self.cores, self.free, queue, running, stops)
 
     def _start(self, decision: Start, now: float) -> str:
         job = self._waiting_job(str(decision.job), decision)

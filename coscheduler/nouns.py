@@ -195,6 +195,8 @@ class SharingView:
         Cores of the machine, and those that no job holds.
     queue
         Waiting jobs, first come first.
+    stops
+        Whether guests can be stopped: not on nodes that keep no limits.
     """
 
     now: float
@@ -202,6 +204,7 @@ class SharingView:
     free: int
     queue: tuple[WaitingJob, ...]
     running: RunningJobs
+    stops: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +220,8 @@ class StartGuest:
 
 @dataclass(frozen=True, slots=True)
 class SetShare:
-    """Sharing rule: from now on this guest has this share of its host's cores."""
+    """Sharing rule: from now on this guest has this share of its host's cores; 0: it is stopped where it is, and goes
+    on when it has a share again, or its host has ended."""
 
     guest: str
     share: float

@@ -355,11 +355,11 @@ class JobStanding:
     Parameters
     ----------
     state
-        ``waiting``, ``running``, ``ended`` or ``failed``; ``stopped`` if it ran and the co-scheduler is gone.
+        ``waiting``, ``running``, ``ended`` or ``failed``; ``interrupted`` if it ran and the co-scheduler is gone.
     since
         From when on [s since the start of the queue].
     host, share
-        On whose cores it runs, and with which share of them; None on cores of its own.
+        On whose cores it runs, and with which share of them, 0 while it is stopped; None on cores of its own.
     bound
         By how much guests may slow it down; None where nothing was promised.
     """
@@ -421,9 +421,9 @@ def status(directory: Path | None = None) -> CommandResult:
     holder = DriverLock(directory / LOCK).holder()
     for job in jobs.values():
         if holder is None and job.state == "running":
-            job.come_to("stopped", job.since)
+            job.come_to("interrupted", job.since)
     counts = Counter(job.state for job in jobs.values())
-    left = counts["waiting"] + counts["stopped"]
+    left = counts["waiting"] + counts["interrupted"]
     if holder is not None:
         who = f"its co-scheduler is process {holder.pid} on {holder.host}"
     elif left:
@@ -441,7 +441,8 @@ def status(directory: Path | None = None) -> CommandResult:
 
 
 def _standing_row(job: JobStanding, others: Iterable[JobStanding]) -> dict[str, Any]:
-    guests = [f"{each.job} ({each.share:.0%})" for each in others if each.host == job.job and each.share is not None]
+    shares = {each.job: each.share for each in others if each.host == job.job}
+    guests = [f"{name} ({f'{share:.0%}' if share else 'stopped'})" for name, share in shares.items()]
     return {
         "job": job.job,
         "cores": job.cores,
@@ -505,6 +506,8 @@ def describe(entry: Entry, job: str) -> str:
             return f"started as a guest of {entry['host']}, with {kind} {share} of its cores"
         case "StartGuest":
             return f"{entry['job']} became its guest, with {kind} {share} of its cores"
+        case "SetShare" if not entry["share"]:
+            return "stopped: its host must lose no more"
         case "SetShare":
             return f"has {share} of its host's cores from now on"
         case "Evict":

@@ -297,7 +297,7 @@ def _replay(view: SharingView, decisions: Sequence[SharingDecision]) -> None:
                 assert decision.guest in guest, f"{decision}: no such guest runs"
                 own[host_of[decision.guest]] += guest[decision.guest] - decision.share
                 guest[decision.guest] = decision.share
-                assert decision.share >= FLOOR - _SLACK, f"{decision}: a share of {FLOOR} at least expected"
+                assert not decision.share or decision.share >= FLOOR - _SLACK, f"{decision}: 0, or {FLOOR}, expected"
                 assert own[host_of[decision.guest]] >= FLOOR - _SLACK, f"{decision}: its host is left too little"
             case Evict():
                 assert decision.guest in guest, f"{decision}: no such guest runs"

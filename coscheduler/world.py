@@ -119,7 +119,7 @@ class Fluid:
 
     def next_s(self) -> float:
         """Time until a phase of any job ends [s]."""
-        return min((flow.left_s / flow.rate for flow in self.flows.values()), default=math.inf)
+        return min((flow.left_s / flow.rate for flow in self.flows.values() if flow.rate), default=math.inf)
 
     def step(self, over_s: float) -> tuple[list[str], bool]:
         """Let a time pass [s], at most `next_s`: who has ended, and whether rates have changed."""
@@ -166,11 +166,15 @@ class Fluid:
         self.share_out([self.flows[name] for name in names], shares, hard=hard)
 
     def share_out(self, flows: Sequence[Flow], shares: Sequence[float], *, hard: bool = False) -> None:
-        """The same, with these shares of the host's cores."""
+        """The same, with these shares of the host's cores; a guest whose share is 0 is stopped, its memory in use."""
         cores = flows[0].load.request.cores
+        memory = sum(flow.load.memory * flow.load.request.cores for flow in flows)
+        for flow in flows:
+            flow.granted = flow.rate = flow.crowd_cpu = flow.crowd_memory = 0.0
+        flows = [flow for flow, share in zip(flows, shares, strict=True) if share]
+        shares = [share for share in shares if share]
         wanted = [flow.wanted for flow in flows]
         granted = (capped if hard else weighted)(cores, wanted, shares)
-        memory = sum(flow.load.memory * flow.load.request.cores for flow in flows)
         factor = self._contention.factor(len(flows), memory / cores)
         bandwidth = sum(
             flow.doing.bandwidth * flow.load.request.cores * got / want
@@ -180,7 +184,7 @@ class Fluid:
         for flow, want, got in zip(flows, wanted, granted, strict=True):
             others = [other.load.request.application for other in flows if other is not flow]
             slow = self._contention.slowdown(flow.load.request.application, others) ** flow.doing.exposure
-            flow.granted, flow.rate, flow.crowd_cpu, flow.crowd_memory = got, factor * got / want / slow, 0.0, 0.0
+            flow.granted, flow.rate = got, factor * got / want / slow
         flows[0].crowd_cpu, flows[0].crowd_memory = sum(granted), min(memory, cores)
 
 

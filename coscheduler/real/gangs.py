@@ -18,6 +18,9 @@ from coscheduler.real.monitor import PROGRESS, ContainerPlace
 
 _log = logging.getLogger(__name__)
 
+STOPPED_CPUS = 0.01
+"""What a container that is stopped may use at most [cores]: the least that agents give."""
+
 
 class NodeCores(NamedTuple):
     """Cores of one node."""
@@ -343,7 +346,7 @@ class Gangs:
         Parameters
         ----------
         shares
-            Guest -> share of the host's cores.
+            Guest -> share of the host's cores; 0: it is stopped.
         hard
             Whether no job may have more than that, be it idle.
         """
@@ -357,8 +360,10 @@ class Gangs:
 
     def _want(self, job: str, shares: Mapping[str, float], cores: Mapping[str, int], *, hard: bool, now: float) -> None:
         for container, place in self._alive(job):
-            request = shares[place.node] * cores[place.node]
-            limit = request if hard and shares[place.node] < 1 else float(self.nodes[place.node].cores)
+            share, request = shares[place.node], shares[place.node] * cores[place.node]
+            limit = request if hard and share < 1 else float(self.nodes[place.node].cores)
+            if not share:
+                request, limit = FLOOR * cores[place.node], STOPPED_CPUS
             self.leases.want(container, request, limit, now)
 
     def _alive(self, job: str) -> list[tuple[str, NodeCores]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from asa.estimators.checks import check_positive
 from coscheduler.history import Entry, History, SharedQueue
 from coscheduler.ledger import Arrivals, Ledger
-from coscheduler.nouns import LOOK_S, Evict, LookAgain, SharedRun, SharingDecision, SharingView
+from coscheduler.nouns import FLOOR, LOOK_S, Evict, LookAgain, SharedRun, SharingDecision, SharingView
 from coscheduler.queuefile import QueuedCommand, check
 from coscheduler.real.gangs import Gangs, JobGang, Places
 from coscheduler.real.machine import SharedMachine
@@ -71,6 +71,8 @@ class RealWorld:
         self._history = History(((job.request, job.alone_s) for job in jobs), log)
         self._clock, self._origin = clock, clock() - since
         self._look_at = self._monitor_at = self._changed_at = since
+        self._stopped: dict[str, float] = {}  # guest -> since when [s]
+        self._stops = True  # until one went on running
 
     def advance(self) -> SharingView | None:
         """Wait for the next moment at which a rule is asked; None once all jobs have ended."""
@@ -138,6 +140,7 @@ class RealWorld:
         changed = bool(over) | self._count_nodes()
         self._changed_at = now if changed else self._changed_at
         self._guard_memory()
+        self._guard_stopped()
         self._gangs.leases.renew(now)
         return self._arrivals.submit(self._now()) or changed
 
@@ -196,6 +199,7 @@ class RealWorld:
         """Give every job its present share."""
         now, running = self._now(), self._ledger.running
         self._history.placed(self._ledger, now)
+        self._stopped = {name: self._stopped.get(name, now) for name, placed in running.items() if not placed.share}
         for name, placed in running.items():
             if placed.host is None:
                 shares = {guest: running[guest].share for guest in placed.guests}
@@ -233,9 +237,19 @@ class RealWorld:
             if guests:
                 self.apply([Evict(guests[-1], {"node": node.name, "memory": used[node.name] / node.memory})])
 
+    def _guard_stopped(self) -> None:
+        """Evict a guest that runs though it was stopped: its node keeps no limits, and no other is stopped."""
+        for name, since in [*self._stopped.items()]:
+            job = self._monitor.jobs[name]
+            if job.at >= since + 2 * LOOK_S and job.cores > FLOOR * job.asked.cores:
+                _log.warning("guest %s goes on though it was stopped: guests are evicted from now on", name)
+                self._stops = False
+                self.apply([Evict(name, {"host": self._ledger.running[name].host, "used": job.cores})])
+
     def _view(self) -> SharingView:
         now = self._now()
-        return self._ledger.view(now, self._monitor.states(self._ledger, now), self._monitor.reported(self._ledger))
+        states, done = self._monitor.states(self._ledger, now), self._monitor.reported(self._ledger)
+        return self._ledger.view(now, states, done, stops=self._stops)
 
 
 def _in_words(decision: SharingDecision) -> str:

@@ -1,9 +1,9 @@
 """A bound on the slowdown of hosts: what each has lost to its guests so far, and what it may still lose.
 
 Progress is all that is looked at. While a host is alone, its reports say how long its work takes; while it has guests,
-how much of the time is lost. A guest is admitted if what is expected of the pair fits into the bound, and evicted
-before the loss can have passed it. What slows the host down need not be known: CPU, caches, bandwidth, or a phase that
-no counter shows.
+how much of the time is lost. A guest is admitted if what is expected of the pair fits into the bound, and stopped
+before the loss can have passed it; it goes on when the host may lose more. What slows the host down need not be known:
+CPU, caches, bandwidth, or a phase that no counter shows.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from coscheduler.nouns import (
     Evict,
     LookAgain,
     RunningJobs,
+    SetShare,
     SharingDecision,
     SharingView,
     StartGuest,
@@ -35,6 +36,8 @@ ALONE_S = 10.0
 """Time between looks at a host that may not have guests yet [s]."""
 TRIAL_S = 5.0
 """Least that a host may still lose for a guest to be admitted [s]."""
+RESUME_S = 20.0
+"""Least that it may lose for a guest that was stopped to go on [s]."""
 NOISE, _NOISE_LOOKS = 1e-3, 10
 """Variance of the run time of a host's whole work, as a share of its square, before any was seen: worth ten looks."""
 SPREAD = 0.05
@@ -158,43 +161,77 @@ class Promise:
         self._speeds: dict[tuple[str, str], tuple[float, float]] = {}
         self._noise: dict[str, tuple[float, float]] = {}
 
-    def watch(self, view: SharingView, profiles: Profiles, left: Callable[[], Floats]) -> list[Evict]:
-        """Take in what was reported; the guests that have to go.
+    def watch(
+        self, view: SharingView, profiles: Profiles, left: Callable[[], Floats], share: float
+    ) -> list[Evict | SetShare]:
+        """Take in what was reported; the guests that have to stop, or go, and those that may go on, with this share.
 
-        That is the last one of a host whose account is used up, or would be before one of the two has ended; `left`
-        says how much of its run time is left to each running job, shape (n,) [s].
+        The last one of a host whose account is used up, or would be before one of the two has ended, is stopped; where
+        that is not possible it is evicted. `left` says how much of its run time is left to each running job, shape (n,)
+        [s].
         """
         running = view.running
         guests: dict[int, list[int]] = {}
+        stopped: dict[int, list[int]] = {}
         for guest in np.flatnonzero(running.host != ALONE).tolist():
-            guests.setdefault(int(running.host[guest]), []).append(guest)
+            kind = guests if running.share[guest] else stopped
+            kind.setdefault(int(running.host[guest]), []).append(guest)
         rows = np.flatnonzero((running.host == ALONE) & np.isfinite(running.bound)).tolist()
         for name in self._accounts.keys() - {running.names[row] for row in rows}:
             self._close(self._accounts.pop(name))
         for row in rows:
             self._look(view, row, guests.get(row, ()), profiles)
-        self._guests = {running.names[row] for mine in guests.values() for row in mine}
+        self._guests = {running.names[row] for row in np.flatnonzero(running.host != ALONE).tolist()}
+        found = self._stopped(view, profiles, stopped, left, share)
         hosts = [row for row in rows if row in guests and running.names[row] in self._accounts]
         if not hosts:
-            return []
+            return found
         balance = self.balance(running, np.array(hosts))
         last = [max(guests[row], key=lambda guest: (running.started[guest], guest)) for row in hosts]
         left_s = left()
         more_s = np.minimum(left_s[hosts], left_s[last])
         lost_s = more_s * (1 - self._hopeful(running, hosts, balance))
-        spent = (balance.slack_s() <= 0) | (balance.slack_s(more_s, lost_s) < 0)
-        return [
-            Evict(
-                running.names[last[place]],
-                {
-                    "host": running.names[hosts[place]],
-                    "lost": float(balance.lost_s[place]),
-                    "expected": float(lost_s[place]),
-                    "bound": float(balance.bound[place]),
-                },
-            )
-            for place in np.flatnonzero(spent).tolist()
-        ]
+        spent = balance.slack_s() <= 0
+        if not view.stops:
+            spent |= balance.slack_s(more_s, lost_s) < 0
+        for place in np.flatnonzero(spent).tolist():
+            why = {
+                "host": running.names[hosts[place]],
+                "lost": float(balance.lost_s[place]),
+                "expected": float(lost_s[place]),
+                "bound": float(balance.bound[place]),
+            }
+            name = running.names[last[place]]
+            found.append(SetShare(name, 0.0, why) if view.stops else Evict(name, why))
+        return found
+
+    def _stopped(
+        self,
+        view: SharingView,
+        profiles: Profiles,
+        stopped: Mapping[int, Sequence[int]],
+        left: Callable[[], Floats],
+        share: float,
+    ) -> list[Evict | SetShare]:
+        """Of guests that are stopped, by host, those that may go on, and those that end sooner on cores of their own,
+        from their beginning."""
+        running = view.running
+        hosts = [row for row in stopped if running.names[row] in self._accounts]
+        found: list[Evict | SetShare] = []
+        if not hosts:
+            return found
+        balance, left_s, free = self.balance(running, np.array(hosts)), left(), view.free
+        for host, slack_s in zip(hosts, balance.slack_s().tolist(), strict=True):
+            guest, cores = stopped[host][0], int(running.cores[stopped[host][0]])
+            application = running.applications[running.application[guest]]
+            done_s = running.done[guest] * profiles.run_time(application, cores, float(running.walltime[guest]))
+            why = {"host": running.names[host]}
+            if cores <= free and done_s < left_s[host]:
+                free -= cores
+                found.append(Evict(running.names[guest], why))
+            elif slack_s >= RESUME_S:
+                found.append(SetShare(running.names[guest], share, why))
+        return found
 
     def _hopeful(self, running: RunningJobs, hosts: Sequence[int], balance: Balance) -> Floats:
         """Speeds that these hosts may have beside their present guests, shape (p,): a standard deviation above what
@@ -224,7 +261,7 @@ class Promise:
         return found
 
     def allows(
-        self, running: RunningJobs, hosts: Ints, guests: Sequence[str], host_rate: Floats, together_s: Floats
+        self, view: SharingView, hosts: Ints, guests: Sequence[str], host_rate: Floats, together_s: Floats
     ) -> Bools:
         """Which guests (by application, of k) these hosts (p rows) may take, shape (k, p); any, without a bound.
 
@@ -233,12 +270,16 @@ class Promise:
         host_rate, together_s
             The host's expected speed beside each guest, and for how long they will share cores [s]; shape (k, p).
         """
+        running = view.running
         bounded = np.isfinite(running.bound[hosts])
         if not bounded.any():
             return np.ones((len(guests), len(hosts)), dtype=np.bool_)
         balance = self.balance(running, hosts)
         lost_s = together_s * (1 - host_rate)
-        fits = balance.open & (balance.slack_s() >= TRIAL_S) & (balance.slack_s(together_s, lost_s) >= 0)
+        fits = balance.slack_s(together_s, lost_s) >= 0
+        if view.stops:
+            fits |= balance.bound >= 1 - host_rate  # it would, if that were sure
+        fits &= balance.open & (balance.slack_s() >= TRIAL_S)
         refused = np.argwhere(~fits & bounded & balance.open).tolist()
         for pair in {(running.applications[running.application[hosts[at]]], guests[kind]) for kind, at in refused}:
             if pair in self._speeds:
@@ -256,11 +297,10 @@ class Promise:
                 case StartGuest(host=host) if host in self._accounts:
                     account = self._accounts[host]
                     self._change(account, (*account.guests, kinds[decision.job]))
-                case Evict(guest=guest) if (host := running.names[running.host[places[guest]]]) in self._accounts:
-                    kind = running.applications[running.application[places[guest]]]
-                    left = list(self._accounts[host].guests)
-                    left.remove(kind)
-                    self._change(self._accounts[host], tuple(left))
+                case Evict(guest=guest):
+                    self._have(running, places[guest], runs=False)
+                case SetShare(guest=guest, share=share):
+                    self._have(running, places[guest], runs=share > 0)
         rows = [row for row, name in enumerate(running.names) if name in self._accounts]
         if not rows:
             return []
@@ -272,6 +312,14 @@ class Promise:
             elif not ready:
                 waits.append(ALONE_S)
         return [LookAgain(view.now + min(waits))] if waits else []
+
+    def _have(self, running: RunningJobs, guest: int, *, runs: bool) -> None:
+        """From now on a guest (its row) runs, or does not."""
+        account = self._accounts.get(running.names[running.host[guest]])
+        if account is not None and runs != (running.share[guest] > 0):
+            kind, guests = running.applications[running.application[guest]], list(account.guests)
+            (guests.append if runs else guests.remove)(kind)
+            self._change(account, tuple(guests))
 
     def balance(self, running: RunningJobs, hosts: Ints) -> Balance:
         """What the accounts of these hosts come to; those without one are not open."""

@@ -6,7 +6,7 @@ a single one. What each is doing when is not known in advance; how much of the t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -254,7 +254,7 @@ LATE, VERY_LATE, EASE = 1.0, 0.9, 1.1
 they get back what they had."""
 
 
-def guard(view: SharingView, share: float) -> list[SharingDecision]:
+def guard(view: SharingView, share: float) -> list[Evict | SetShare]:
     """Decisions that protect hosts; `share` is what guests have while all is well.
 
     Memory counts as it was measured: together, host and guests may use no more than belongs to the host's cores. The
@@ -267,23 +267,26 @@ def guard(view: SharingView, share: float) -> list[SharingDecision]:
     used = running.states.memory * running.cores
     together = used + np.bincount(running.host[guests], used[guests], minlength=len(running))
     happy = running.states.happiness
-    decisions: list[SharingDecision] = []
+    decisions: list[Evict | SetShare] = []
     for host in np.unique(running.host[guests]).tolist():
         mine = guests[running.host[guests] == host].tolist()
+        active = [row for row in mine if running.share[row]]
         last = running.names[max(mine, key=lambda row: (running.started[row], row))]
         why = {"host": running.names[host], "happiness": None if np.isinf(happy[host]) else float(happy[host])}
         if together[host] > running.cores[host] * (1 + 1e-9):
             decisions.append(Evict(last, why | {"memory": float(together[host] / running.cores[host])}))
+        elif not active:
+            continue  # those that are stopped harm no host
         elif happy[host] < VERY_LATE:
             decisions.append(Evict(last, why))
         elif happy[host] < LATE:
-            decisions += _shares(view, mine, FLOOR, why)
+            decisions += _shares(view, active, FLOOR, why)
         elif happy[host] > EASE:
-            decisions += _shares(view, mine, share, why)
+            decisions += _shares(view, active, share, why)
     return decisions
 
 
-def _shares(view: SharingView, guests: list[int], share: float, why: dict[str, object]) -> list[SharingDecision]:
+def _shares(view: SharingView, guests: list[int], share: float, why: dict[str, object]) -> list[SetShare]:
     running = view.running
     return [SetShare(running.names[row], share, why) for row in guests if abs(running.share[row] - share) > 1e-9]
 
@@ -426,15 +429,14 @@ class Scavenger:
     def decide(self, view: SharingView) -> list[SharingDecision]:
         """Protect hosts, start what fits, then find guests."""
         self.profiles.watch(view)
-        spent = self._promise.watch(view, self.profiles, lambda: left_s(view, self.profiles)[1])
-        guarded: list[SharingDecision] = [*spent]
-        gone = {each.guest for each in spent}
-        guarded += [each for each in guard(view, self.options.share) if getattr(each, "guest", None) not in gone]
+        kept = self._promise.watch(view, self.profiles, lambda: left_s(view, self.profiles)[1], self.options.share)
+        guarded = {each.guest: each for each in guard(view, self.options.share)}
+        guarded |= {each.guest: each for each in kept if not isinstance(guarded.get(each.guest), Evict)}
         starts, rest = self._starter.starts(view, self._ordered(view))
         jobs = [job for job in rest if not job.exclusive][:GUESTS_MOST]
-        hosts = self._hosts(view, guarded)
+        hosts = self._hosts(view, guarded.values())
         guests = self._guests(view, jobs, hosts) if jobs and len(hosts) else []
-        decisions = [*guarded, *starts, *guests]
+        decisions = [*guarded.values(), *starts, *guests]
         return [*decisions, *self._promise.decided(view, decisions)]
 
     def learn(self, run: SharedRun) -> None:
@@ -470,7 +472,7 @@ class Scavenger:
                 known[job.name] = self.profiles.run_time(job.application, job.cores, job.walltime_s)
         return tuple(sorted(view.queue, key=lambda job: -known[job.name]))
 
-    def _hosts(self, view: SharingView, guarded: list[SharingDecision]) -> Ints:
+    def _hosts(self, view: SharingView, guarded: Collection[SharingDecision]) -> Ints:
         """Rows of the hosts that may take one more: not late, and not such as have just lost a guest."""
         running, hosts = view.running, open_hosts(view.running, self.options.guests)
         room = running.share[hosts] - self.options.share >= FLOOR - 1e-9
@@ -493,7 +495,7 @@ class Scavenger:
         harm = pairs.harm * self._residuals.table(view.running, hosts, [job.application for job in jobs])
         gain = pairs.saved / mean_area(view, crowd, self.profiles)
         possible = pairs.legal & (pairs.rate >= self.options.min_rate)
-        possible &= self._promise.allows(view.running, hosts, kinds, pairs.host_rate, pairs.together_s)
+        possible &= self._promise.allows(view, hosts, kinds, pairs.host_rate, pairs.together_s)
         worth = possible & (harm <= self.options.worth * gain)
         self._forgive(view, jobs, hosts, possible & ~worth)
         left = np.where(worth, pairs.saved, 0.0)

@@ -11,6 +11,7 @@ import pytest
 from asa.core.decision import Start
 from asa.core.errors import StateError
 from coscheduler.nouns import first_fit
+from coscheduler.real.gangs import STOPPED_CPUS
 from coscheduler.real.machine import ContainerEnded, ContainerProgram, ContainerStarted, ContainerUsage, SharedNode
 from executors.cgroup import probe
 
@@ -39,6 +40,9 @@ class Container:
     base: tuple[float, float] = (0.0, 0.0)
     until: float = math.inf
     stopped: bool = False
+    cpu_s: float = 0.0  # used before `at`
+    at: float = 0.0
+    left_s: float | None = None  # of its work, while its limit lets it do none
 
     @property
     def job(self) -> str:
@@ -56,6 +60,7 @@ class FakeMachine:
     run_time: dict[str, float]
     problems: dict[str, str] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)  # of a container of each job, as a share of its node's
+    limits: bool = True  # whether they are kept
     now: float = 1000.0
     running: dict[str, Container] = field(default_factory=dict)
     past: list[Container] = field(default_factory=list)
@@ -70,7 +75,7 @@ class FakeMachine:
         job = program.environment["ASA_JOB"]
         cores = {each.name: each.cores for each in self.nodes}[node]
         here = Container(container, node, program, request, limit, self.now, self.now + self.run_time[job])
-        here.base = request, limit
+        here.base, here.at = (request, limit), self.now
         self.running[container] = here
         taken = sum(each.base[0] for each in self.running.values() if each.node == node)
         assert taken <= cores + 1e-9, f"{taken} of {cores} cores of {node} are requested"
@@ -85,15 +90,28 @@ class FakeMachine:
         here = self.running[container]
         if lease_s is None:
             here.base, here.until = (request, limit), math.inf
-        here.request, here.limit = here.base if lease_s == 0 else (request, limit)
+        self.give(here, *(here.base if lease_s == 0 else (request, limit)))
         if lease_s:
             here.until = self.now + lease_s
+
+    def give(self, here, request, limit):
+        """Under a limit of next to nothing a container stands still."""
+        here.cpu_s, here.at = self.cpu_s(here), self.now
+        here.request, here.limit = request, limit
+        stands = self.limits and limit <= STOPPED_CPUS
+        if stands and here.left_s is None:
+            here.left_s, here.ends = here.ends - self.now, math.inf
+        elif not stands and here.left_s is not None:
+            here.left_s, here.ends = None, self.now + here.left_s
+
+    def cpu_s(self, here):
+        return here.cpu_s + (0.0 if here.left_s is not None else self.now - here.at)
 
     def used(self):
         there = {node.name: node for node in self.nodes}
         return {
             each.name: ContainerUsage(
-                (self.now - each.started) * there[each.node].speed,
+                self.cpu_s(each) * there[each.node].speed,
                 int(there[each.node].memory * self.memory.get(each.job, 0.001)),
             )
             for each in self.running.values()
@@ -107,7 +125,8 @@ class FakeMachine:
             self.now = min(self.now + wait, max(self.now, ends), max(self.now, leases))
             for each in list(self.running.values()):
                 if each.until <= self.now:
-                    (each.request, each.limit), each.until = each.base, math.inf
+                    self.give(each, *each.base)
+                    each.until = math.inf
                 if each.ends <= self.now + 1e-9:
                     self.end_container(each.name, self.problems.get(each.job, ""))
         news, self.pending = self.pending, []

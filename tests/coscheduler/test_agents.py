@@ -27,6 +27,7 @@ from coscheduler.agents import machine as module
 from coscheduler.agents.containers import ShareCall
 from coscheduler.agents.groups import BatchAgents, LocalAgents, NamedPool, OwnMaster
 from coscheduler.agents.machine import AgentCalls, AgentMachine
+from coscheduler.real.gangs import STOPPED_CPUS
 from coscheduler.real.machine import (
     ContainerEnded,
     ContainerEvent,
@@ -541,6 +542,23 @@ def test_those_that_want_the_same_processor_have_it_by_their_requests(machine: A
     time.sleep(0.5)
     found = rates(machine)
     assert found["guest"] > 4 * found["host"]
+
+
+@pytest.mark.slow
+@needs_weights
+def test_one_that_is_stopped_uses_next_to_nothing_and_goes_on(machine: AgentMachine, heard: Heard) -> None:
+    machine.start("host", "node0", BURN, 0.9, 1.0)
+    machine.start("guest", "node0", BURN, 0.05, 1.0)
+    heard.all(ContainerStarted("host"), ContainerStarted("guest"))
+    machine.share("guest", 0.05, STOPPED_CPUS, 600.0)
+    time.sleep(0.5)
+    found = rates(machine)
+    assert found["guest"] < 0.03 * WINDOW_S
+    assert found["host"] > 10 * found["guest"]
+    machine.share("guest", 0.05, STOPPED_CPUS, 0.0)
+    machine.stop("host")
+    time.sleep(0.5)
+    assert rates(machine)["guest"] > 0.3 * WINDOW_S
 
 
 @pytest.mark.slow

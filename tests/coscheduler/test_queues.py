@@ -437,6 +437,7 @@ def test_without_queues(state):
         ({"decision": "Start"}, "started on cores of its own"),
         ({"decision": "StartGuest", "job": "a", "host": "b", "share": 0.3, "hard": True}, "at most 30% of its cores"),
         ({"decision": "SetShare", "share": 0.05}, "has 5% of its host's cores from now on"),
+        ({"decision": "SetShare", "share": 0.0}, "stopped: its host must lose no more"),
         ({"decision": "Evict"}, "evicted: goes back to the queue"),
         ({"decision": "Keep"}, "keeps its cores to itself"),
         ({"event": "started", "nodes": ["n1", "n2"]}, "runs on n1, n2"),
@@ -600,6 +601,7 @@ def entries_of(*parts: str):
         {"at": 3.0, "decision": "SetShare", "guest": "guest", "share": 0.05},
     ]
     more = {
+        "stopped": {"at": 3.5, "decision": "SetShare", "guest": "guest", "share": 0.0},
         "Evict": {"at": 4.0, "decision": "Evict", "guest": "guest"},
         "requeued": {"at": 4.0, "event": "requeued", "job": "guest", "because": "its node is lost"},
         "host ends": {"at": 5.0, "event": "ended", "job": "host", "problem": ""},
@@ -614,6 +616,7 @@ def entries_of(*parts: str):
     [
         ((), ("running", 0.0, None, None), ("running", 2.0, "host", 0.05)),
         (("keep",), ("running", 0.0, None, None), ("running", 2.0, "host", 0.05)),
+        (("stopped",), ("running", 0.0, None, None), ("running", 2.0, "host", 0.0)),
         (("Evict",), ("running", 0.0, None, None), ("waiting", 4.0, None, None)),
         (("requeued",), ("running", 0.0, None, None), ("waiting", 4.0, None, None)),
         (("host ends",), ("ended", 5.0, None, None), ("running", 2.0, None, None)),
@@ -638,10 +641,10 @@ def test_status_of_a_queue(tmp_path):
     assert re.search(r"^host +4 +running +0 s +- +guest \(5%\) +10 %$", found.text, re.MULTILINE)
     gone = status(tmp_path)
     assert (
-        f": 2 stopped, 1 waiting\nits co-scheduler is gone: asa cosched run QUEUE.toml --on WHERE --work {tmp_path}"
+        f": 2 interrupted, 1 waiting\nits co-scheduler is gone: asa cosched run QUEUE.toml --on WHERE --work {tmp_path}"
         in gone.text
     )
-    assert [job["state"] for job in gone.data["jobs"]] == ["stopped", "stopped", "waiting"]
+    assert [job["state"] for job in gone.data["jobs"]] == ["interrupted", "interrupted", "waiting"]
     with pytest.raises(StateError, match="no-queue"):
         status(tmp_path / "no-queue")
 

@@ -18,7 +18,7 @@ from coscheduler.ledger import Ledger
 from coscheduler.nouns import Evict, SetShare, StartGuest, WaitingJob
 from coscheduler.profiles import Profiles
 from coscheduler.queuefile import QueuedCommand, SharedQueueLog, ended_well, read
-from coscheduler.real.gangs import AGAIN_S, LEASE_S, RENEW_S, Leases, NodeCores, Places
+from coscheduler.real.gangs import AGAIN_S, LEASE_S, RENEW_S, STOPPED_CPUS, Leases, NodeCores, Places
 from coscheduler.real.machine import ContainerUsage
 from coscheduler.real.monitor import ContainerPlace, Monitor
 from coscheduler.real.world import NODES_S, RealWorld
@@ -501,31 +501,42 @@ def test_progress_makes_happiness(tmp_path):
     assert happy[3] > happy[2], "two tenths in the next five"
 
 
-def test_a_guest_goes_before_its_host_is_beyond_its_bound(tmp_path):
-    """The host reports a thousandth of its work each second, and nothing at all while it has a guest."""
-    machine, promise, at = FakeMachine(nodes(1), {"host": 1000.0, "guest": 500.0}), Promise(), {}
+@pytest.mark.parametrize("limits", [True, False])
+def test_a_guest_stops_before_its_host_is_beyond_its_bound(tmp_path, limits):
+    """The host reports a thousandth of its work each second, and nothing at all while it has a guest. Where no limits
+    are kept, the guest is evicted."""
+    machine, promise, at = FakeMachine(nodes(1), {"host": 1000.0, "guest": 500.0}, limits=limits), Promise(), {}
 
     class Rule(Script):
         def decide(self, view):
             names = view.running.names
             if "host" not in names:
                 return super().decide(view)
-            decisions = promise.watch(view, Profiles(), lambda: np.full(len(names), 1000.0))
+            if "stopped" in at:
+                at["stops"] = view.stops
+                return []
+            decisions = promise.watch(view, Profiles(), lambda: np.full(len(names), 1000.0), 0.1)
             if decisions:
-                at["evicted"] = view.now
+                at["stopped"] = view.now
             elif view.now > 200 and not at:
                 at["started"] = view.now
                 decisions = [StartGuest("guest", "host", 0.1)]
-            if "started" not in at or "evicted" in at:
-                done = view.now - (at["evicted"] - at["started"] if at else 0)
+            if "started" not in at:
+                done = view.now
                 (tmp_path / "jobs" / "host" / "1" / "progress.0").write_text(f"{done} 1000\n")
             return [*decisions, *promise.decided(view, decisions)]
 
     jobs = [command("host", 1, walltime=3000.0), command("guest", 1, walltime=3000.0)]
     jobs[0] = replace(jobs[0], request=jobs[0].request.bounded(0.1))
     ended = run(jobs, machine, Rule(), tmp_path)
-    assert 5 <= at["evicted"] - at["started"] < 0.1 * at["started"]
-    assert ended["guest"].evictions == 1
+    assert 5 <= at["stopped"] - at["started"] < 0.1 * at["started"]
+    assert at["stops"] is limits, "views say whether guests can be stopped"
+    assert STOPPED_CPUS in [each[3] for each in machine.asked if each[1].startswith("guest")]
+    guest, host = ended["guest"], ended["host"]
+    if limits:
+        assert guest.evictions == 0 and guest.ended - host.ended == pytest.approx(500 - (at["stopped"] - at["started"]))
+    else:
+        assert guest.evictions == 1
 
 
 @settings(max_examples=40, deadline=None)
