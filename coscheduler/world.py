@@ -329,7 +329,7 @@ class Oracle:
         Slowest that a guest may be, its speed alone being 1; in [0, 1].
     """
 
-    def __init__(self, world: SimulatedWorld, *, min_rate: float = 0.7) -> None:
+    def __init__(self, world: SimulatedWorld, *, min_rate: float = 0.5) -> None:
         self._loads, self._fluid, self._min_rate = world._loads, world._fluid, min_rate
         self._starter = Starter(FIRST_FIT)
         self._own: dict[str, float] = {}  # job -> since when it has cores of its own [s]
