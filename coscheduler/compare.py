@@ -18,7 +18,7 @@ from coscheduler.history import SharedQueue
 from coscheduler.nouns import SharingRule
 from coscheduler.registry import SHARING_RULES
 from coscheduler.workload import CLUSTERS, HIDDEN, hidden_interference, hide, named, paper_queue
-from coscheduler.world import Oracle, SimulatedWorld
+from coscheduler.world import SharingOracle, SimulatedWorld
 
 _COLUMNS = ("space", "static", "asax")
 """Rules of the columns of Table 2; the paper calls the first one slurm."""
@@ -83,7 +83,7 @@ TABLE2 = _table2()
 
 RULES = ("space", "static", "asax", "scavenger")
 ORACLE = "oracle"
-"""Name of a rule that knows all of the simulated world, and is only compared with: see `Oracle`."""
+"""Name of a rule that knows all of the simulated world, and is only compared with: see `SharingOracle`."""
 QUEUES = 3
 """The queue is run so many times in a row; what a rule learns, it keeps from one to the next."""
 
@@ -205,7 +205,7 @@ def _queues(spec: str, cores: int, seed: int, contention: str, bound: float) -> 
         if contention == HIDDEN:
             loads = tuple(hide(load, rng) for load in loads)
         world = SimulatedWorld(loads, cores, cost)
-        drive(world, rule or Oracle(world))
+        drive(world, rule or SharingOracle(world))
         found.append(world.result())
     return found
 

@@ -307,7 +307,7 @@ class SimulatedWorld:
         return self._ledger.view(self._now, states, self._fluid.reported(self._ledger))
 
 
-class Pair(NamedTuple):
+class PairOutcome(NamedTuple):
     """A host and a guest from now until one of them has ended: how long that takes, and what both do meanwhile, in time
     alone [s]."""
 
@@ -316,7 +316,7 @@ class Pair(NamedTuple):
     guest_s: float
 
 
-class Oracle:
+class SharingOracle:
     """A sharing rule that knows how fast all jobs of a simulated world are beside one another: what one guest for each
     host, chosen now, could gain within the hosts' bounds.
 
@@ -362,7 +362,7 @@ class Oracle:
         lost_s = now - self._own[host] - (flow.done_s - flow.own_from_s)
         return flow.load.request.bound * (flow.load.alone_s - flow.own_from_s) - lost_s
 
-    def pair(self, host: str, guest: str) -> Pair:
+    def pair(self, host: str, guest: str) -> PairOutcome:
         """What comes of a running host and a waiting guest."""
         load = self._loads[guest]
         flows = replace(self._fluid.flows[host]), Flow(load, left_s=load.phases[0].alone_s)
@@ -372,7 +372,7 @@ class Oracle:
             over_s = min(flow.left_s / flow.rate for flow in flows)
             together_s += over_s
             ended = [flow for flow in flows if flow.move(over_s) and not flow.go_on()]
-        return Pair(together_s, flows[0].done_s - begun_s, flows[1].done_s)
+        return PairOutcome(together_s, flows[0].done_s - begun_s, flows[1].done_s)
 
     def learn(self, run: SharedRun) -> None:
         """Nothing is left to learn."""

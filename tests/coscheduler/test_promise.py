@@ -18,7 +18,7 @@ from coscheduler.queuefile import bound_of
 from coscheduler.registry import SHARING_RULES
 from coscheduler.sharing.promise import LOOK_S, LOOKS, Account
 from coscheduler.workload import Contention, Load, LoadPhase, hidden_interference, hide, paper_queue
-from coscheduler.world import Oracle, SimulatedWorld
+from coscheduler.world import SharingOracle, SimulatedWorld
 
 
 def load(name, application, alone_s=3600.0, *, bound=math.inf, cores=16, memory=0.1):
@@ -255,7 +255,7 @@ def test_a_guest_that_is_stopped_begins_anew_where_that_is_sooner():
 def test_the_oracle_chooses_the_guest_that_does_no_harm():
     loads = [load("host", "idle", 7200.0, bound=0.1), load("bad", "busy", 3000.0), load("good", "calm", 1000.0)]
     world = SimulatedWorld(loads, 16, pair(1.5))
-    drive(world, Oracle(world))
+    drive(world, SharingOracle(world))
     jobs = {job.name: job for job in world.result().jobs}
     assert [stay.host for stay in jobs["good"].stays] == ["host"]
     assert jobs["good"].ended - jobs["good"].started == pytest.approx(1000 * 16 / 15, rel=1e-3)
@@ -271,7 +271,7 @@ def test_hosts_of_the_oracle_are_within_their_bounds(seed, bound, cores):
     cost = hidden_interference(rng)
     loads = [hide(each, rng) for each in paper_queue(cores, rng)]
     world = SimulatedWorld([replace(each, request=each.request.bounded(bound)) for each in loads], cores, cost)
-    drive(world, Oracle(world))
+    drive(world, SharingOracle(world))
     _, broken = world.result().promises()
     assert not broken
     assert all(job.evictions == 0 for job in world.result().jobs)
