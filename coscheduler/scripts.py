@@ -46,9 +46,8 @@ def queue_text(scripts: Sequence[str | Path], *, cores: int | None = None, wallt
     """
     jobs = [job for script in scripts for job in _jobs(Path(script), walltime)]
     largest = max(job["cores"] for job in jobs)
-    lines = [
-        f"cores = {cores or largest}" + ("" if cores else "    # of the machine: this is what the largest job asks for")
-    ]
+    remark = "" if cores else "    # of the machine: this is what the largest job asks for"
+    lines = [f"cores = {cores or largest}{remark}"]
     names = set[str]()
     for job in jobs:
         unused = job.pop("unused")
@@ -56,12 +55,17 @@ def queue_text(scripts: Sequence[str | Path], *, cores: int | None = None, wallt
         while job["name"] in names:
             job["name"], number = f"{base}-{number}", number + 1
         names.add(job["name"])
-        lines += ["", "[[jobs]]", *(f"{name} = {json.dumps(value)}" for name, value in job.items())]
+        lines += ["", "[[jobs]]", *(f"{name} = {_toml(value)}" for name, value in job.items())]
         if unused:
-            lines.append(f"# without a meaning here: {' '.join(unused)}")
+            lines.append(f"# without a meaning here: {_toml(' '.join(unused))[1:-1]}")
     text = "\n".join(lines) + "\n"
     commands_of(tomllib.loads(text))  # what `asa cosched run` would refuse is refused now
     return text
+
+
+def _toml(value: str | int) -> str:
+    """A value as TOML writes it, which is as JSON does but for one character."""
+    return json.dumps(value).replace("\x7f", "\\u007f")
 
 
 def _jobs(path: Path, walltime: str | None) -> Iterator[dict[str, Any]]:
@@ -70,11 +74,9 @@ def _jobs(path: Path, walltime: str | None) -> Iterator[dict[str, Any]]:
     try:
         options = given_options([], text)
         yield from _tables(path, text, options, walltime)
-    except (
-        InvalidInput,
-        ValueError,
-    ) as error:  # an option that sbatch may know, but not we; a quote that is not closed
-        raise InvalidInput(f"script {path}: {str(error).partition(' to slurmrestd')[0]}") from error
+    except (InvalidInput, ValueError) as error:
+        said = str(error).partition(" to slurmrestd")[0]  # of an option that is not known
+        raise InvalidInput(f"script {path}: {said}") from error
 
 
 def _read(path: Path) -> str:
@@ -83,6 +85,8 @@ def _read(path: Path) -> str:
             text = file.read(LARGEST + 1)
     except (OSError, ValueError) as error:
         raise InvalidInput(f"script {path} cannot be read: {cause(error)}") from error
+    if any("\ud800" <= sign <= "\udfff" for sign in str(path.absolute())):
+        raise InvalidInput(f"script {str(path)!r}: a path in UTF-8 expected, for a queue file")
     if len(text) > LARGEST:
         raise InvalidInput(f"script {path} is longer than {LARGEST >> 20} MiB: sbatch takes no such script either")
     return text

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 PERIOD_S = 5.0
 """How often a rule is asked, besides when a job was submitted or has ended [s]."""
+STOPS_S = 5.0
+"""So long after it was stopped a guest may still run [s]: the message may be late."""
 NODES_S = 60.0
 """How long an idle machine waits for nodes that were lost [s]."""
 
@@ -241,7 +243,7 @@ class RealWorld:
         """Evict a guest that runs though it was stopped: its node keeps no limits, and no other is stopped."""
         for name, since in [*self._stopped.items()]:
             job = self._monitor.jobs[name]
-            if job.at >= since + 2 * LOOK_S and job.cores > FLOOR * job.asked.cores:
+            if job.at >= since + STOPS_S and job.cores > FLOOR * job.asked.cores:
                 _log.warning("guest %s goes on though it was stopped: guests are evicted from now on", name)
                 self._stops = False
                 self.apply([Evict(name, {"host": self._ledger.running[name].host, "used": job.cores})])

@@ -85,6 +85,7 @@ def test_scripts_make_a_queue_file(script, tmp_path):
     other = script("-t 20 -n 2", name="other.sh")
     text = queue_text([first, other, first])
     assert "# without a meaning here: --partition=core --mail-type=END" in text
+    assert "--comment=\\u0001\\u007f" in queue_text([script("-t 5 --comment=\x01\x7f", name="odd.sh")])
     (tmp_path / "queue.toml").write_text(text)
     queue = read_commands(tmp_path / "queue.toml")
     assert queue.cores == 4
@@ -136,6 +137,9 @@ def test_files_that_are_no_scripts(script, monkeypatch):
     Path("binary").write_bytes(b"\x7fELF\xd0")
     with pytest.raises(InvalidInput, match="script binary cannot be read"):
         queue_text(["binary"])
+    Path("\udcff").write_text("#!/bin/sh\n#SBATCH -t 5\n")
+    with pytest.raises(InvalidInput, match="a path in UTF-8 expected"):
+        queue_text(["\udcff"])
     with pytest.raises(InvalidInput, match="names no interpreter"):
         queue_text([script("-t 5", first="")])
     path = script("-t 5")
