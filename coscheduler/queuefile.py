@@ -562,9 +562,9 @@ _UNITS = {
     "rate": " of its speed alone",
     "harm": " added to the slowdowns of all concerned",
     "gain": " of a mean job's core-seconds saved",
-    "lost": " s lost to guests so far",
-    "expected": " s more expected",
-    "bound": " of its run time alone is its bound",
+    "lost": " s to guests so far",
+    "expected": " s more",
+    "bound": " of its run time alone",
 }
 
 
