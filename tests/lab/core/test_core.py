@@ -8,11 +8,13 @@ import math
 import os
 import subprocess
 import sys
+import time
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -478,6 +480,10 @@ def test_a_signal_ends_what_is_compiled_and_lets_the_rest_clean_up(
     command = [sys.executable, str(tmp_path / "endless.py"), at_work]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        used = psutil.Process(process.pid).cpu_times
+        begun, until = used().user, time.monotonic() + 60
+        while used().user < begun + 0.2 and time.monotonic() < until:  # it is in the loop
+            time.sleep(0.05)
         process.terminate()
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (code, said)
