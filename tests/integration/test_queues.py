@@ -129,7 +129,7 @@ def test_a_job_that_fits_no_queue_is_refused_with_the_limits(cluster: Cluster, s
     for name, limit in (("core", "1-00:00:00"), ("long", "1-00:00:00"), ("low", "01:00:00")):
         assert f"queue '{name}'" in outcome.err and limit in outcome.err
     outcome = shell.asa("run", FLOW, "--backend", "slurm:poll_s=1", "--price", "cor=1,low=nan")
-    assert outcome.code == 1 and "price of 'low' is nan" in outcome.err
+    assert outcome.code == 1 and "price['low']=nan" in outcome.err
     outcome = shell.asa("run", FLOW, "--backend", "slurm:poll_s=1", "--price", "cor=1")
     assert outcome.code == 1 and "price names 'cor'" in outcome.err and "core, long, low" in outcome.err
     assert not cluster.run("squeue", "--noheader", "--all").strip()
