@@ -180,6 +180,7 @@ def _status(options: argparse.Namespace) -> CommandResult:
 
 def _import(options: argparse.Namespace) -> CommandResult:
     from asa.report.outputs import check_output
+    from asa.report.words import counted
     from coscheduler.scripts import queue_text
 
     if options.cores is not None and options.cores < 1:
@@ -197,10 +198,8 @@ def _import(options: argparse.Namespace) -> CommandResult:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise cannot("write", output, error) from error
-    count = len(data["jobs"])
-    return CommandResult(
-        data, f"{count} job{'s' * (count > 1)} written to {output}: asa cosched run {output} --on local"
-    )
+    text = f"{counted(len(data['jobs']), 'job')} written to {output}: asa cosched run {output} --on local"
+    return CommandResult(data, text)
 
 
 def _compare(options: argparse.Namespace) -> CommandResult:

@@ -7,9 +7,11 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from asa.backends.slurm.commands import parse_elements
 from asa.backends.slurm.rest_job import given_options
 from asa.core.errors import InvalidInput, cause
 from asa.core.units import DAY, HOUR, clock, duration
@@ -25,7 +27,6 @@ _REFUSED = {
     "gres": "only CPUs are shared",
 }
 _CALLS_SLURM = re.compile(r"(?:^|[\s;&|(`])(srun|salloc|sbatch)(?=\s|$)")
-_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 _LIMIT = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
@@ -165,17 +166,10 @@ def _walltime_s(options: Mapping[str, str], default: str | None) -> float:
 def _indices(text: str) -> list[int]:
     """Of an array: ``0-15%4`` is 0 to 15; how many run at once is up to the machine.
 
-    >>> _indices("1,3,8-12:2")
+    >>> _indices("1,3,8-12:2,3")
     [1, 3, 8, 10, 12]
     """
-    found = dict[int, None]()
-    for word in text.partition("%")[0].split(","):
-        match = _RANGE.fullmatch(word)
-        if match is None or match[3] == "0":
-            raise InvalidInput(f"--array={text}: numbers and ranges expected, such as 0-15 or 1,3,8-12:2")
-        first, last = int(match[1]), int(match[2] or match[1])
-        indices = range(first, last + 1, int(match[3] or 1))
-        if not indices or len(found) + len(indices) > ELEMENTS_MOST:
-            raise InvalidInput(f"--array={text}: 1 to {ELEMENTS_MOST} elements expected")
-        found.update(dict.fromkeys(indices))
-    return [*found]
+    words = [parse_elements(word) for word in text.partition("%")[0].split(",")]
+    if not all(words) or sum(map(len, words)) > ELEMENTS_MOST:
+        raise InvalidInput(f"--array={text}: 1 to {ELEMENTS_MOST} elements expected, such as 0-15 or 1,3,8-12:2")
+    return [*dict.fromkeys(chain.from_iterable(words))]

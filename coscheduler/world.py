@@ -8,9 +8,9 @@ change from one phase of a job to the next is an event too, but shows at the nex
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from coscheduler.nouns import (
     happiness,
     smoothed,
 )
-from coscheduler.sharing.starter import FIRST_FIT, Starter, open_hosts
+from coscheduler.sharing.starter import FIRST_FIT, Space, open_hosts
 from coscheduler.workload import PAPER_LIKE, Contention, Load, LoadPhase, capped, weighted
 
 _DUST = 1e-6  # [s] of work that is taken for none
@@ -316,7 +316,7 @@ class PairOutcome(NamedTuple):
     guest_s: float
 
 
-class SharingOracle:
+class SharingOracle(Space):
     """A sharing rule that knows how fast all jobs of a simulated world are beside one another: what one guest for each
     host, chosen now, could gain within the hosts' bounds.
 
@@ -330,8 +330,8 @@ class SharingOracle:
     """
 
     def __init__(self, world: SimulatedWorld, *, min_rate: float = 0.5) -> None:
+        super().__init__(queue=FIRST_FIT)
         self._loads, self._fluid, self._min_rate = world._loads, world._fluid, min_rate
-        self._starter = Starter(FIRST_FIT)
         self._own: dict[str, float] = {}  # job -> since when it has cores of its own [s]
 
     def decide(self, view: SharingView) -> list[SharingDecision]:
@@ -373,12 +373,3 @@ class SharingOracle:
             together_s += over_s
             ended = [flow for flow in flows if flow.move(over_s) and not flow.go_on()]
         return PairOutcome(together_s, flows[0].done_s - begun_s, flows[1].done_s)
-
-    def learn(self, run: SharedRun) -> None:
-        """Nothing is left to learn."""
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """There is nothing to restore."""

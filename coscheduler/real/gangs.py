@@ -360,11 +360,12 @@ class Gangs:
 
     def _want(self, job: str, shares: Mapping[str, float], cores: Mapping[str, int], *, hard: bool, now: float) -> None:
         for container, place in self._alive(job):
-            share, request = shares[place.node], shares[place.node] * cores[place.node]
-            limit = request if hard and share < 1 else float(self.nodes[place.node].cores)
-            if not share:
-                request, limit = FLOOR * cores[place.node], STOPPED_CPUS
-            self.leases.want(container, request, limit, now)
+            share, most = shares[place.node], cores[place.node]
+            if share:
+                limit = share * most if hard and share < 1 else float(self.nodes[place.node].cores)
+            else:
+                share, limit = FLOOR, STOPPED_CPUS
+            self.leases.want(container, share * most, limit, now)
 
     def _alive(self, job: str) -> list[tuple[str, NodeCores]]:
         gang = self._gangs[job]

@@ -6,7 +6,7 @@ a single one. What each is doing when is not known in advance; how much of the t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -270,20 +270,23 @@ def guard(view: SharingView, share: float) -> list[Evict | SetShare]:
     decisions: list[Evict | SetShare] = []
     for host in np.unique(running.host[guests]).tolist():
         mine = guests[running.host[guests] == host].tolist()
-        active = [row for row in mine if running.share[row]]
-        last = running.names[max(mine, key=lambda row: (running.started[row], row))]
+        active = [row for row in mine if running.share[row]]  # those that are stopped harm nobody but by their memory
         why = {"host": running.names[host], "happiness": None if np.isinf(happy[host]) else float(happy[host])}
         if together[host] > running.cores[host] * (1 + 1e-9):
-            decisions.append(Evict(last, why | {"memory": float(together[host] / running.cores[host])}))
-        elif not active:
-            continue  # those that are stopped harm no host
-        elif happy[host] < VERY_LATE:
-            decisions.append(Evict(last, why))
+            why |= {"memory": float(together[host] / running.cores[host])}
+            decisions.append(Evict(_last(running, mine), why))
+        elif active and happy[host] < VERY_LATE:
+            decisions.append(Evict(_last(running, active), why))
         elif happy[host] < LATE:
             decisions += _shares(view, active, FLOOR, why)
         elif happy[host] > EASE:
             decisions += _shares(view, active, share, why)
     return decisions
+
+
+def _last(running: RunningJobs, guests: Iterable[int]) -> str:
+    """The one of these that was started last."""
+    return running.names[max(guests, key=lambda row: (running.started[row], row))]
 
 
 def _shares(view: SharingView, guests: list[int], share: float, why: dict[str, object]) -> list[SetShare]:

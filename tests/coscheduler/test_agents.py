@@ -522,6 +522,13 @@ def test_a_share_is_permanent_or_leased(pool: LocalAgents, machine: AgentMachine
     until(lambda: limits(pool, "node0") == {}, "no limit")
 
 
+def burn_side_by_side(machine: AgentMachine, heard: Heard, host: float, guest: float) -> None:
+    """Two containers that want the same core, with these requests."""
+    machine.start("host", "node0", BURN, host, 1.0)
+    machine.start("guest", "node0", BURN, guest, 1.0)
+    heard.all(ContainerStarted("host"), ContainerStarted("guest"))
+
+
 def rates(machine: SharedMachine) -> dict[str, float]:
     """CPU time of each container in `WINDOW_S`."""
     before = machine.used()
@@ -532,9 +539,7 @@ def rates(machine: SharedMachine) -> dict[str, float]:
 @pytest.mark.slow
 @needs_weights
 def test_those_that_want_the_same_processor_have_it_by_their_requests(machine: AgentMachine, heard: Heard) -> None:
-    machine.start("host", "node0", BURN, 0.8, 1.0)
-    machine.start("guest", "node0", BURN, 0.1, 1.0)
-    heard.all(ContainerStarted("host"), ContainerStarted("guest"))
+    burn_side_by_side(machine, heard, 0.8, 0.1)
     found = rates(machine)
     assert found["host"] > 4 * found["guest"]
     machine.share("host", 0.1, 1.0, None)
@@ -547,9 +552,7 @@ def test_those_that_want_the_same_processor_have_it_by_their_requests(machine: A
 @pytest.mark.slow
 @needs_weights
 def test_one_that_is_stopped_uses_next_to_nothing_and_goes_on(machine: AgentMachine, heard: Heard) -> None:
-    machine.start("host", "node0", BURN, 0.9, 1.0)
-    machine.start("guest", "node0", BURN, 0.05, 1.0)
-    heard.all(ContainerStarted("host"), ContainerStarted("guest"))
+    burn_side_by_side(machine, heard, 0.9, 0.05)
     machine.share("guest", 0.05, STOPPED_CPUS, 600.0)
     time.sleep(0.5)
     found = rates(machine)
@@ -567,9 +570,7 @@ def test_nodes_of_a_fraction_are_slow() -> None:
     with AgentMachine(LocalAgents(1, cores=1, capacity=0.3)) as machine:
         heard = Heard(machine)
         assert [(node.cores, node.speed) for node in machine.nodes] == [(1, pytest.approx(0.3))]
-        machine.start("host", "node0", BURN, 0.9, 1.0)
-        machine.start("guest", "node0", BURN, 0.05, 1.0)
-        heard.all(ContainerStarted("host"), ContainerStarted("guest"))
+        burn_side_by_side(machine, heard, 0.9, 0.05)
         found = rates(machine)
         assert sum(found.values()) < 0.45 * WINDOW_S
         assert found["host"] > 4 * found["guest"]

@@ -115,7 +115,7 @@ def read_commands_of(text: str):
         ("-t UNLIMITED", "true", "--time=UNLIMITED: a wall time expected"),
         ("", "true", "no --time: give --walltime"),
         ("-t 5 --array=3-1", "true", "--array=3-1: 1 to"),
-        ("-t 5 --array=1-9:0", "true", "numbers and ranges"),
+        ("-t 5 --array=1,x", "true", "--array=1,x: 1 to"),
         (f"-t 5 --array=0-{ELEMENTS_MOST}", "true", f"1 to {ELEMENTS_MOST} elements"),
         ("-t 5", "cd x\n  srun -n 2 ./prog", "line 4 calls srun"),
         ("-t 5", "x=$(sbatch --parsable next.sh)", "line 3 calls sbatch"),

@@ -80,7 +80,7 @@ class Property:
 PROPERTIES: dict[str, Property] = {
     "account": Property("account", "account", letter="A"),
     "acctg-freq": Property("account_gather_frequency", "account_gather_frequency"),
-    "array": Property("array", "array", letter="a"),
+    "array": Property(None, None, letter="a"),
     "batch": Property("batch_features", "batch_features"),
     "bb": Property("burst_buffer", "burst_buffer"),
     "begin": Property("begin_time", "begin_time"),

@@ -869,6 +869,7 @@ def test_several_generic_resources_share_a_property() -> None:
     [
         *((38, option, "not known to slurmrestd") for option in ("--no-such-flag", "-Z", "--nosuch=3", "word")),
         (38, "--contiguous", r"--contiguous cannot be given through slurmrestd v0\.0\.38: leave out"),
+        (40, "--array=0-3", r"--array cannot be given through slurmrestd v0\.0\.40"),
         (40, "--signal=USR1@60", r"--signal cannot be given through slurmrestd v0\.0\.40"),
         *((40, option, "expected a plain number") for option in ("--mem=lots", "--time-min=1:30:00", "--nice=x")),
     ],
