@@ -120,7 +120,7 @@ class Cosched:
         drawn = "draw CPU use, shares and happiness over time: .png, .pdf or .svg"
         run.add_argument("--plot", metavar="OUT", help=drawn)
         compare = parts.add_parser("compare", help="compare rules on the paper's queue", description="Compare rules.")
-        compare.add_argument("--rules", default="", metavar="NAMES", help=f"of {rules} (all), oracle: knows all")
+        compare.add_argument("--rules", default="", metavar="NAMES", help=f"of {rules} (all)")
         compare.add_argument("--cores", default="64,128,256", metavar="N,N", help="sizes of the machine (64,128,256)")
         compare.add_argument("--seeds", type=int, default=8, metavar="N", help="how many random queues (8)")
         compare.add_argument("--seed", type=int, default=0, metavar="N", help="the first one's seed (0)")
@@ -131,6 +131,8 @@ class Cosched:
             help="paper-like (default), measured, FILE.json, or hidden: unknown to the rules, drawn for each seed",
         )
         compare.add_argument("--bound", metavar="SHARE", help=_BOUND)
+        knows = "add a rule that knows how fast all jobs are beside one another: what sharing could gain"
+        compare.add_argument("--oracle", action="store_true", help=knows)
         rank = parts.add_parser(
             "rank",
             help="do one node's part of a workflow",
@@ -217,6 +219,7 @@ def _compare(options: argparse.Namespace) -> CommandResult:
         seed=options.seed,
         contention=options.contention,
         bound=bound_of(options.bound),
+        oracle=options.oracle,
         progress=_progress if sys.stderr.isatty() else lambda _done, _all: None,
     )
     return CommandResult(found.to_json(), found.text())

@@ -83,7 +83,7 @@ TABLE2 = _table2()
 
 RULES = ("space", "static", "asax", "scavenger")
 ORACLE = "oracle"
-"""Name of a rule that knows all of the simulated world, and is only compared with: see `SharingOracle`."""
+"""What the row of a `SharingOracle` is called."""
 QUEUES = 3
 """The queue is run so many times in a row; what a rule learns, it keeps from one to the next."""
 
@@ -154,6 +154,7 @@ def compare(
     seed: int = 0,
     contention: str = "paper-like",
     bound: float = math.inf,
+    oracle: bool = False,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> RuleComparison:
     """Run the paper's queue under several rules, on machines of several sizes.
@@ -161,13 +162,15 @@ def compare(
     Parameters
     ----------
     rules
-        Specs, as in ``"asax:loss=walltime,hard=true"``, or `ORACLE`.
+        Specs, as in ``"asax:loss=walltime,hard=true"``.
     cores
         Of the machines; of `CLUSTERS`.
     contention
         Of `coscheduler.workload.named`, or `HIDDEN`: drawn for each seed, unknown to the rules.
     bound
         By how much guests may slow their hosts down, as a share; infinite: nothing is promised.
+    oracle
+        Whether a `SharingOracle` comes last.
     seeds, seed
         How many times, each with queues of its own, one or more; and the first one's seed.
 
@@ -180,8 +183,8 @@ def compare(
     if seeds < 1 or not rules or not cores:
         raise InvalidInput(f"{len(rules)} rules, {len(cores)} machines, {seeds} seeds: at least one of each expected")
     for rule in rules:
-        if rule != ORACLE:
-            SHARING_RULES.create(rule)  # a misspelt one is found before the others have run
+        SHARING_RULES.create(rule)  # a misspelt one is found before the others have run
+    rules += [ORACLE] * oracle
     rows: list[RuleRow] = []
     for size in cores:
         for rule in rules:
