@@ -500,6 +500,12 @@ class Run:
             except Exception as error:  # as when warnings are errors: the run's outcome is not changed by that
                 _log.warning("no notice that the run has ended: %s", error)
 
+    def _stop(self, interrupt: KeyboardInterrupt) -> None:
+        """Cancel it, or leave it for SIGHUP; the command line names the signal, if it was not Ctrl-C."""
+        reason = f"interrupted by {interrupt.args[0]}" if interrupt.args else "interrupted from the keyboard"
+        with logged_in(self.directory.log):
+            self.leave(reason) if interrupt.args == ("SIGHUP",) else self.cancel(reason)
+
     def _end(self, reason: str) -> None:
         with logged_in(self.directory.log):
             self.cancel(reason)
@@ -593,11 +599,14 @@ class Run:
                         self._over.set()
 
         self._thread = threading.Thread(target=copy_context().run, args=(drive,), name=f"asa-run-{self.name}")
-        self._thread.start()
         try:
+            self._thread.start()  # which waits for it: a signal may come when it drives already
             if not assembly.virtual:
                 start_thread(self._quote, f"asa-quote-{self.name}")
                 assembly.runner.start_executor()
+        except KeyboardInterrupt as interrupt:
+            self._stop(interrupt)
+            raise
         except BaseException as error:
             self._error = error
             self.cancel(f"the executor did not start: {error}")
@@ -851,10 +860,8 @@ def finish(run: Run, while_waiting: Callable[[Run], None] | None = None) -> Run:
         if while_waiting is not None:
             while_waiting(run)
         run.decided.wait()
-    except KeyboardInterrupt as interrupt:  # the command line names the signal, if it was not Ctrl-C
-        reason = f"interrupted by {interrupt.args[0]}" if interrupt.args else "interrupted from the keyboard"
-        with logged_in(run.directory.log):
-            run.leave(reason) if interrupt.args == ("SIGHUP",) else run.cancel(reason)
+    except KeyboardInterrupt as interrupt:
+        run._stop(interrupt)
         run.wait()
         raise
     return run

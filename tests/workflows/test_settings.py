@@ -450,6 +450,24 @@ def test_a_run_that_is_interrupted_says_by_what(tmp_path: Path, interrupt: BaseE
         started.result()
 
 
+def test_a_signal_while_its_thread_starts_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Thread.start` waits: the thread drives already when it is interrupted, and nobody has the run yet."""
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name.startswith("asa-run-"):
+            raise KeyboardInterrupt("SIGTERM")
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        asa.submit(asa.stage(time.sleep)(60), backend="local:cores=1", state=tmp_path)
+    (directory,) = list_runs(tmp_path)
+    until(lambda: directory.lock().holder() is None, "the driver to end")
+    with pytest.raises(RunFailed, match="interrupted by SIGTERM"):
+        run.open_run(directory.name, state=tmp_path).result()
+
+
 @pytest.mark.slow
 def test_a_closed_terminal_leaves_the_run_to_its_supervisors(tmp_path: Path) -> None:
     """The driver ends alone; what runs goes on, and the next driver takes it over."""
