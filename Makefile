@@ -8,7 +8,7 @@ SNAKEMAKE_INSTALL := pip install --quiet --disable-pip-version-check --constrain
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo docs test test-slow test-torture torture-real test-fresh-clock types compiled wheel nightly test-slurm test-slurm-24 test-slurm-26 suite-slurm \
+.PHONY: help demo docs test test-slow test-torture torture-real types compiled wheel nightly test-slurm test-slurm-24 test-slurm-26 suite-slurm \
     test-apptainer suite-apptainer snakemake snakemake-if-possible others test-browser test-cgroup2 coverage \
     bench-cosched bench-cosched-full venv packages clean
 
@@ -21,7 +21,6 @@ help:
 	@echo "make torture-real  the same faults on real processes and a real Slurm, as root: TORTURE_REAL_TIME=1h"
 	@echo "make wheel       dist/*.whl, with the laboratory's loops compiled: its commands need no half minute at their first use"
 	@echo "make nightly     a hundred thousand damaged files to all readers of the laboratory: ten minutes"
-	@echo "make test-fresh-clock  run the tests of make test as root on a monotonic clock that starts at 0: some five minutes"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
 	@echo "make test-slurm-24 test-slurm-26  the same on Slurm 24.11 and 26.05, in trees of Debian's trixie and testing (root)"
 	@echo "make test-apptainer  functions and programs in images, by the Apptainer of Debian sid in a tree (root): two minutes"
@@ -55,13 +54,14 @@ pytest = $(if $(AGAIN),$(again),$(run) --numprocesses=$(2) --dist=$(3) || \
 # To look through all other files for a mark, in each process, takes longer than to search them for it.
 marked = $(sort $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests))
 
+# With CLOCK=fresh the monotonic clock of its tests starts at 0, as on a machine that has just booted.
 test: .venv/.test packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house
 	$(MAKE) --jobs=2 --output-sync=target types compiled
-	$(call pytest,not slurm and not slow,3,loadfile)
+	$(call pytest,not slurm and not slow,3,loadfile,,$(if $(filter fresh,$(CLOCK)),tests/fresh-clock))
 
 # Agents, masters and supervisors that really run, real programs, and whatever else takes more than a few seconds.
 test-slow: .venv/.test .venv/.snakemake .venv/.others packages
@@ -91,17 +91,6 @@ torture-real: .venv/.test packages
 # The same as in `make test`, ten times as many, so that each night others are among them.
 nightly: .venv/.test
 	ASA_FUZZ=100000 $(BIN)/pytest tests/lab/traces/test_fuzz.py --timeout=3000
-
-# The tests of `make test` on a monotonic clock that starts at 0, as on a machine that has just booted.
-test-fresh-clock: .venv/.test packages
-	@fresh() { \
-	    since=$$($(BIN)/python -c "import time; print(-int(time.monotonic()))"); \
-	    unshare --fork --time --monotonic "$$since" --boottime "$$since" nice "$$@"; \
-	}; \
-	if ! problem=$$(fresh true 2>&1); then \
-	    echo "SKIPPED: tests on a clock that has just started: it takes root and time namespaces ($$problem)"; exit; \
-	fi; \
-	$(call pytest,not slurm and not slow,2,loadfile,,fresh)
 
 types: .venv/.test
 	$(BIN)/mypy
