@@ -84,6 +84,8 @@ TABLE2 = _table2()
 RULES = ("space", "static", "asax", "scavenger")
 ORACLE = "oracle"
 """What the row of a `SharingOracle` is called."""
+RuleMaker = Callable[[int], SharingRule]
+"""Makes a rule for a seed."""
 QUEUES = 3
 """The queue is run so many times in a row; what a rule learns, it keeps from one to the next."""
 
@@ -147,7 +149,7 @@ class RuleComparison:
 
 
 def compare(
-    rules: Sequence[str] = RULES,
+    rules: Sequence[str | RuleMaker] = RULES,
     *,
     cores: Sequence[int] = CLUSTERS,
     seeds: int = 8,
@@ -162,7 +164,7 @@ def compare(
     Parameters
     ----------
     rules
-        Specs, as in ``"asax:loss=walltime,hard=true"``.
+        Specs, as in ``"asax:loss=walltime,hard=true"``, or what makes a rule for a seed.
     cores
         Of the machines; of `CLUSTERS`.
     contention
@@ -183,7 +185,7 @@ def compare(
     if seeds < 1 or not rules or not cores:
         raise InvalidInput(f"{len(rules)} rules, {len(cores)} machines, {seeds} seeds: at least one of each expected")
     for rule in rules:
-        SHARING_RULES.create(rule)  # a misspelt one is found before the others have run
+        SHARING_RULES.create(rule)  # a misspelt spec is found before the others have run
     rules += [ORACLE] * oracle
     rows: list[RuleRow] = []
     for size in cores:
@@ -192,15 +194,17 @@ def compare(
             for each in range(seed, seed + seeds):
                 queues.append(_queues(rule, size, each, contention, bound))
                 progress(len(rows) * seeds + len(queues), len(rules) * len(cores) * seeds)
-            rows.append(_row(rule, size, queues))
+            rows.append(_row(rule if isinstance(rule, str) else rule.__name__, size, queues))
     return RuleComparison(tuple(rows), seeds)
 
 
-def _queues(spec: str, cores: int, seed: int, contention: str, bound: float) -> list[SharedQueue]:
+def _queues(spec: str | RuleMaker, cores: int, seed: int, contention: str, bound: float) -> list[SharedQueue]:
     """Queues in a row; the same for all rules."""
     rng = np.random.default_rng(seed)
     cost = hidden_interference(rng) if contention == HIDDEN else named(contention)
-    rule: SharingRule | None = None if spec == ORACLE else SHARING_RULES.create(spec, seed=seed)
+    rule: SharingRule | None = None
+    if spec != ORACLE:
+        rule = SHARING_RULES.create(spec, seed=seed) if isinstance(spec, str) else spec(seed)
     found = []
     for number in range(QUEUES):
         loads = paper_queue(cores, rng, f"{number + 1}-")

@@ -589,6 +589,18 @@ def test_comparisons_of_nothing_are_refused():
         compare(["space"], cores=[64], seeds=1, contention="none")
 
 
+def test_rules_that_have_no_name_can_be_compared() -> None:
+    seeds = list[int]()
+
+    def plain(seed: int) -> Space:
+        seeds.append(seed)
+        return Space()
+
+    rows = [row.to_json() for row in compare(["space", plain], cores=[64], seeds=2, seed=3).rows]
+    assert [row.pop("rule") for row in rows] == ["space", "plain"] and seeds == [3, 4]
+    assert json.dumps(rows[0]) == json.dumps(rows[1])
+
+
 def entries_of(*parts: str):
     """Entries as in a log: time, kind, and the rest."""
     found = [
