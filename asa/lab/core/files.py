@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asa.core.errors import InvalidInput, cause
+from asa.lab.core.registry import MODELS
 from asa.lab.core.workload import Reals
 
 # -- JSON files, as they are or packed with gzip ----------------------------------------------------------------------
@@ -98,6 +99,7 @@ def shortened(value: object) -> str:
 
 # -- Trained networks as safetensors files ----------------------------------------------------------------------------
 
+NAMED_MODEL = "a name of the distribution asa-hpc-models (plugins/models), where that is installed"
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading a file raises that is no such file; the caller knows what was expected in its place."""
 
@@ -107,9 +109,12 @@ _ABOUT = "asa"
 def read_tensors(path: str | Path) -> tuple[dict[str, Reals], dict[str, Any]]:
     """Tensors of float32, and the metadata that `write_tensors` was given.
 
-    Read here, so that using a network needs no library for it. Raises one of `UNREADABLE` when it is no such
-    file.
+    Read here, so that using a network needs no library for it. Where there is no such file, `path` may be a name that
+    a distribution has in the group ``asa.models``, such as ``theta-pg`` of `asa-hpc-models`. Such files hold numbers
+    only: reading one runs nothing. Raises one of `UNREADABLE` when it is no such file.
     """
+    if not Path(path).is_file() and str(path) in MODELS:
+        path = MODELS.load(str(path))
     data = Path(path).read_bytes()
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])

@@ -21,6 +21,7 @@ from gymnasium.utils.env_checker import check_env
 from safetensors.numpy import load_file
 
 from asa.core.errors import InvalidInput
+from asa.lab.core.registry import MODELS
 from asa.lab.nsa_paper.repair import MOVES, Repair, RepairBodies, modules, tensors
 from asa.lab.nsa_paper.training import train
 from asa.lab.placement.tjap.instance import grouped, job_cost, violations
@@ -195,7 +196,7 @@ def test_the_command(tmp_path, capsys, name):
 
 
 def test_the_model_that_ships_is_read_as_safetensors_reads_it():
-    tensors = load_file(MODEL)
+    tensors = load_file(MODELS.load(MODEL))
     assert {name: values.shape for name, values in tensors.items()} == {
         "0.weight": (64, 400), "0.bias": (64,), "2.weight": (64, 64), "2.bias": (64,), "4.weight": (100, 64),
         "4.bias": (100,),

@@ -21,8 +21,7 @@ from asa.core.decision import Reserve, Start
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import DAY, duration
 from asa.core.view import QueueView
-from asa.lab.core.files import UNREADABLE, read_tensors, write_tensors
-from asa.lab.core.registry import MODELS
+from asa.lab.core.files import NAMED_MODEL, UNREADABLE, read_tensors, write_tensors
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Reals
 from asa.lab.dispatchers.learned.selection import Memory, QueueColumns, Selection, Turns, queue_of
@@ -282,23 +281,19 @@ def rectified(values: Reals) -> Reals:
 
 
 def read_model(path: str | Path) -> DrasModel:
-    """The model in a safetensors file, or one that a distribution has under a name in the group ``asa.models``, such as
-    ``theta-pg`` of `asa-hpc-models`. Such files hold numbers only: reading one runs nothing.
+    """The model in a safetensors file, or one that is installed under this name (`read_tensors`).
 
     Raises
     ------
     InvalidInput
         When it is no such file, or holds another network than it says.
     """
-    if not Path(path).exists() and str(path) in MODELS:
-        path = MODELS.load(str(path))
     try:
         tensors, about = read_tensors(path)
         return DrasModel(NetworkShape(**about | {"hidden": tuple(about["hidden"])}), tensors)
     except UNREADABLE as error:
         raise InvalidInput(
-            f"{path}: {error!r}. Expected a model of DRAS: a safetensors file, or a name of the distribution "
-            "asa-hpc-models (plugins/models), where that is installed"
+            f"{path}: {error!r}. Expected a model of DRAS: a safetensors file, or {NAMED_MODEL}"
         ) from error
 
 

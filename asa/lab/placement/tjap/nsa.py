@@ -14,7 +14,7 @@ import numpy.typing as npt
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput, UnknownName
 from asa.lab.core.compiled import compiled, inner
-from asa.lab.core.files import UNREADABLE, read_tensors
+from asa.lab.core.files import NAMED_MODEL, UNREADABLE, read_tensors
 from asa.lab.core.workload import Reals
 from asa.lab.placement.tjap.instance import Placed, Tables, Window, placed
 from asa.lab.placement.tjap.native import (
@@ -177,7 +177,7 @@ def _tensor(tensors: Mapping[str, npt.NDArray[np.floating]], name: str, shape: t
 
 
 def read_network(path: str | Path) -> RepairNetwork:
-    """The actor in a safetensors file that `asa train nsa` wrote.
+    """The actor in a file that `asa train nsa` wrote, or one that is installed under this name (`read_tensors`).
 
     Raises
     ------
@@ -188,7 +188,9 @@ def read_network(path: str | Path) -> RepairNetwork:
         tensors, about = read_tensors(path)
         return network(about["network"], tensors, about["state"], float(about["biggest"]))
     except UNREADABLE as error:
-        raise InvalidInput(f"{path}: {error!r}. Expected a model that `asa train nsa` wrote") from error
+        raise InvalidInput(
+            f"{path}: {error!r}. Expected a model that `asa train nsa` wrote, or {NAMED_MODEL}"
+        ) from error
 
 
 def widest(network: RepairNetwork) -> int:
@@ -293,8 +295,8 @@ def squash(value: np.float32) -> np.float32:
 
 # -- Methods ----------------------------------------------------------------------------------------------------------
 
-MODEL = Path(__file__).parent / "models" / "nsa.safetensors"
-"""The model that ships with ASA; docs/nsa.md tells how it was trained."""
+MODEL = "nsa"
+"""The model of the distribution `asa-hpc-models`; docs/nsa.md tells how it was trained."""
 Moves = tuple[int, int, int, int, bool, float, float]
 """Of a search: iterations, most jobs that one takes out, places drawn for a job, among how many of the first nodes left
 (0: all), whether as published, and the temperatures at the beginning and at the end."""
@@ -364,8 +366,8 @@ class Neural:
         Where more nodes are left than the network sees, whether it sees those from a random one on; else the first
         ones, as in the paper, where no job begins anywhere else then.
     model
-        File of a network that `asa train nsa` wrote; None for the one that ships with ASA; ``"none"`` for no network:
-        all places are as likely, which tells what the network is worth.
+        File of a network that `asa train nsa` wrote, or the name of one that is installed; None for `MODEL`;
+        ``"none"`` for no network: all places are as likely, which shows what the network is worth.
 
     Raises
     ------

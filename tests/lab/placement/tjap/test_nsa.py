@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.lab.core.compiled import compiled
-from asa.lab.core.registry import PLACEMENT_METHODS
+from asa.lab.core.registry import MODELS, PLACEMENT_METHODS
 from asa.lab.core.workload import Reals
 from asa.lab.placement.tjap.instance import Window, cost, grouped, objective, violations
 from asa.lab.placement.tjap.nsa import (
@@ -129,7 +129,7 @@ def test_it_needs_no_library_for_learning():
 
 
 def test_the_model_is_small():
-    assert MODEL.stat().st_size < 500_000
+    assert MODELS.load(MODEL).stat().st_size < 500_000
     assert read_network(MODEL).biggest == 40
 
 
