@@ -1,14 +1,15 @@
 # Everything happens in .venv, which these rules make.  Needs Python >= 3.11, make and python3-venv.
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PINNED := pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALL := $(BIN)/$(PINNED)
 OTHERS_INSTALL := pip install --quiet --disable-pip-version-check --constraint tests/integrations/constraints.txt
 SNAKEMAKE_INSTALL := pip install --quiet --disable-pip-version-check --constraint plugins/snakemake/constraints.txt
 
 # Tests start Python some thousand times: what has been compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo docs test test-slow test-torture torture-real types compiled wheel nightly test-slurm test-slurm-24 test-slurm-26 suite-slurm \
+.PHONY: help demo docs test test-slow test-torture torture-real types compiled wheel sbom nightly test-slurm test-slurm-24 test-slurm-26 suite-slurm \
     test-apptainer suite-apptainer snakemake snakemake-if-possible others test-browser test-cgroup2 coverage \
     bench-cosched bench-cosched-full venv packages clean
 
@@ -20,6 +21,7 @@ help:
 	@echo "make test-torture  thousands of runs of the whole system under seeded faults, in virtual time: six minutes"
 	@echo "make torture-real  the same faults on real processes and a real Slurm, as root: TORTURE_REAL_TIME=1h"
 	@echo "make wheel       dist/*.whl, with the laboratory's loops compiled: its commands need no half minute at their first use"
+	@echo "make sbom        dist/asa.cdx.json: what is installed with ASA, in CycloneDX's format"
 	@echo "make nightly     a hundred thousand damaged files to all readers of the laboratory: ten minutes"
 	@echo "make test-slurm  install Slurm, boot a test cluster, run the integration suite, stop the cluster"
 	@echo "make test-slurm-24 test-slurm-26  the same on Slurm 24.11 and 26.05, in trees of Debian's trixie and testing (root)"
@@ -68,11 +70,29 @@ test-slow: .venv/.test .venv/.snakemake .venv/.others packages
 	$(call pytest,slow and not slurm and not browser,4,loadfile,$(call marked,slow))
 
 # With the laboratory's loops compiled for any processor of this architecture, this Python and this numba: two minutes.
-# Elsewhere that part of it is passed over, and numba compiles at the first use. `pip wheel .` makes one without it.
-wheel: .venv/.test
+# Elsewhere that part of it is passed over, and numba compiles at the first use. With `man asa`, too. `pip wheel .` makes
+# one without either. The same commit gives the same bytes: times are those of the commit, modes do not depend on umask.
+wheel: .venv/.test build/man/asa.1
 	$(BIN)/python -m tests.lab.simulator.compiled asa/lab/ahead
-	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+	chmod -R u=rwX,go=rX asa coscheduler executors build/man
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 	rm -rf asa/lab/ahead
+
+build/man/asa.1: .venv/.test asa/cli/main.py
+	mkdir -p build/man
+	$(BIN)/argparse-manpage --module asa.cli.main --function whole_parser --prog asa --project-name ASA \
+	    --description "workflow-aware elastic execution for HPC" --manual-title "ASA's commands" --output $@
+
+# What is installed with ASA and the extras that users have, in CycloneDX's format: dist/asa.cdx.json.
+sbom: build/sbom/asa build/sbom/tool
+	build/sbom/asa/bin/$(PINNED) '.[cp,dask,joblib,lab,mesos,plots]'
+	build/sbom/tool/bin/$(PINNED) cyclonedx-bom
+	mkdir -p dist
+	build/sbom/tool/bin/cyclonedx-py environment --output-reproducible --output-file dist/asa.cdx.json \
+	    build/sbom/asa/bin/python
+
+build/sbom/%:
+	$(PYTHON) -m venv $@
 
 # Drivers, hubs, supervisors and logs on simulated machines, then master, agents and frameworks of a pool, while everything
 # goes wrong: the same schedules each time, as many as there is time for, so that what fails is the change's fault.

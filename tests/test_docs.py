@@ -21,7 +21,7 @@ import asa
 import asa.lab.core.registry
 import coscheduler.registry
 from asa.cli.completion import places
-from asa.cli.main import make_parser
+from asa.cli.main import whole_parser
 from asa.core import registry
 from asa.core.registry import CLEAN, COMMANDS, DOCTOR, EXPLAIN, IMAGES, Registry, parse_spec
 from asa.lab.core.registry import TRAININGS
@@ -106,7 +106,7 @@ def options(kind: str, name: str) -> dict[str, str]:
     return {name: kind for name, kind in found.items() if text.search(kind)}
 
 
-PARSER = make_parser([])[0]
+PARSER = whole_parser()
 COMMAND_TREE = {place.words: place for place in places(PARSER)}
 """Each command and part of a command, by its words."""
 

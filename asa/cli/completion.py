@@ -19,9 +19,9 @@ class CompletionCommand:
         parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="source <(asa completion bash)")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
-        from asa.cli.main import make_parser
+        from asa.cli.main import whole_parser
 
-        found = list(places(make_parser([])[0]))
+        found = list(places(whole_parser()))
         script = SHELLS[options.shell](found)
         return CommandResult({"shell": options.shell, "script": script}, script.rstrip("\n"))
 

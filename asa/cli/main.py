@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from asa.core.command import CommandResult
 from asa.core.errors import AsaError, AsaWarning, InvalidInput, UnknownName
-from asa.core.registry import COMMANDS
+from asa.core.registry import COMMANDS, check_packages
 from asa.log.messages import add_log_level, log_to_terminal, notify
 from asa.report.outputs import check_outputs
 
@@ -99,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGHUP, _interrupt)
     warnings.showwarning = _show_warning
     try:
+        check_packages()
         parser, command = make_parser(words)
         options, unknown = parser.parse_known_args(words)
         if unknown:  # the error shows the usage of the command itself, with its options
@@ -154,6 +155,11 @@ def make_parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
         parser.listed[each] = command.help
         command.configure(part)
     return parser, chosen
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser with all commands."""
+    return make_parser([])[0]
 
 
 def _show(result: CommandResult, destination: str | None) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from asa.cli.completion import ANYTHING, FILES, RUNS, SHELLS, CommandNode, Option, places
-from asa.cli.main import main, make_parser
+from asa.cli.main import main, whole_parser
 from asa.core.registry import BACKENDS, COMMANDS, DISPATCHERS
 
 BASH = """
@@ -23,7 +23,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The script for each shell."""
-    folder, found = tmp_path_factory.mktemp("completion"), list(places(make_parser([])[0]))
+    folder, found = tmp_path_factory.mktemp("completion"), list(places(whole_parser()))
     for name, script in SHELLS.items():
         (folder / name).write_text(script(found))
     return {name: folder / name for name in SHELLS}
