@@ -17,7 +17,14 @@ Importing this package is light; everything is loaded when it is first used.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+if not sys.platform.startswith("linux"):
+    raise ImportError(
+        f"ASA runs on Linux only, and this is {sys.platform}: install it where jobs are submitted, or in a Linux "
+        "container or virtual machine (on Windows: WSL)"
+    )
 
 if TYPE_CHECKING:
     from asa.core.errors import (

@@ -15,3 +15,6 @@ of it is taken, and how many short tasks travel together; `processes` how proces
 `remote` how one task becomes many processes on several nodes. Another kind of executor brings another worker pool,
 which the hub names when it welcomes a supervisor, as `executors.dask` does.
 """
+
+PART_OF = "asa-hpc"
+"""By which `asa.core.registry.check_packages` knows this package from others of this name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -52,7 +53,8 @@ EXTRAS = [name for name in config()["options.extras_require"] if name not in APA
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A wheel and an sdist of a copy of the sources, and a wheel of that sdist; without a network."""
+    """A wheel and an sdist of a copy of the sources, and a wheel of that sdist; without a network, as `make wheel`
+    does it."""
     pytest.importorskip("setuptools")
     folder = tmp_path_factory.mktemp("built")
     tree = folder / "tree"
@@ -72,7 +74,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def make(what: str, tree: Path, into: Path) -> Path:
     into.mkdir()
     words = [sys.executable, "-c", BUILD.format(what=what), str(into)]
-    done = subprocess.run(words, cwd=tree, capture_output=True, text=True, timeout=300, check=False)
+    subprocess.run(["chmod", "-R", "u=rwX,go=rX", *PACKAGES], cwd=tree, check=True)
+    env = os.environ | {"SOURCE_DATE_EPOCH": "1790000000"}
+    done = subprocess.run(words, cwd=tree, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return into / done.stdout.splitlines()[-1]
 
@@ -90,8 +94,13 @@ def test_every_file_of_the_packages_is_in_the_wheel_and_nothing_else(built: dict
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert contents(built["wheel"]) == files
-    assert {"asa/py.typed", "asa/lab/placement/tjap/models/README.md"} & files <= contents(built["wheel"])
+    assert "asa/py.typed" in files and not [name for name in files if name.endswith(".safetensors")]
     assert contents(built["again"]) == files
+
+
+def test_the_same_sources_make_the_same_wheel(built: dict[str, Path]) -> None:
+    assert built["again"].name == built["wheel"].name
+    assert built["again"].read_bytes() == built["wheel"].read_bytes()
 
 
 def test_what_is_said_of_it_is_complete(built: dict[str, Path]) -> None:
@@ -144,6 +153,28 @@ def test_the_wheel_has_a_command_line(clean: Path, tmp_path: Path) -> None:
     log, job = tmp_path / "tiny.swf", "60 2 -1 -1 2 90 -1 1 1 1 1 1 1 -1 -1"
     log.write_text(f"; MaxProcs: 4\n1 10 -1 {job}\n2 20 -1 {job}\n")
     assert "easy" in run([asa, "simulate", str(log), "--dispatcher", "easy"], tmp_path)
+
+
+def test_a_folder_of_the_users_that_hides_a_package_is_named(clean: Path, tmp_path: Path) -> None:
+    (tmp_path / "executors").mkdir()
+    (tmp_path / "executors" / "__init__.py").touch()
+    (tmp_path / "hello.py").write_text(HELLO + "asa.run(workflow, backend='local:cores=2')\n")
+    done = subprocess.run(
+        [clean / "bin" / "python", "hello.py"],
+        cwd=tmp_path,
+        env={"ASA_STATE_DIR": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"'executors' is somebody else's: {tmp_path}/executors/__init__.py: rename" in done.stderr.splitlines()[-1]
+
+
+def test_another_system_is_refused_by_name(clean: Path) -> None:
+    words = [clean / "bin" / "python", "-c", "import sys; sys.platform = 'darwin'; import asa"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "ASA runs on Linux only, and this is darwin" in done.stderr
 
 
 @pytest.mark.parametrize("extra", EXTRAS)

@@ -79,6 +79,26 @@ def fitting(option: str, value: Any, annotation: Any) -> Any:
 
 DISTRIBUTION = "asa-hpc"
 """What ASA is called where it is installed from."""
+OTHERS = ("coscheduler", "executors")
+"""ASA's packages beside ``asa``: names that other distributions, or a folder of the user's, may have as well."""
+
+
+def check_packages() -> None:
+    """Raise `InvalidInput` when one of `OTHERS` is somebody else's; it names the place, or the distribution."""
+    for name in OTHERS:
+        try:
+            package = importlib.import_module(name)
+            if getattr(package, "PART_OF", None) == DISTRIBUTION:
+                continue
+            problem = f"is somebody else's: {package.__file__ or list(package.__path__)}"
+        except ImportError as error:
+            problem = f"cannot be imported: {error}"
+        from importlib.metadata import packages_distributions
+
+        advice = "rename the file or folder of that name, or install ASA anew"
+        if others := [other for other in packages_distributions().get(name, ()) if other != DISTRIBUTION]:
+            advice = f"use an environment without {others[0]}, which has a package of that name"
+        raise InvalidInput(f"ASA's package {name!r} {problem}: {advice}")
 
 
 class Registry:
@@ -205,6 +225,8 @@ class Registry:
         try:
             return entry.load()
         except (ImportError, AttributeError) as error:
+            if entry.value.startswith(OTHERS):
+                check_packages()
             package = f" of package {entry.dist.name}" if entry.dist else ""
             raise InvalidInput(
                 f"{self.kind} {entry.name!r}: its entry point {entry.value!r}{package} cannot be loaded: {error}: "

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 import types
+from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.ports import Clock
-from asa.core.registry import ESTIMATORS, STRATEGIES, Registry
+from asa.core.registry import ESTIMATORS, EXECUTORS, STRATEGIES, Registry, check_packages
 from asa.lab.core.registry import PLACEMENTS, PREDICTORS
 
 
@@ -133,3 +134,21 @@ def test_all_that_is_built_in_keeps_the_rule() -> None:
     for kind in (ESTIMATORS, PREDICTORS, PLACEMENTS, STRATEGIES):
         for name in kind:
             kind.create(name, **({"runs": {}} if kind is PREDICTORS else {}))
+
+
+def test_a_package_of_the_same_name_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    check_packages()
+    (tmp_path / "executors").mkdir()
+    (tmp_path / "executors" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [PathFinder])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "executors"]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(InvalidInput, match=f"'executors' is somebody else's: {tmp_path}.*: rename the file or folder"):
+        check_packages()
+    with pytest.raises(InvalidInput, match="'executors' is somebody else's"):
+        EXECUTORS.load("local")
+    (tmp_path / "executors" / "__init__.py").write_text("import theirs_is_not_installed")
+    monkeypatch.delitem(sys.modules, "executors")
+    with pytest.raises(InvalidInput, match="cannot be imported: No module named 'theirs_is_not_installed'"):
+        check_packages()
