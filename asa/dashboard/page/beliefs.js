@@ -2,7 +2,7 @@
 
 import { byId, h, s, show } from "./dom.js";
 import { place, TICKS } from "./waits.js";
-import { counted, span } from "./words.js";
+import { asked, counted, span } from "./words.js";
 
 const WIDE = 420, TALL = 54, MOST = 12;
 
@@ -40,23 +40,17 @@ function sorted(rows, tables) {
   return [...rows].sort((a, b) => mine.has(b.geometry) - mine.has(a.geometry));
 }
 
-// SITE/PARTITION/CORES/CLASS as people say it.
-function asked(geometry) {
-  const [site, partition, cores, wall] = geometry.split("/");
-  return `${counted(Number(cores), "core")} for ${wall}${site && ` on ${[site, partition].filter(Boolean).join(" ")}`}`;
-}
-
 function belief(row) {
-  const how = `from ${counted(row.jobs, "job")}; the last waited ${span(row.last_wait_s)}; estimator ${row.estimator}`;
+  const how = `from ${counted(row.jobs, "job")}; the last waited ${span(row.last_wait_s)}`;
   return h("div", { class: "belief", "data-geometry": row.geometry }, h("div", {}, `${asked(row.geometry)}: `,
-    h("b", {}, span(row.predicted_s)), " ", h("span", { class: "muted" }, how)), row.weights.length ? bars(row) : null);
+    h("b", {}, span(row.predicted_s)), " ", h("span", { class: "muted", title: `estimator ${row.estimator}` }, how)), row.weights.length ? bars(row) : null);
 }
 
 function bars(row) {
   const most = place(86400 * 7);
   const x = (wait) => (WIDE * place(wait)) / most;
   const high = Math.max(...row.weights.map(([, weight]) => weight));
-  const svg = s("svg", { class: "plot", width: WIDE, height: TALL + 16, viewBox: `0 0 ${WIDE} ${TALL + 16}`, role: "img", "aria-label": `Distribution: ${row.geometry}` });
+  const svg = s("svg", { class: "plot", width: WIDE, height: TALL + 16, viewBox: `0 0 ${WIDE} ${TALL + 16}`, role: "img", "aria-label": `How long ${asked(row.geometry)} may wait` });
   for (const [at, name] of TICKS) {
     svg.append(s("line", { class: "axis", x1: x(at), x2: x(at), y1: 0, y2: TALL }),
       s("text", { x: x(at), y: TALL + 12, "text-anchor": at === TICKS.at(-1)[0] ? "end" : "middle" }, name));

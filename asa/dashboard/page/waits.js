@@ -2,7 +2,7 @@
 
 import { byId, h, s, show } from "./dom.js";
 import { stageColour } from "./palette.js";
-import { counted, span } from "./words.js";
+import { asked, counted, span } from "./words.js";
 
 const SIDE = 250, LEFT = 58, BOTTOM = 32, TOP = 22;
 export const TICKS = [[1, "1 s"], [60, "1 min"], [3600, "1 h"], [86400, "1 d"], [604800, "7 d"]];
@@ -43,7 +43,7 @@ function scatter(points, stages) {
     const colour = stageColour(stages[wait.stage]?.position ?? 0);
     svg.append(s("circle", { class: "dotted", cx: x(wait.predicted_s), cy: y(wait.wait_s), r: 5, stroke: colour,
       fill: wait.censored ? "none" : colour, "fill-opacity": 0.55 },
-    s("title", {}, `${wait.stage} (${wait.geometry}): expected ${span(wait.predicted_s)}, waited ${span(wait.wait_s)}` +
+    s("title", {}, `${wait.stage} (${asked(wait.geometry)}): expected ${span(wait.predicted_s)}, waited ${span(wait.wait_s)}` +
       (wait.censored ? "; held by a dependency: it taught nothing" : ""))));
   }
   return svg;

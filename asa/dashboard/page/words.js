@@ -66,3 +66,9 @@ export function tick(seconds) {
   if (Math.abs(seconds) < 60) return `${Number(seconds.toFixed(3))} s`;
   return span(seconds);
 }
+
+// SITE/PARTITION/CORES/CLASS as people say it.
+export function asked(geometry) {
+  const [site, partition, cores, wall] = geometry.split("/");
+  return `${counted(Number(cores), "core")} for ${wall}${site && ` on ${[site, partition].filter(Boolean).join(" ")}`}`;
+}
