@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import json
 import os
@@ -14,13 +15,16 @@ import zipfile
 from email.parser import HeaderParser
 from pathlib import Path
 
+import jinja2
 import pytest
 import yaml
+from easybuild.framework.easyconfig.parser import EasyConfigParser
 
 from tests.definitions import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
+RECIPES = ROOT / "docs" / "packaging"
 PACKAGES = ("asa", "coscheduler", "executors")
 SOURCES = (*PACKAGES, "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 BUILD = "import sys; from setuptools import build_meta; print(build_meta.{what}(sys.argv[1]))"
@@ -187,12 +191,44 @@ def test_each_extra_can_be_had_in_the_versions_that_were_tested(built: dict[str,
     assert said.count("Would install") == 0 or said.split("Would install")[1].split() == ["asa-hpc-0.1.0"]
 
 
+def needed(extra: str | None = None) -> dict[str, str]:
+    """What ASA, or an extra of it, needs: name -> least version."""
+    section, key = ("options.extras_require", extra) if extra else ("options", "install_requires")
+    return dict(line.split(">=") for line in config()[section][key].split())
+
+
 def test_the_recipe_for_conda_says_the_same() -> None:
-    recipe, setup = (ROOT / "docs" / "packaging" / "conda" / "meta.yaml").read_text(), config()
-    assert f'set version = "{setup["metadata"]["version"]}"' in recipe
-    for line in setup["options"]["install_requires"].split():
-        assert f"- {line.replace('>=', ' >=')}\n" in recipe
-    assert "asa = asa.cli.main:main" in recipe
+    text = (RECIPES / "conda" / "meta.yaml").read_text()
+    recipe = yaml.safe_load(jinja2.Template(text).render(PYTHON="python"))
+    assert recipe["package"]["version"] == config()["metadata"]["version"]
+    assert {f"{name} >={version}" for name, version in needed().items()} <= set(recipe["requirements"]["run"])
+    assert recipe["build"]["entry_points"] == ["asa = asa.cli.main:main"]
+
+
+def test_the_recipe_for_spack_says_the_same() -> None:
+    """Spack cannot be installed from a package index: it is read as Python."""
+    recipe = ast.parse((RECIPES / "spack" / "package.py").read_text())
+    calls = {
+        (call.func.id, ast.literal_eval(call.args[0])): {
+            word.arg: ast.literal_eval(word.value) for word in call.keywords
+        }
+        for call in ast.walk(recipe)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+    }
+    assert ("version", config()["metadata"]["version"]) in calls
+    for extra in (None, "lab", "plots", "dask"):
+        for name, version in needed(extra).items():
+            assert calls["depends_on", f"py-{name}@{version}:"].get("when") == (f"+{extra}" if extra else None)
+
+
+def test_the_recipe_for_easybuild_says_the_same() -> None:
+    """As EasyBuild reads it."""
+    version = config()["metadata"]["version"]
+    recipe = EasyConfigParser(str(RECIPES / "easybuild" / f"ASA-{version}-gfbf-2024a.eb")).get_config_dict()
+    assert (recipe["name"], recipe["version"], recipe["easyblock"]) == ("ASA", version, "PythonBundle")
+    assert [name for name, *_ in recipe["exts_list"]] == ["httptools", "asa-hpc"]
+    bundled = {"cloudpickle", "cryptography", "psutil", "requests", "rich"}  # in Python-bundle-PyPI
+    assert set(needed()) == bundled | {"httptools", "numpy"}
 
 
 def test_how_it_is_cited_says_the_same() -> None:
