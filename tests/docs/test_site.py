@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +17,16 @@ from tests.definitions import ROOT
 
 SITE = ROOT / "docs" / "site"
 
-spec = importlib.util.spec_from_file_location("site_nav", SITE / "nav.py")
-assert spec and spec.loader
-nav = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(nav)
+
+def hook(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"site_{name}", SITE / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+nav, sites = hook("nav"), hook("sites")
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +81,22 @@ def test_stars_stand_for_pages_that_no_line_has() -> None:
     assert found == [{"How": ["howto/write-a-c.md", {"More": ["howto/b.md"]}]}, {"Home": "index.md"}, "a.md"]
     assert free == ["howto/deep/x.md"]
     assert nav.leaves(written) == ["howto/write-a*.md", "howto/*.md", "index.md", "*.md"]
+
+
+def test_what_sites_have_found_is_a_table(tmp_path: Path) -> None:
+    rows = [{"what": what, "ok": True, "found": ""} for what in sites.CHECKS]
+    rows[1] |= {"ok": None, "found": "no job | has <started>"}
+    about = {"format": 1, "asa": "0.1.0", "python": "3.12", "backend": "slurm", "at": 1.8e9, "rows": rows}
+    (tmp_path / "theirs.json").write_text(json.dumps(about))
+    shown = sites.table([tmp_path / "theirs.json"]).splitlines()
+    assert shown[2] == "| theirs | slurm |  | 0.1.0 | 3.12 | 2027-01-15 | yes | not reached | yes |"
+    assert shown[-1] == "- theirs: a held place: no job &#124; has &lt;started&gt;"
+    for damage in ({"format": 2}, {"rows": []}, {"at": "now"}):
+        (tmp_path / "theirs.json").write_text(json.dumps(about | damage))
+        with pytest.raises(ValueError, match=r"theirs.json: .*Expected what asa selftest --json has written"):
+            sites.table([tmp_path / "theirs.json"])
+
+
+def test_the_results_that_are_shown_can_be_read() -> None:
+    files = sorted((ROOT / "docs" / "sites").glob("*.json"))
+    assert files and len(sites.table(files).splitlines()) >= 2 + len(files)
