@@ -26,13 +26,13 @@ DEARER = 2.0
 as others submit wider jobs."""
 FREE_S = 900.0
 """A job whose place was held waits for so long yet, once it may start [s], until so many nodes are free; or half as
-long as was predicted, if that is shorter. Measured (docs/shape.md): it hardly depends on size or predicted wait."""
+long as was predicted, if that is shorter. It hardly depends on size or predicted wait (docs/shape-experiments.md)."""
 LATE = 0.9
 """The quantile of the wait that is asked for where places are held: one at the front has to wait so long now and then,
 also where half of the jobs start soon."""
 WORTH = 0.4
 """What a second is worth where the user says nothing of it: this part of what the stages at hand cost a second, if each
-has an allocation of its own (docs/shape.md)."""
+has an allocation of its own (docs/shape-experiments.md)."""
 _SAME_S = 1e-6
 _LABELS = 8  # ways to cut a chain up to a place that are followed up
 

@@ -27,7 +27,7 @@ class Hold:
     lead_s
         How long before a stage is ready its job may start [s]; at most the grace. With more than 0 the wait for nodes
         to become free overlaps with the stage before, and the allocation idles when it comes early. It hardly ever
-        pays (docs/waits.md).
+        pays (docs/waits-experiments.md).
     grace_s
         How long an allocation that came before its stage may stay idle until it is withdrawn [s]; without a lead no
         longer than costs a hundredth of the plan.

@@ -77,7 +77,7 @@ least that jobs are taken to use, as all may have begun just now."""
 
 PLANNED_SHARES = 0.05, 2.1
 """Where nothing was learned, a job waits for what the queue would plan by wall times, times the part of these that its
-jobs use, times a number from and to these; no longer than planned. Measured (docs/shape.md)."""
+jobs use, times a number from and to these; no longer than planned. Measured (docs/shape-experiments.md)."""
 
 LESSONS_LEAST = 10
 """How many waits must be known of a queue that can be planned until they count."""

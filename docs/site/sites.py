@@ -1,4 +1,4 @@
-"""A hook of MkDocs: the results of `asa selftest` in docs/sites/*.json as a table, in the place of ``<!-- sites -->``."""
+"""A hook of MkDocs: results of `asa selftest`, docs/sites/*.json, as a table in the place of ``<!-- sites -->``."""
 
 from __future__ import annotations
 
