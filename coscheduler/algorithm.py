@@ -28,7 +28,7 @@ class Weights:
     gamma, decay
         The learning rate of round t is ``gamma * t ** -decay``; gamma above 0, decay >= 0. Theorem 1 asks for a
         sequence that does not rise. It holds for a constant one; for others only the sum weighted by the rates is
-        bounded, the paper's (11): see docs/coscheduler.md.
+        bounded, the paper's (11): see docs/coscheduler-rules.md.
 
     Notes
     -----

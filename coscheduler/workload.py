@@ -207,10 +207,10 @@ class Contention:
 
 
 PAPER_LIKE = Contention()
-"""Invented constants with which the published trends come out: see docs/coscheduler.md."""
+"""Invented constants with which the published trends come out: see docs/coscheduler-rules.md."""
 
 MEASURED = Contention(0.879, PAPER_LIKE.thrash)
-"""What ``asa calibrate-contention`` found; no application filled the memory: see docs/coscheduler.md."""
+"""What ``asa calibrate-contention`` found; no application filled the memory: see docs/coscheduler-rules.md."""
 
 CONTENTIONS = {"paper-like": PAPER_LIKE, "measured": MEASURED}
 

@@ -515,7 +515,7 @@ def test_the_howto_runs_as_printed():
 
 
 def test_the_page_has_every_option_of_the_scavenger():
-    page = (DOCS / "coscheduler.md").read_text()
+    page = (DOCS / "coscheduler-rules.md").read_text()
     for option in fields(ScavengerOptions):
         assert f"`{option.name}`" in page
 
