@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import re
 import sqlite3
 import tempfile
 import typing
@@ -33,7 +34,8 @@ from asa.workflows.stage import Node, Stage
 from executors import wire
 from executors.kept import KEPT_VERSION, KeptOrder, OrderOutcome
 
-KEPT = Path(__file__).parents[1] / "fixtures" / "formats.json"
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "tests" / "fixtures" / "formats.json"
 
 
 def layout(*roots: Any) -> list[str]:
@@ -118,6 +120,12 @@ def test_a_format_that_changes_gets_another_version(name: str) -> None:
     if changed and committed["version"] == now["version"]:
         pytest.fail(f"{name} have changed: raise {now['constant']}, then run this file. What changed: {changed}")
     assert now == committed, "the version was raised: run this file, which writes down the layout"
+
+
+def test_the_reference_has_all_formats_with_their_versions() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text().partition("## Formats and versions")[2]
+    rows = dict(re.findall(r"^\| ([a-z ]+) \| (\d+) \|", page, re.M))
+    assert rows == {name: str(made["version"]).removeprefix("user_version ") for name, made in formats().items()}
 
 
 def test_layouts_see_what_changes() -> None:
