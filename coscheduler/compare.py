@@ -159,6 +159,8 @@ def compare(
 ) -> RuleComparison:
     """Run the paper's queue under several rules, on machines of several sizes.
 
+    Raises `InvalidInput` when a name is not known, or nothing is left to compare.
+
     Parameters
     ----------
     rules
@@ -173,11 +175,6 @@ def compare(
         Whether a `SharingOracle` comes last.
     seeds, seed
         How many times, each with queues of its own, one or more; and the first one's seed.
-
-    Raises
-    ------
-    InvalidInput
-        When a name is not known, or nothing is left to compare.
     """
     rules, cores = list(dict.fromkeys(rules)), list(dict.fromkeys(cores))
     if seeds < 1 or not rules or not cores:
