@@ -1,4 +1,3 @@
 """Who shares a node, and with what CPU quota."""
 
-PART_OF = "asa-hpc"
-"""By which `asa.core.registry.check_packages` knows this package from others of this name."""
+PART_OF = "asa-hpc"  # so that `asa.core.registry.check_packages` tells it from others of this name

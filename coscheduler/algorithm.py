@@ -89,10 +89,7 @@ class Weights:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what others with as many experts have learned.
 
-        Raises
-        ------
-        InvalidInput
-            When something is missing, or of another length.
+        Raises `InvalidInput` when something is missing, or of another length.
         """
         experts = len(self.log_weights)
         log_weights, risk = (read_numbers(state, name, experts) for name in ("log_weights", "risk"))
@@ -259,10 +256,7 @@ class Mixture:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what a mixture of the same experts has learned; ``pending`` and ``random`` may be missing.
 
-        Raises
-        ------
-        InvalidInput
-            When it is of other experts, or incomplete.
+        Raises `InvalidInput` when it is of other experts, or incomplete.
         """
         if tuple(read(state, "experts")) != self.names:
             raise InvalidInput(f"the state is of experts {state['experts']}: expected those of {list(self.names)}")

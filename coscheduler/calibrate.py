@@ -165,10 +165,7 @@ def fit(pairs: Sequence[PairRun]) -> ContentionFit:
 
     The tax is that of pairs whose memory suffices, in (`LEAST_TAX`, 1]; then the others give `thrash`.
 
-    Raises
-    ------
-    InvalidInput
-        When the memory of no pair suffices.
+    Raises `InvalidInput` when the memory of no pair suffices.
     """
     roomy = [pair for pair in pairs if not pair.is_crowded]
     crowded = [pair for pair in pairs if pair.is_crowded]
@@ -315,26 +312,14 @@ class JobFailed(StateError):
 
 
 def check_shares(shares: Sequence[float]) -> tuple[float, ...]:
-    """Shares of a guest, each once.
-
-    Raises
-    ------
-    InvalidInput
-        When there is none, or one is out of range.
-    """
+    """Shares of a guest, each once. Raises `InvalidInput` when there is none, or one is out of range."""
     if not shares:
         raise InvalidInput("no share of a guest is given: expected some, like 0.05,0.3,0.5")
     return tuple(dict.fromkeys(map(check_share, shares)))
 
 
 def chosen(jobs: Sequence[QueuedCommand]) -> tuple[QueuedCommand, ...]:
-    """The first job of each application that may share its cores.
-
-    Raises
-    ------
-    InvalidInput
-        When there is none.
-    """
+    """The first job of each application that may share its cores. Raises `InvalidInput` when there is none."""
     found: dict[str, QueuedCommand] = {}
     for job in jobs:
         if not job.request.exclusive:
@@ -359,6 +344,8 @@ def calibrate(
 
     Every job is the host of every one that asks for no more cores, another run of itself included.
 
+    Raises `JobFailed` when a job fails, and `StateError` when a node is lost, or a job is too short to be measured.
+
     Parameters
     ----------
     jobs
@@ -373,13 +360,6 @@ def calibrate(
         Run all pairs with these shares as quotas too.
     repeat
         How often all is run; means are taken.
-
-    Raises
-    ------
-    JobFailed
-        When a job fails.
-    StateError
-        When a node is lost, or a job is too short to be measured.
     """
     shares = check_shares(shares)
     if repeat < 1:

@@ -113,7 +113,8 @@ class Cosched:
         run.add_argument("--walltime", default="1h", metavar="TIME", help="on slurm: of the nodes' own job (1h)")
         run.add_argument("--work", metavar="DIR", help="where jobs run, and the log is (one below the state directory)")
         run.add_argument("--bound", metavar="SHARE", help=_BOUND)
-        again = "go on with the queue of --work DIR: jobs that ended well are not run again"
+        again = "go on with the queue of --work DIR: jobs that ended well are not run again, those that still run in a "
+        again += "pool (pool:DIRECTORY) are taken over, all others begin anew"
         run.add_argument("--resume", action="store_true", help=again)
         run.add_argument("--sharing", default="scavenger", metavar="RULE", help=f"of {rules} (scavenger)")
         run.add_argument("--learned", metavar="FILE", help="keep what the rule learns in this file (nowhere)")
@@ -235,14 +236,7 @@ def _rank(options: argparse.Namespace) -> CommandResult:
     return CommandResult(data, shown(value) if rank.number == 0 else "")
 
 
-_PARTS = {
-    "run": _run,
-    "compare": _compare,
-    "explain": _explain,
-    "rank": _rank,
-    "status": _status,
-    "import": _import,
-}
+_PARTS = {"run": _run, "compare": _compare, "explain": _explain, "rank": _rank, "status": _status, "import": _import}
 
 
 def _progress(done: int, total: int) -> None:

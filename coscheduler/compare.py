@@ -84,8 +84,7 @@ TABLE2 = _table2()
 RULES = ("space", "static", "asax", "scavenger")
 ORACLE = "oracle"
 """What the row of a `SharingOracle` is called."""
-RuleMaker = Callable[[int], SharingRule]
-"""Makes a rule for a seed."""
+RuleMaker = Callable[[int], SharingRule]  # for a seed
 QUEUES = 3
 """The queue is run so many times in a row; what a rule learns, it keeps from one to the next."""
 
@@ -161,6 +160,8 @@ def compare(
 ) -> RuleComparison:
     """Run the paper's queue under several rules, on machines of several sizes.
 
+    Raises `InvalidInput` when a name is not known, or nothing is left to compare.
+
     Parameters
     ----------
     rules
@@ -175,11 +176,6 @@ def compare(
         Whether a `SharingOracle` comes last.
     seeds, seed
         How many times, each with queues of its own, one or more; and the first one's seed.
-
-    Raises
-    ------
-    InvalidInput
-        When a name is not known, or nothing is left to compare.
     """
     rules, cores = list(dict.fromkeys(rules)), list(dict.fromkeys(cores))
     if seeds < 1 or not rules or not cores:
@@ -202,9 +198,7 @@ def _queues(spec: str | RuleMaker, cores: int, seed: int, contention: str, bound
     """Queues in a row; the same for all rules."""
     rng = np.random.default_rng(seed)
     cost = hidden_interference(rng) if contention == HIDDEN else named(contention)
-    rule: SharingRule | None = None
-    if spec != ORACLE:
-        rule = SHARING_RULES.create(spec, seed=seed) if isinstance(spec, str) else spec(seed)
+    made = spec(seed) if callable(spec) else SHARING_RULES.create(spec, seed=seed) if spec != ORACLE else None
     found = []
     for number in range(QUEUES):
         loads = paper_queue(cores, rng, f"{number + 1}-")
@@ -212,7 +206,7 @@ def _queues(spec: str | RuleMaker, cores: int, seed: int, contention: str, bound
         if contention == HIDDEN:
             loads = tuple(hide(load, rng) for load in loads)
         world = SimulatedWorld(loads, cores, cost)
-        drive(world, rule or SharingOracle(world))
+        drive(world, made or SharingOracle(world))
         found.append(world.result())
     return found
 

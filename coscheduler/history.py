@@ -214,20 +214,14 @@ class _Past:
 
     asked: WaitingJob
     alone_s: float | None
-    first: float = math.nan
-    """Its first start."""
-    since: float = math.nan
-    """Its last start."""
+    first: float = math.nan  # its first start
+    since: float = math.nan  # its last start
     ended: float = math.nan
-    used: RunUsage = _NOTHING
-    """By all runs that are over."""
+    used: RunUsage = _NOTHING  # by all runs that are over
     evictions: int = 0
-    problem: str = ""
-    """Why it has failed, "" if it has not."""
-    host_slowdown: float = math.nan
-    """See `JobRun`."""
-    place: tuple[str | None, float] | None = None
-    """Its host and share now, None while it does not run."""
+    problem: str = ""  # why it has failed, "" if it has not
+    host_slowdown: float = math.nan  # see `JobRun`
+    place: tuple[str | None, float] | None = None  # its host and share now, None while it does not run
     stays: list[Stay] = field(default_factory=list)
 
     def leave(self, now: float) -> None:
@@ -330,6 +324,12 @@ class History:
                 past.place = place
                 past.stays.append(Stay(now, math.nan, *place))
 
+    def taken_over(self, name: str, first: float, since: float, stays: Iterable[Stay], evictions: int) -> None:
+        """A job runs already: since its first start, and its last; what it used before that is not known."""
+        past = self._jobs[name]
+        past.first, past.since, past.stays, past.evictions = first, since, list(stays), evictions
+        past.place = past.stays[-1].host, past.stays[-1].share
+
     def evicted(self, name: str, now: float, used: RunUsage) -> None:
         """A run of a job was in vain: the job is to start again."""
         self._jobs[name].stop(now, used)
@@ -344,8 +344,9 @@ class History:
         parallel: float,
         memory: float,
         own_alone_s: float | None = None,
+        seen: bool = True,
     ) -> None:
-        """A job has ended well, and teaches the rule.
+        """A job has ended well, and teaches the rule, if it was seen while it ran.
 
         Parameters
         ----------
@@ -374,7 +375,8 @@ class History:
             parallel=parallel,
             memory=memory,
         )
-        self._runs.append(run)
+        if seen:
+            self._runs.append(run)
         self.note({"at": now} | ended(run, past.run()))
 
     def failed(self, name: str, now: float, problem: str, used: RunUsage = _NOTHING) -> None:

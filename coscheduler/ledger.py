@@ -73,13 +73,7 @@ class Ledger:
         return tuple(self._waiting.values())
 
     def submit(self, job: WaitingJob) -> None:
-        """A job joins the end of the queue.
-
-        Raises
-        ------
-        InvalidInput
-            When it never fits, or there was one of this name.
-        """
+        """A job joins the end of the queue. Raises `InvalidInput` when it never fits, or there was one of this name."""
         if not 1 <= job.cores <= self._most:
             raise InvalidInput(f"job {job.name!r} asks for {job.cores} cores: 1 to {self._most} expected")
         if job.name in self._positions:
@@ -90,10 +84,7 @@ class Ledger:
     def apply(self, decision: SharingDecision, now: float) -> str | None:
         """Do what a rule has decided; the job that has started by it, None for none.
 
-        Raises
-        ------
-        IllegalDecision
-            When it breaks a law; nothing has changed then.
+        Raises `IllegalDecision` when it breaks a law; nothing has changed then.
         """
         match decision:
             case Start():
@@ -116,10 +107,7 @@ class Ledger:
     def check_idle(self) -> None:
         """Nothing runs, and nothing will be submitted.
 
-        Raises
-        ------
-        Starved
-            When a job waits for which there are cores: the rule has started none.
+        Raises `Starved` when a job waits for which there are cores: the rule has started none.
         """
         for job in self.queue:
             if job.cores <= self.cores:

@@ -94,6 +94,8 @@ class JobStates:
 class WaitingJob:
     """A job of the queue.
 
+    Raises `InvalidInput` when the bound is not above 0.
+
     Parameters
     ----------
     exclusive
@@ -101,11 +103,6 @@ class WaitingJob:
     bound
         By how much guests may slow it down while it has cores of its own, as a share of its run time alone: above 0,
         infinite where nothing was promised.
-
-    Raises
-    ------
-    InvalidInput
-        When the bound is not above 0.
     """
 
     name: str

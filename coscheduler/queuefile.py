@@ -9,12 +9,13 @@ import json
 import math
 import os
 import re
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -23,9 +24,11 @@ from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput, StateError, cause
 from asa.core.units import brief, duration, share
 from asa.log.rundir import DriverLock, state_directory
+from asa.report.words import counted
 from asa.security.files import cannot, check_private, private_directory
 from coscheduler.history import Entry, JobRun
 from coscheduler.nouns import WaitingJob
+from coscheduler.standing import QUEUE_LOG_VERSION, Begun, JobStanding, Standings, entry_of
 from coscheduler.workload import Load, LoadPhase, paper_queue, phases
 
 T = TypeVar("T")
@@ -97,10 +100,7 @@ def _read(path: str | Path, parse: Callable[[Mapping[str, Any]], T]) -> T:
 def commands_of(data: Mapping[str, Any]) -> CommandQueue:
     """A queue whose jobs have a `command`, of what is in its file.
 
-    Raises
-    ------
-    InvalidInput
-        When something is missing, out of range, or twice there.
+    Raises `InvalidInput` when something is missing, out of range, or twice there.
     """
     if data.get("paper"):
         raise InvalidInput("paper = true is a simulated queue: [[jobs]] tables with a command expected")
@@ -115,10 +115,7 @@ def commands_of(data: Mapping[str, Any]) -> CommandQueue:
 def check(jobs: Iterable[QueuedCommand], cores: int) -> None:
     """Make sure that jobs can really run on so many cores.
 
-    Raises
-    ------
-    InvalidInput
-        When two have one name, or a name cannot be that of a directory, or a job never fits.
+    Raises `InvalidInput` when two have one name, or a name cannot be that of a directory, or a job never fits.
     """
     known = set()
     for name, asked in ((job.request.name, job.request.cores) for job in jobs):
@@ -182,10 +179,7 @@ def _request(job: Mapping[str, Any], where: str) -> WaitingJob:
 def bound_of(value: float | str | None, what: str = "--bound") -> float:
     """A bound on a host's slowdown, as a share of its run time alone; infinite for None.
 
-    Raises
-    ------
-    InvalidInput
-        When it is no share above 0.
+    Raises `InvalidInput` when it is no share above 0.
     """
     if value is None:
         return math.inf
@@ -238,21 +232,20 @@ _QUEUES = "cosched"  # directory, in the state directory, of queues for which no
 class SharedQueueLog:
     """A log; a context manager. An entry that was written is there even if we are killed.
 
+    Raises `StateError` when there is a log in the directory already, or none to go on with, or it cannot be read or
+    written.
+
     Parameters
     ----------
     resume
         Go on with the one that is there; a last line that was not written to its end goes. Else it is a new one.
-
-    Raises
-    ------
-    StateError
-        When there is a log in the directory already, or none to go on with, or it cannot be read or written.
     """
 
     def __init__(self, directory: Path, *, resume: bool = False) -> None:
         self.path = private_directory(directory) / NAME
         self.before = read(self.path) if resume else []
         """Entries that are gone on with."""
+        self._begun: Begun | None = None
         try:
             if resume:
                 os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
@@ -269,19 +262,21 @@ class SharedQueueLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        with suppress(StateError):  # whoever goes on asks the pool
+            if kind is None and self._begun is not None:
+                at = self._begun.at + time.time() - self._begun.time
+                self.write({"at": at, "event": "closed"})
         self.file.close()
 
-    def write(self, entry: Entry) -> None:
-        """Add an entry.
+    def begin(self, at: float, pool: Path | None = None, framework: str | None = None) -> None:
+        """A co-scheduler begins, as `Begun` says. Without an error, the end of this context is that of all jobs."""
+        where = None if pool is None or framework is None else str(pool)
+        self._begun = Begun(at, QUEUE_LOG_VERSION, time.time(), where, framework)
+        self.write(entry_of(self._begun))
 
-        Raises
-        ------
-        StateError
-            When the disk is full, say.
-        """
+    def write(self, entry: Entry) -> None:
+        """Add an entry. Raises `StateError` when the disk is full, say."""
         line = json.dumps(entry).encode() + b"\n"
         try:
             while line:
@@ -293,28 +288,31 @@ class SharedQueueLog:
 def read(path: Path) -> list[Entry]:
     """All entries of a log; a last line that was not written to its end is left out.
 
-    Raises
-    ------
-    StateError
-        When it is not one's own private file, or no log.
+    Raises `StateError` when it is not one's own private file, or no log.
     """
     check_private(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        found = [json.loads(line) for line in lines if line.endswith("\n")]
+        newest = max((entry["version"] for entry in found if entry.get("event") == "begun"), default=0)
     except OSError as error:
         raise cannot("read", path, error) from error
-    except ValueError as error:
-        raise StateError(f"{path} is damaged, or no log of a queue ({error}): give another --work directory") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateError(
+            f"{path} is damaged, or no log of a queue ({error!r}): give another --work directory"
+        ) from error
+    if newest > QUEUE_LOG_VERSION:
+        raise StateError(
+            f"{path} has version {newest} of a queue's log, and this version of ASA reads {QUEUE_LOG_VERSION} at most: "
+            "use the one that wrote it, or give another --work directory"
+        )
+    return found
 
 
 def ended_well(entries: Iterable[Entry]) -> dict[str, JobRun]:
     """What came of the jobs that have ended well, by name.
 
-    Raises
-    ------
-    StateError
-        When these entries do not say: they were written by an older version.
+    Raises `StateError` when these entries do not say: they were written by an older version.
     """
     found = [entry for entry in entries if entry.get("event") == "ended" and not entry["problem"]]
     if not all("result" in entry for entry in found):
@@ -348,85 +346,29 @@ def queued(job: WaitingJob, at: float = 0.0) -> Entry:
     return {"at": max(at, job.submitted), "event": "queued", "job": job.name, "cores": job.cores, "bound": bound}
 
 
-@dataclass(slots=True)
-class JobStanding:
-    """How a job of a queue stands.
-
-    Parameters
-    ----------
-    state
-        ``waiting``, ``running``, ``ended`` or ``failed``; ``interrupted`` if it ran and the co-scheduler is gone.
-    since
-        From when on [s since the start of the queue].
-    host, share
-        On whose cores it runs, and with which share of them, 0 while it is stopped; None on cores of its own.
-    bound
-        By how much guests may slow it down; None where nothing was promised.
-    """
-
-    job: str
-    cores: int | None = None
-    state: str = "waiting"
-    since: float = 0.0
-    host: str | None = None
-    share: float | None = None
-    bound: float | None = None
-
-    def come_to(self, state: str, at: float, host: str | None = None, share: float | None = None) -> None:
-        self.state, self.since, self.host, self.share = state, at, host, share
-
-
-def standings(entries: Iterable[Entry]) -> dict[str, JobStanding]:
-    """How each job stands at the end of a log, by name, in order of submission."""
-    found: dict[str, JobStanding] = {}
-    for entry in entries:
-        at = entry["at"]
-        name = entry.get("job") or entry.get("guest")
-        if name is None:
-            continue
-        job = found.setdefault(name, JobStanding(name))
-        match entry.get("decision") or entry.get("event"):
-            case "queued":
-                job.cores, job.bound = entry["cores"], entry["bound"]
-                job.come_to("waiting", at)
-            case "Start":
-                job.come_to("running", at)
-            case "StartGuest":
-                job.come_to("running", at, entry["host"], entry["share"])
-            case "SetShare":
-                job.share = entry["share"]
-            case "Evict" | "requeued":
-                job.come_to("waiting", at)
-            case "ended":
-                job.come_to("failed" if entry["problem"] else "ended", at)
-        if job.state != "running":  # its guests have its cores to themselves
-            for guest in (each for each in found.values() if each.host == name):
-                guest.host = guest.share = None
-    return found
-
-
 def status(directory: Path | None = None) -> CommandResult:
     """How the jobs of the queue in this directory stand, or of the newest queue.
 
-    Raises
-    ------
-    StateError
-        When there is no queue there, or its log cannot be read.
+    Raises `StateError` when there is no queue there, or its log cannot be read.
     """
     newest = logs(state_directory())[:1] if directory is None else [directory / NAME]
     if not newest:
         raise StateError("no queue has run here: asa cosched run QUEUE.toml --on WHERE (simulated queues keep no log)")
     directory = newest[0].parent
-    jobs = standings(read(newest[0]))
+    found = Standings(read(newest[0]), newest[0])
+    jobs, left = found.jobs, found.left()
+    lasting = {job.job for job in left.jobs} if left is not None and left.begun.pool else set()
     holder = DriverLock(directory / LOCK).holder()
     for job in jobs.values():
-        if holder is None and job.state == "running":
-            job.come_to("interrupted", job.since)
+        if holder is None and job.state == "running" and job.job not in lasting:
+            job.state = "interrupted"
     counts = Counter(job.state for job in jobs.values())
-    left = counts["waiting"] + counts["interrupted"]
     if holder is not None:
         who = f"its co-scheduler is process {holder.pid} on {holder.host}"
-    elif left:
+    elif left is not None and lasting:
+        on = f"pool:{left.begun.pool}"
+        who = f"its co-scheduler is gone, jobs go on: asa cosched run QUEUE.toml --on {on} --work {directory} --resume"
+    elif counts["waiting"] + counts["interrupted"]:
         who = f"its co-scheduler is gone: asa cosched run QUEUE.toml --on WHERE --work {directory} --resume"
     else:
         who = "it is over"
@@ -435,7 +377,7 @@ def status(directory: Path | None = None) -> CommandResult:
     data = {
         "directory": str(directory),
         "driver": holder and asdict(holder),
-        "jobs": [asdict(job) for job in jobs.values()],
+        "jobs": [job.to_json() for job in jobs.values()],
     }
     return CommandResult(data, f"{text}\n\n{table(rows, '')}".rstrip())
 
@@ -515,9 +457,13 @@ def describe(entry: Entry, job: str) -> str:
         case "Keep":
             return "keeps its cores to itself"
         case "queued":
-            return f"waits for {entry['cores']} cores"
+            return f"waits for {counted(entry['cores'], 'core')}"
         case "started":
             return f"runs on {', '.join(entry['nodes'])}"
+        case "taken over":
+            return f"taken over by another co-scheduler: it runs since {brief(entry['started'])}"
+        case "rank":
+            return f"its container {entry['rank']} has ended{entry['problem'] and ': '}{entry['problem']}"
         case "requeued":
             return f"goes back to the queue: {entry['because']}"
         case "ended":

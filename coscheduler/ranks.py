@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -50,17 +49,14 @@ class Workers:
     fraction of a core. Each has a session of its own, and whatever is in it ends with `close`, or, when this process is
     killed, soon after. To be used as a context manager, in the main thread.
 
+    Raises `KeyboardInterrupt` from `run` and `rest`, after SIGTERM, SIGINT or SIGHUP.
+
     Parameters
     ----------
     cores
         Whole cores of this node that may be used; at least 1.
     values
         Directory (0700) for results that are longer than `asa.log.values.INLINE_MOST`.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        From `run` and `rest`, after SIGTERM, SIGINT or SIGHUP.
     """
 
     def __init__(self, cores: int, values: Path) -> None:
@@ -76,9 +72,7 @@ class Workers:
         self._selector.register(signals, selectors.EVENT_READ, lambda mask: self._signalled(signals))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if self._processes is not None:
             self._processes.close()
             self._show(last=True)
@@ -205,10 +199,7 @@ def rank_of(environ: Mapping[str, str]) -> Iterator[Rank]:
     has all cores of the machine; tasks run in the current directory, as those of ``asa run`` do, and everything else is
     in a temporary one.
 
-    Raises
-    ------
-    InvalidInput
-        When a variable is missing, or has no use.
+    Raises `InvalidInput` when a variable is missing, or has no use.
     """
     if "ASA_RANK" not in environ:
         with tempfile.TemporaryDirectory(prefix="asa-") as directory:

@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput
-from asa.core.units import HOUR, brief, duration
+from asa.core.units import DAY, HOUR, brief, duration
 from asa.log.database import LearnedStore
 from asa.log.messages import notify
 from asa.log.rundir import DriverLock
@@ -40,6 +41,7 @@ from coscheduler.history import Entry, JobRun, SharedQueue
 from coscheduler.nouns import SharingRule
 from coscheduler.queuefile import (
     LOCK,
+    QueuedCommand,
     SharedQueueLog,
     bound_of,
     describe,
@@ -52,8 +54,11 @@ from coscheduler.queuefile import (
 )
 from coscheduler.real.world import RealWorld
 from coscheduler.registry import SHARING_RULES
+from coscheduler.standing import LeftQueue, Standings
 from coscheduler.workload import named
 from coscheduler.world import SimulatedWorld
+from executors.mesos.operator import knows_framework
+from executors.mesos.pool_directory import PoolDirectory
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,21 +124,50 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     jobs = [replace(job, request=job.request.bounded(bound)) for job in waiting]
     if not jobs:
         raise InvalidInput(f"--resume: all {len(done)} jobs of the queue in {directory} have ended well already")
+    left = _taken_over(Standings(log.before, log.path).left(), jobs, options.on)
     try:
         walltime_s = duration(options.walltime, what="--walltime")
         pool = make_pool(options.on, nodes=options.nodes, cores=queue.cores, walltime_s=walltime_s)
-        machine = stack.enter_context(AgentMachine(pool))  # that may have to wait in a queue
+        lasts_s = max(DAY, *(job.request.walltime_s for job in jobs))
+        machine = stack.enter_context(AgentMachine(pool, outlives_s=lasts_s, left=left))  # may have to wait in a queue
     except BaseException:
         if not options.work:
             shutil.rmtree(directory, ignore_errors=True)
         raise
     notify(f"the jobs' output, and the log, are in {directory}")
     note = log.write if getattr(options, "json", None) == "-" else _shown(log.write)
-    since = log.before[-1]["at"] if log.before else 0.0
-    for job in jobs:
+    since: float = max((entry["at"] for entry in log.before), default=0.0)
+    if left is not None and left.jobs:  # which have run meanwhile
+        since = max(since, left.at(time.time()))
+    log.begin(since, pool.directory.path, machine.framework)
+    running = () if left is None else [job.job for job in left.jobs]
+    for job in (job for job in jobs if job.request.name not in running):
         log.write(queued(job.request, since))
-    world = RealWorld(jobs, machine, directory / "jobs", sampled=bool(options.plot), log=note, since=since)
+    world = RealWorld(jobs, machine, directory / "jobs", sampled=bool(options.plot), log=note, since=since, left=left)
     return world, directory, done
+
+
+def _taken_over(left: LeftQueue | None, jobs: Sequence[QueuedCommand], on: str) -> LeftQueue | None:
+    """What runs still, and can be taken over; None where jobs begin anew."""
+    if left is None:
+        return None
+    names, pool, framework = ", ".join(job.job for job in left.jobs), left.begun.pool, left.begun.framework
+    if pool is None or framework is None or not knows_framework(PoolDirectory(Path(pool)), framework):
+        why = "ended with it" if pool is None else f"are of the pool in {pool}, which does not know it any more"
+        if names:
+            notify(f"the agents of the co-scheduler before {why}: begin anew: {names}")
+        return None
+    if not on.startswith(POOL) or Path(on.removeprefix(POOL)).resolve() != Path(pool).resolve():
+        raise InvalidInput(f"--on {on}: jobs of this queue may still run in another place ({names}): --on {POOL}{pool}")
+    asked = {job.request.name: (job.line, job.request.cores) for job in jobs}
+    for job in left.jobs:
+        line, cores = job.run.command, sum(job.run.cores)
+        if asked.get(job.job) != (line, cores):
+            raise InvalidInput(
+                f"job {job.job!r} runs, on {cores} cores, with the command {line!r}: the queue file has another job "
+                "of this name, or none. Give the file as it was"
+            )
+    return left
 
 
 def make_pool(on: str, *, nodes: int, cores: int, walltime_s: float) -> AgentGroup:
@@ -173,7 +207,7 @@ def _shown(write: Callable[[Entry], None]) -> Callable[[Entry], None]:
 
     def note(entry: Entry) -> None:
         write(entry)
-        if "event" in entry:
+        if "event" in entry and "job" in entry and entry["event"] != "rank":
             job = entry["job"]
             notify(f"{describe_time(entry)}: {job} {describe(entry, job)}")
 
@@ -244,10 +278,7 @@ def save(queue: SharedQueue, path: str | Path, title: str = "") -> None:
 def figure(queue: SharedQueue, title: str = "") -> Figure:
     """Three charts on one time axis.
 
-    Raises
-    ------
-    InvalidInput
-        When nothing was sampled, no job has ended, or matplotlib is not installed.
+    Raises `InvalidInput` when nothing was sampled, no job has ended, or matplotlib is not installed.
     """
     if not queue.samples:
         raise InvalidInput("there is nothing to draw: let the world keep what it measures (sampled=True)")

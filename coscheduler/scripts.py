@@ -33,17 +33,15 @@ _LIMIT = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 def queue_text(scripts: Sequence[str | Path], *, cores: int | None = None, walltime: str | None = None) -> str:
     """The queue file for these scripts; each starts as sbatch starts it: once, on the job's first node.
 
+    Raises `InvalidInput` when a script cannot be read or asks for what a queue does not have; it names script, option
+    and remedy.
+
     Parameters
     ----------
     cores
         Of the machine; as many as the largest job asks for when not given.
     walltime
         Of scripts that state none.
-
-    Raises
-    ------
-    InvalidInput
-        When a script cannot be read or asks for what a queue does not have; it names script, option and remedy.
     """
     jobs = [job for script in scripts for job in _jobs(Path(script), walltime)]
     largest = max(job["cores"] for job in jobs)

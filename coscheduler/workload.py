@@ -250,12 +250,8 @@ def named(name: str) -> Contention:
 
     Files end in ``.json``.
 
-    Raises
-    ------
-    UnknownName
-        When there are none.
-    InvalidInput
-        When they are to come from a file that is not there, or makes no sense.
+    Raises `UnknownName` when there are none, and `InvalidInput` when they are to come from a file that is not there, or
+    makes no sense.
     """
     if name in CONTENTIONS:
         return CONTENTIONS[name]

@@ -45,32 +45,19 @@ class Flow:
     """A job in progress."""
 
     load: Load
-    phase: int = 0
-    """Place of what it does among the phases of its load."""
-    left_s: float = 0.0
-    """Work that is left in this phase: so long would it take alone [s]."""
-    done_s: float = 0.0
-    """Work that is done [s]."""
-    rate: float = 0.0
-    """Its speed, 1 when alone."""
-    granted: float = 0.0
-    """Cores that it gets."""
-    cpu_s: float = 0.0
-    """CPU time so far [s]."""
-    own_from_s: float = 0.0
-    """Work that was done when it had cores of its own [s]."""
-    crowd_cpu: float = 0.0
-    """Cores in use among its own, by itself and its guests; 0 for a guest."""
-    crowd_memory: float = 0.0
-    """Memory of its own cores in use, by itself and its guests [cores]; 0 for a guest."""
-    busy_s: float = 0.0
-    """Integral of `crowd_cpu` [core-seconds]."""
-    memory_s: float = 0.0
-    """Integral of `crowd_memory` [core-seconds]."""
-    mean_rate: float = math.nan
-    """Average of `rate` over the last minutes."""
-    mean_cpu: float = math.nan
-    """Average share of its cores that it uses, over the last minutes."""
+    phase: int = 0  # place of what it does among the phases of its load
+    left_s: float = 0.0  # work that is left in this phase: so long would it take alone [s]
+    done_s: float = 0.0  # work that is done [s]
+    rate: float = 0.0  # its speed, 1 when alone
+    granted: float = 0.0  # cores that it gets
+    cpu_s: float = 0.0  # CPU time so far [s]
+    own_from_s: float = 0.0  # work that was done when it had cores of its own [s]
+    crowd_cpu: float = 0.0  # cores in use among its own, by itself and its guests; 0 for a guest
+    crowd_memory: float = 0.0  # memory of its own cores in use, by itself and its guests [cores]; 0 for a guest
+    busy_s: float = 0.0  # integral of `crowd_cpu` [core-seconds]
+    memory_s: float = 0.0  # integral of `crowd_memory` [core-seconds]
+    mean_rate: float = math.nan  # average of `rate` over the last minutes
+    mean_cpu: float = math.nan  # average share of its cores that it uses, over the last minutes
 
     @property
     def doing(self) -> LoadPhase:

@@ -16,5 +16,4 @@ of it is taken, and how many short tasks travel together; `processes` how proces
 which the hub names when it welcomes a supervisor, as `executors.dask` does.
 """
 
-PART_OF = "asa-hpc"
-"""By which `asa.core.registry.check_packages` knows this package from others of this name."""
+PART_OF = "asa-hpc"  # so that `asa.core.registry.check_packages` tells it from others of this name

@@ -6,7 +6,7 @@ Calls and events go in; decisions for a driver come out, and `news` collects wha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -49,6 +49,7 @@ class Allotment:
 @dataclass(slots=True)
 class _OfferingAgent:
     node: SharedNode | None = None  # None while it has not offered a whole core
+    most: int = 0  # cores that it had when it was taken over
     offers: dict[str, Offered] = field(default_factory=dict)
 
 
@@ -56,7 +57,8 @@ class Offers:
     """Agents that have offered something and were not lost since.
 
     A node's size is the most that its agent has offered at once: a launch does not change it, and a node that was
-    offered in part, because others still had the rest, becomes larger.
+    offered in part, because others still had the rest, becomes larger. One that was taken over becomes as large as it
+    was, as far as what it offers, with what our containers there take, comes to that.
     """
 
     def __init__(self) -> None:
@@ -75,14 +77,20 @@ class Offers:
                 return name, agent.node
         return None
 
-    def offered(self, offer: Message, now: float) -> str:
-        """Withhold an offer; returns its agent."""
+    def take_over(self, node: SharedNode, cores: int) -> None:
+        """A node that was this, and of which our containers have so many cores."""
+        self._agents[node.agent] = _OfferingAgent(replace(node, cores=cores), node.cores)
+
+    def offered(self, offer: Message, now: float, taken: Callable[[str], float] = lambda agent: 0.0) -> str:
+        """Withhold an offer; returns its agent. `taken` says what our containers on an agent take."""
         found = parse_offer(offer, now)
         agent = self._agents.setdefault(found.agent, _OfferingAgent())
         agent.offers[found.id] = found
         there = Allotment(tuple(agent.offers.values())).left
         if agent.node is None:
             agent.node = _node(there, self._name(there.hostname or there.agent))
+        elif (whole := int(all_of(there.resources).cpus + taken(found.agent) + _NEAR)) > agent.node.cores < agent.most:
+            agent.node = replace(agent.node, cores=min(whole, agent.most))
         elif all_of(there.resources).cpus >= agent.node.cores + 1:
             agent.node = _node(there, agent.node.name)
         return found.agent
@@ -119,7 +127,9 @@ class Offers:
 def _node(offer: Offered, name: str) -> SharedNode | None:
     """None for less than a core."""
     there = all_of(offer.resources)
-    return None if there.cpus < 1 else SharedNode(name, int(there.cpus), there.memory, _speed(offer, there.cpus))
+    if there.cpus < 1:
+        return None
+    return SharedNode(name, int(there.cpus), there.memory, _speed(offer, there.cpus), offer.agent)
 
 
 def _numbered(name: str) -> Iterator[str]:
@@ -181,6 +191,8 @@ _LOST = frozenset("TASK_" + word for word in ("LOST", "DROPPED", "GONE", "GONE_B
 _NOT_ITS_FAULT = frozenset(
     "REASON_" + word for word in ("AGENT_DRAINING", "AGENT_REMOVED", "AGENT_REMOVED_BY_OPERATOR", "FRAMEWORK_REMOVED")
 )
+# Its agent is no more, for all that the master says.
+_AWAY = frozenset("TASK_" + word for word in ("UNREACHABLE", "UNKNOWN", "GONE_BY_OPERATOR"))
 _KILLED = "terminated with signal Killed"  # how agents put it, those of Mesos too: no field says so
 
 
@@ -216,6 +228,7 @@ class _AgentContainer:
     limit: float
     asked: float
     launched: bool = False
+    taken_over: bool = False
     asked_after: bool = False  # the master was asked about it, and has not answered yet
     stopped: bool = False
     id: str = ""  # the agent's name for it, once it runs
@@ -229,9 +242,11 @@ class _AgentContainer:
 
 
 class AgentContainers:
-    """The containers that were asked for and have not ended, and the offers that they are launched with."""
+    """The containers that were asked for and have not ended, and the offers that they are launched with. With
+    `takes_over`, others of this framework may run: they are ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, takes_over: bool = False) -> None:
+        self._takes_over = takes_over
         self.offers = Offers()
         self.news: list[ContainerEvent] = []
         self._all: dict[str, _AgentContainer] = {}
@@ -244,10 +259,7 @@ class AgentContainers:
     ) -> list[AgentDecision]:
         """Start a container, as `SharedMachine.start` has it.
 
-        Raises
-        ------
-        InvalidInput
-            When there is or was a container of this name, or request or limit are out of range.
+        Raises `InvalidInput` when there is or was a container of this name, or request or limit are out of range.
         """
         if name in self._all or name in self._ended:
             raise InvalidInput(f"container {name!r} was started before: give each one a name of its own")
@@ -264,6 +276,13 @@ class AgentContainers:
         self._all[name] = _AgentContainer(agent, there, program, request, limit, now)
         return self._launch(agent)
 
+    def take_over(self, name: str, node: SharedNode, request: float) -> None:
+        """A container that another co-scheduler has started on this node, with this request."""
+        nothing = ContainerProgram((), {})
+        self._all[name] = _AgentContainer(
+            node.agent, node, nothing, request, float(node.cores), 0.0, launched=True, taken_over=True
+        )
+
     def stop(self, name: str) -> list[AgentDecision]:
         """End a container; nothing happens when it has ended."""
         container = self._all.get(name)
@@ -278,10 +297,7 @@ class AgentContainers:
     def share(self, name: str, request: float, limit: float, until: float | None) -> list[AgentDecision]:
         """Change what a container may have until then [s], or for good; one that does not run yet has it when it does.
 
-        Raises
-        ------
-        InvalidInput
-            When there was no container of this name.
+        Raises `InvalidInput` when there was no container of this name.
         """
         container = self._all.get(name)
         if container is None:
@@ -310,7 +326,8 @@ class AgentContainers:
         for _, container in there:
             container.asked_after = True
         kills: list[AgentDecision] = [Kill(name, container.agent) for name, container in there if container.stopped]
-        return [*kills, Reconcile(tuple((name, container.agent) for name, container in there))] if there else []
+        asked = [Reconcile(tuple((name, container.agent) for name, container in there))] if there else []
+        return [*kills, *asked, *([Reconcile(())] if self._takes_over else [])]
 
     def offered(self, offers: Iterable[Message], now: float) -> list[AgentDecision]:
         """Withhold offers, and launch what has waited for them.
@@ -319,7 +336,7 @@ class AgentContainers:
         back: its containers that were launched while there was no master are reconciled once more, or their ends would
         never be reported.
         """
-        agents = dict.fromkeys(self.offers.offered(offer, now) for offer in offers)
+        agents = dict.fromkeys(self.offers.offered(offer, now, self._taken) for offer in offers)
         silent = tuple((name, it.agent) for name, it in self._all.items() if it.asked_after and it.agent in agents)
         asked: list[AgentDecision] = [Reconcile(silent)] if silent else []
         return asked + [decision for agent in agents for decision in self._launch(agent)]
@@ -403,28 +420,40 @@ class AgentContainers:
         container.shares = []
         return [container.share(*share) for share in shares]
 
+    def _taken(self, agent: str) -> float:
+        """Cores of an agent that containers take, as the master counts them."""
+        there = [item for item in self._all.values() if item.agent == agent and item.launched]
+        return sum(need_of(item.node, item.request, item.limit).cpus for item in there)
+
     def _ends(self, name: str, container: _AgentContainer, state: str, status: Message) -> list[AgentDecision]:
         reason = field_of(status, "reason", str, "")
-        if reason == "REASON_INVALID_OFFERS" and not container.stopped:  # rescinded while the call was on its way
+        again = not (container.stopped or container.taken_over)
+        if reason == "REASON_INVALID_OFFERS" and again:  # rescinded while the call was on its way
             container.launched = False
             return self._launch(container.agent)
         lost = state in _LOST or reason in _NOT_ITS_FAULT
+        lost |= container.taken_over and state == "TASK_KILLED" and not container.stopped  # by the one before
+        ended: float | None = field_of(status, "timestamp", float, None) if container.taken_over and not lost else None
         text = field_of(status, "message", str, "") or state
         if state == "TASK_FINISHED" or (container.stopped and not lost):
-            self._end(name)
+            self._end(name, ended=ended)
         elif lost:
             self._end(name, f"node {container.node.name!r} or its agent was lost: {text}", lost=True)
+            if container.taken_over and state in _AWAY:  # nobody will say that it is lost
+                self.lost(container.agent)
         else:
-            self._end(name, text, killed=text.endswith(_KILLED))
+            self._end(name, text, killed=text.endswith(_KILLED), ended=ended)
         return []
 
-    def _end(self, name: str, problem: str = "", *, lost: bool = False, killed: bool = False) -> None:
+    def _end(
+        self, name: str, problem: str = "", *, lost: bool = False, killed: bool = False, ended: float | None = None
+    ) -> None:
         container = self._all.pop(name, None)
         if container is not None and container.stopped and not lost:
             problem = ""
         if name not in self._ended:
             self._ended.add(name)
-            self.news.append(ContainerEnded(name, problem, lost, killed))
+            self.news.append(ContainerEnded(name, problem, lost, killed, ended))
 
 
 def _task(name: str, container: _AgentContainer, allotment: Allotment) -> Message | None:

@@ -61,6 +61,10 @@ class AgentGroup(Protocol):
     def patience_s(self) -> float:
         """How long that may take [s]; infinite in a queue."""
 
+    @property
+    def lasts(self) -> bool:
+        """Whether agents go on when this process dies."""
+
     def check(self) -> None:
         """Raise `StateError` when they will not come any more."""
 
@@ -72,15 +76,9 @@ class AgentGroup(Protocol):
 
 
 class NamedPool:
-    """The agents of a pool that runs already.
+    """The agents of a pool that runs already. Raises `StateError` when there is none, or it has no master."""
 
-    Raises
-    ------
-    StateError
-        When there is none, or it has no master.
-    """
-
-    nodes, patience_s = 1, _PATIENCE_S
+    nodes, patience_s, lasts = 1, _PATIENCE_S, True
 
     def __init__(self, path: Path) -> None:
         self.directory = PoolDirectory(path.absolute())
@@ -142,20 +140,17 @@ class LocalAgents:
     would mean little: a container that finds another processor free has no competitor there, and a capacity that is
     used up from two processors is used up in equal parts.
 
+    Raises `InvalidInput` when a number is out of range.
+
     Parameters
     ----------
     cores
         That each agent offers; None for all that this process may use.
     capacity
         Cores of the processor that all containers of one agent may use together; None for as many as there are.
-
-    Raises
-    ------
-    InvalidInput
-        When a number is out of range.
     """
 
-    patience_s = _PATIENCE_S
+    patience_s, lasts = _PATIENCE_S, False
 
     def __init__(self, nodes: int = 1, cores: int | None = None, capacity: float | None = None) -> None:
         cores = node.cores(None, os.environ) if cores is None else cores
@@ -232,6 +227,8 @@ class BatchAgents:
 
     Its directory is in the state directory, which all nodes must see. How long the job waits is not limited.
 
+    Raises `InvalidInput` when a number is out of range, and `BackendError` when the batch system refuses the job.
+
     Parameters
     ----------
     cores
@@ -240,16 +237,9 @@ class BatchAgents:
         Of the job [s].
     backend
         Where it is submitted, with options: ``slurm:partition=core``.
-
-    Raises
-    ------
-    InvalidInput
-        When a number is out of range.
-    BackendError
-        When the batch system refuses the job.
     """
 
-    patience_s = math.inf
+    patience_s, lasts = math.inf, False
 
     def __init__(self, nodes: int, cores: int, walltime_s: float, backend: str = "slurm") -> None:
         if nodes < 1 or cores < 1 or not walltime_s > 0:

@@ -10,21 +10,23 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from asa.core.errors import AsaError, BackendError, InvalidInput, StateError
+from asa.log.messages import notify
 from coscheduler.agents.containers import AgentContainers, AgentDecision, ShareCall
 from coscheduler.agents.groups import AgentGroup
-from coscheduler.real.machine import ContainerEvent, ContainerProgram, ContainerUsage, SharedNode
+from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, ContainerUsage, SharedNode
+from coscheduler.standing import LeftQueue, container_name
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.driver import SchedulerDriver
 from executors.mesos.framework import Accept, Kill, Reconcile
-from executors.mesos.messages import field, identity, value_of
+from executors.mesos.messages import TERMINAL, field, identity, value_of
 from executors.mesos.operator import CallRefused, Operator
 from executors.mesos.pool_directory import PoolDirectory
 
@@ -130,6 +132,7 @@ _NAME = "asa cosched"
 _ROLE = "cosched"
 MASTER_S = 30.0
 _FAILOVER_S = 30.0  # a connection may break; leases protect hosts meanwhile
+BACK_S = 5.0  # how long nodes of a queue that is taken over may take to offer what they had
 _ENDING_S = 10.0
 _LOOK_S = 0.5
 _LONGEST_S = 3600.0
@@ -153,42 +156,56 @@ class AgentMachine:
     The constructor returns once the group's nodes are there. The master counts requests as they were when containers
     started: those of a node never sum to more than its cores, whatever `share` has changed since.
 
+    Raises `StateError` when the master does not take the framework, or nodes do not come.
+
     Parameters
     ----------
     group
         From `coscheduler.agents.groups`; it is closed at the end, and also when this fails.
-
-    Raises
-    ------
-    StateError
-        When the master does not take the framework, or nodes do not come.
+    outlives_s
+        How long containers may go on without this process [s], where the group does; at an orderly end, Ctrl-C
+        included, they end at once. An end is acknowledged once `news` is asked for what comes after it, so that who
+        takes over is told what this process may not have taken note of.
+    left
+        What is taken over: containers that another machine has started on this group.
     """
 
-    def __init__(self, group: AgentGroup) -> None:
-        self._group = group
+    def __init__(self, group: AgentGroup, *, outlives_s: float = 0.0, left: LeftQueue | None = None) -> None:
+        self._group, self._outlives = group, group.lasts and outlives_s > 0
         self.callbacks = DriverEvents()
         """What the driver calls, from its thread."""
-        self._containers, self._problem = AgentContainers(), ""
+        self._containers, self._problem = AgentContainers(takes_over=left is not None), ""
         self._calls = AgentCalls(group.directory)
         self._last: dict[str, ContainerUsage] = {}
-        self._driver = SchedulerDriver(self.callbacks, _framework(), group.directory)
+        self._heard: list[Message] = []  # ends
+        self._told: list[Message] = []  # those that `news` has returned
+        info = _framework(max(outlives_s, _FAILOVER_S) if self._outlives else _FAILOVER_S)
+        if left is not None:
+            info |= {"id": identity(left.begun.framework or "")}
+            self._take_over(left)
+        self._driver = SchedulerDriver(self.callbacks, info, group.directory, implicit_acknowledgements=False)
         try:
             self._driver.start()
             self._await_master()
-            self._await_nodes()
-        except BaseException:
-            self.close()
+            self._await_nodes(() if left is None else left.nodes)
+        except BaseException as error:
+            self.close(leave=left is not None and isinstance(error, Exception))
             raise
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if leave := self._outlives and isinstance(error, Exception):
+            notify(f"the queue's jobs go on in the pool {self._group.directory.path}, until --resume takes them over")
+        self.close(leave=leave)
 
     # ------------------------------------------------------- the machine
+
+    @property
+    def framework(self) -> str | None:
+        """What the master calls this machine; None where its containers end with this process."""
+        return self._driver.framework_id if self._outlives else None
 
     @property
     def nodes(self) -> tuple[SharedNode, ...]:
@@ -230,16 +247,17 @@ class AgentMachine:
     def news(self, timeout_s: float) -> list[ContainerEvent]:
         """What has happened since this was asked last, in order; waits for something at most so long [s].
 
-        Raises
-        ------
-        StateError
-            When all of it was returned, and there will be no more: the master has ended the framework.
+        Raises `StateError` when all of it was returned, and there will be no more: the master has ended the framework.
         """
         deadline = time.monotonic() + timeout_s
+        for status in self._told:
+            self._driver.acknowledgeStatusUpdate(status)
+        self._told = []
         self._hear()
         while not self._containers.news and (left := deadline - time.monotonic()) > 0:
             self._hear(left)
-        found, self._containers.news = self._containers.news, []
+        found, self._containers.news = list(map(_on_our_clock, self._containers.news)), []
+        self._told, self._heard = self._heard, []
         if self._problem and not found:
             raise StateError(
                 f"the pool's master does not know the co-scheduler any more: {self._problem}. Its jobs are ended: "
@@ -247,11 +265,13 @@ class AgentMachine:
             )
         return found
 
-    def close(self) -> None:
+    def close(self, *, leave: bool = False) -> None:
+        """End all; `leave` lets containers go on, for who takes over."""
         try:
-            self._end_containers()
+            if not leave:
+                self._end_containers()
         finally:
-            self._driver.stop()
+            self._driver.stop(failover=leave)
             with suppress(Exception):  # `news` has raised it already
                 self._driver.join(_ENDING_S)
             self._calls.close()
@@ -267,7 +287,23 @@ class AgentMachine:
                 what = self._problem or f"it has not answered for {MASTER_S:g} s"
                 raise StateError(f"the master of {self._group.directory.path} does not take the co-scheduler: {what}")
 
-    def _await_nodes(self) -> None:
+    def _take_over(self, left: LeftQueue) -> None:
+        nodes, own = {node.name: node for node in left.nodes}, Counter[str]()
+        for job, run in ((job, job.run) for job in left.jobs):
+            for rank, (node, cores, request) in enumerate(zip(run.nodes, run.cores, run.requests, strict=True)):
+                own[node] += cores if job.host is None else 0
+                if rank not in job.ended:
+                    self._containers.take_over(container_name(job.job, run.number, rank), nodes[node], request)
+        for name, most in own.items():
+            self._containers.offers.take_over(nodes[name], most)
+
+    def _await_nodes(self, known: Iterable[SharedNode]) -> None:
+        back = time.monotonic() + BACK_S
+        while time.monotonic() < back:
+            cores = {node.agent: node.cores for node in self._containers.offers.nodes}
+            if all(cores.get(node.agent, 0) >= node.cores for node in known):
+                break
+            self._hear(_LOOK_S)
         deadline = time.monotonic() + self._group.patience_s
         while len(there := self._containers.offers.nodes) < self._group.nodes:
             self._hear(_LOOK_S)
@@ -305,6 +341,10 @@ class AgentMachine:
                 case _Event("offerRescinded", (offer,)):
                     known.offers.rescinded(field(offer, "value", str))
                 case _Event("statusUpdate", (status,)):
+                    if field(status, "state", str) in TERMINAL:
+                        self._heard.append(status)
+                    else:
+                        self._driver.acknowledgeStatusUpdate(status)
                     self._do(known.update(status))
                 case _Event("slaveLost", (agent,)):
                     _log.warning("an agent is lost: %s", agent)
@@ -356,14 +396,21 @@ class DriverEvents:
         return lambda driver, *payload: self.queue.put(_Event(name, payload))
 
 
-def _framework() -> Message:
+def _on_our_clock(event: ContainerEvent) -> ContainerEvent:
+    """With the time of its end as it is by `time.monotonic`, where that was told: in seconds since the epoch."""
+    if isinstance(event, ContainerEnded) and event.ended is not None:
+        return event._replace(ended=time.monotonic() - max(0.0, time.time() - event.ended))
+    return event
+
+
+def _framework(failover_s: float) -> Message:
     """Its containers end when it is gone for long: without it their shares would not change."""
     capabilities = ("MULTI_ROLE", "PARTITION_AWARE", "GPU_RESOURCES")
     return {
         "user": getpass.getuser(),
         "name": _NAME,
         "roles": [_ROLE],
-        "failover_timeout": _FAILOVER_S,
+        "failover_timeout": failover_s,
         "checkpoint": True,
         "capabilities": [{"type": name} for name in capabilities],
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from coscheduler.nouns import FLOOR
 from coscheduler.queuefile import QueuedCommand
 from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, SharedMachine, SharedNode
 from coscheduler.real.monitor import PROGRESS, ContainerPlace
+from coscheduler.standing import JobStanding, container_name
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +82,14 @@ class Places:
         found = self._of[job] = _taken(reversed(left.items()), cores)
         self._guests.add(job)
         return found
+
+    def have(self, job: str, places: tuple[NodeCores, ...], *, guest: bool) -> None:
+        """A job has these already."""
+        self._of[job] = places
+        if guest:
+            self._guests.add(job)
+        else:
+            self._take(places)
 
     def inherit(self, job: str) -> None:
         """The host of this guest has left: what the guest has is its own from now on."""
@@ -177,9 +186,13 @@ class Leases:
 
     def inherit(self, container: str, cores: int, limit: float, now: float) -> None:
         """A guest's container has the cores to itself from now on [s], for good."""
-        own = self._all[container]
-        own.request, own.limit, own.leased, own.settled = cores * (1 - RESERVED), limit, None, False
-        self._renew(container, own, now)
+        self.take_over(container, cores, guest=False, limit=limit, now=now)
+
+    def take_over(self, container: str, cores: int, *, guest: bool, limit: float, now: float) -> None:
+        """A container that runs already has this from now on [s], for good: see `begin`."""
+        self.begin(container, cores, guest=guest, limit=limit)
+        self._all[container].settled = False
+        self._renew(container, self._all[container], now)
 
     def want(self, container: str, request: float, limit: float, now: float) -> None:
         """From now on [s], a container is to have this request and limit [cores]."""
@@ -243,16 +256,38 @@ class JobGang:
         Why the first of them failed, "" while none has, and whether it was killed.
     lost
         Whether any has lost its node.
+    run
+        How often the job was started, this time included.
+    asked
+        Request and limit that each container starts with [cores]; empty for a job that was taken over.
+    ended
+        When the last one ended that was taken over, by `time.monotonic` [s].
     """
 
     job: str
     containers: tuple[str, ...]
     places: tuple[NodeCores, ...]
     directory: Path
+    run: int
+    asked: list[tuple[float, float]] = field(default_factory=list)
     left: set[str] = field(default_factory=set)
     problem: str = ""
     killed: bool = False
     lost: bool = False
+    ended: float | None = None
+
+    def take_note(self, end: ContainerEnded) -> None:
+        """One of its containers has ended."""
+        self.left.discard(end.container)
+        self.lost |= end.lost  # other containers may have failed because of that, and have ended before
+        if end.problem and not self.problem:
+            self.problem, self.killed = end.problem, end.killed
+        if end.ended is not None:
+            self.ended = max(end.ended, self.ended or end.ended)
+
+
+_On = tuple[NodeCores, ...]
+_Limits = Mapping[str, float] | None
 
 
 class Gangs:
@@ -272,31 +307,51 @@ class Gangs:
         self._owners: dict[str, JobGang] = {}
         self._runs: dict[str, int] = {}
 
-    def start(
-        self, command: QueuedCommand, places: tuple[NodeCores, ...], limits: Mapping[str, float] | None = None
-    ) -> JobGang:
+    def start(self, command: QueuedCommand, places: _On, limits: _Limits, note: Callable[[JobGang], None]) -> JobGang:
         """Start a job on these places.
 
         Parameters
         ----------
         limits
             Of a guest: cores that it has on each node at most; None for a job with cores of its own.
+        note
+            Called before anything is started.
         """
         name = command.request.name
         number = self._runs.get(name, 0) + 1
         while (self._directory / name / str(number)).exists():  # the queue was run before, and is gone on with
             number += 1
-        self._runs[name] = number
-        containers = tuple(f"{name}.{number}.{rank}" for rank in range(len(places)))
-        directory = private_directory(self._directory / name / str(number))
-        gang = self._gangs[name] = JobGang(name, containers, places, directory, set(containers))
-        for rank, (container, place) in enumerate(zip(containers, places, strict=True)):
-            self._owners[container] = gang
+        gang = self._add(name, number, places)
+        for container, place in zip(gang.containers, places, strict=True):
             limit = self.nodes[place.node].cores if limits is None else limits[place.node]
-            request, limit = self.leases.begin(container, place.cores, guest=limits is not None, limit=float(limit))
-            program = _program(command.line, gang, rank, limits is not None)
+            gang.asked.append(self.leases.begin(container, place.cores, guest=limits is not None, limit=float(limit)))
+        note(gang)
+        for rank, (container, place) in enumerate(zip(gang.containers, places, strict=True)):
+            program, (request, limit) = _program(command.line, gang, rank, limits is not None), gang.asked[rank]
             _log.info("container %s starts on %s: request %g, limit %g", container, place.node, request, limit)
             self._machine.start(container, place.node, program, request, limit)
+        return gang
+
+    def take_over(self, job: JobStanding, places: _On, limits: _Limits, now: float) -> JobGang:
+        """Look after a job that another co-scheduler has started, with these limits (see `start`) from now on [s]."""
+        gang = self._add(job.job, job.run.number, places)
+        for rank, end in job.ended.items():
+            container = gang.containers[rank]
+            self._owners.pop(container)
+            gang.take_note(ContainerEnded(container, end.problem, end.lost, end.killed))
+        for container, place in self._alive(job.job):
+            limit = float(self.nodes[place.node].cores) if limits is None else limits[place.node]
+            self.leases.take_over(container, place.cores, guest=limits is not None, limit=limit, now=now)
+            if gang.problem:
+                self._machine.stop(container)
+        return gang
+
+    def _add(self, name: str, number: int, places: _On) -> JobGang:
+        containers = tuple(container_name(name, number, rank) for rank in range(len(places)))
+        directory = private_directory(self._directory / name / str(number))
+        gang = self._gangs[name] = JobGang(name, containers, places, directory, number, left=set(containers))
+        self._runs[name] = number
+        self._owners |= dict.fromkeys(containers, gang)
         return gang
 
     def stop(self, job: str) -> None:
@@ -316,15 +371,20 @@ class Gangs:
                 continue
             _log.info("container %s has ended: %s", each.container, each.problem or "well")
             self.leases.end(each.container)
-            gang.left.discard(each.container)
-            gang.lost |= each.lost  # other containers may have failed because of that, and have ended before
-            if each.problem and not gang.problem:
-                gang.problem, gang.killed = each.problem, each.killed
+            failed_before = bool(gang.problem)
+            gang.take_note(each)
+            if gang.problem and not failed_before:
                 for container in gang.left:
                     self._machine.stop(container)
             if not gang.left:
                 over.append(gang)
         return over
+
+    def parts(self, news: Iterable[ContainerEvent]) -> list[tuple[JobGang, int, ContainerEnded]]:
+        """Of these events, ends of ranks of gangs of which others are left: gang, rank, event."""
+        ends = {each.container: each for each in news if isinstance(each, ContainerEnded)}
+        found = [(self._owners[name], end) for name, end in ends.items() if name in self._owners]
+        return [(gang, gang.containers.index(end.container), end) for gang, end in found if gang.left - ends.keys()]
 
     def watched(self, job: str) -> list[ContainerPlace]:
         """A job's containers, for `Monitor`."""

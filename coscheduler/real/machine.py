@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 
@@ -19,12 +19,15 @@ class SharedNode:
         What it offers [bytes].
     speed
         What one of its cores is worth, in cores of the processor: below 1 on an agent that was given a fraction.
+    agent
+        What its agent is called, if it has one.
     """
 
     name: str
     cores: int
     memory: int
     speed: float = 1.0
+    agent: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,14 @@ class ContainerEnded(NamedTuple):
     """A container has ended, or could not be started; `problem` says what went wrong, "" for nothing.
 
     `lost`: it was not its own fault: its node, or the agent there, is gone. `killed`: by SIGKILL, as the kernel kills
-    for want of memory.
+    for want of memory. `ended`: when, by `time.monotonic` [s], of one that was taken over; None for just now.
     """
 
     container: str
     problem: str = ""
     lost: bool = False
     killed: bool = False
+    ended: float | None = None
 
 
 ContainerEvent = ContainerStarted | ContainerEnded

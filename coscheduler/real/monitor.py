@@ -41,38 +41,22 @@ class WatchedJob:
     asked: WaitingJob
     directory: Path
     where: tuple[ContainerPlace, ...]
-    at: float
-    """When any of it was measured last [s]."""
-    cpu_s: float = 0.0
-    """CPU time so far [s]."""
-    seen: dict[str, float] = field(default_factory=dict)
-    """That of each container, as its node counts it [s]."""
-    cores: float = 0.0
-    """What it used lately."""
-    mean: float = math.nan
-    """The average of that."""
-    resident: dict[str, int] = field(default_factory=dict)
-    """Memory of each container [bytes]."""
-    memory: float = 0.0
-    """All of that, as a share of what belongs to its cores."""
-    most: float = 0.0
-    """The most that was ever."""
-    done: float | None = None
-    """Share of its tasks that are done, None where it does not report."""
-    reported: float = math.nan
-    """When that grew last [s]."""
-    step: float = 0.0
-    """By how much."""
-    rate: float = math.nan
-    """How fast it grows on average [1/s]."""
-    watched_s: float = 0.0
-    """How long it was looked at [s]."""
-    parallel_s: float = 0.0
-    """How long of that it was in parallel stages [s]."""
-    busy_s: float = 0.0
-    """Integral of the cores that it and its guests use [core-seconds]."""
-    memory_s: float = 0.0
-    """Integral of the memory that they use [core-seconds]."""
+    at: float  # when any of it was measured last [s]
+    cpu_s: float = 0.0  # CPU time so far [s]
+    seen: dict[str, float] = field(default_factory=dict)  # that of each container, as its node counts it [s]
+    cores: float = 0.0  # what it used lately
+    mean: float = math.nan  # the average of that
+    resident: dict[str, int] = field(default_factory=dict)  # memory of each container [bytes]
+    memory: float = 0.0  # all of that, as a share of what belongs to its cores
+    most: float = 0.0  # the most that was ever
+    done: float | None = None  # share of its tasks that are done, None where it does not report
+    reported: float = math.nan  # when that grew last [s]
+    step: float = 0.0  # by how much
+    rate: float = math.nan  # how fast it grows on average [1/s]
+    watched_s: float = 0.0  # how long it was looked at [s]
+    parallel_s: float = 0.0  # how long of that it was in parallel stages [s]
+    busy_s: float = 0.0  # integral of the cores that it and its guests use [core-seconds]
+    memory_s: float = 0.0  # integral of the memory that they use [core-seconds]
 
     @property
     def is_parallel(self) -> bool:

@@ -10,17 +10,29 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
+from asa.core.decision import Start
 from asa.estimators.checks import check_positive
 from coscheduler.history import Entry, History, SharedQueue
-from coscheduler.ledger import Arrivals, Ledger
-from coscheduler.nouns import FLOOR, LOOK_S, Evict, LookAgain, SharedRun, SharingDecision, SharingView
+from coscheduler.ledger import Arrivals, Ledger, PlacedJob
+from coscheduler.nouns import (
+    FLOOR,
+    LOOK_S,
+    Evict,
+    LookAgain,
+    SetShare,
+    SharedRun,
+    SharingDecision,
+    SharingView,
+    StartGuest,
+)
 from coscheduler.queuefile import QueuedCommand, check
-from coscheduler.real.gangs import Gangs, JobGang, Places
-from coscheduler.real.machine import SharedMachine
+from coscheduler.real.gangs import Gangs, JobGang, NodeCores, Places
+from coscheduler.real.machine import SharedMachine, SharedNode
 from coscheduler.real.monitor import Monitor, WatchedJob
+from coscheduler.standing import GangStarted, JobStanding, LeftQueue, RankEnded, entry_of
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +61,8 @@ class RealWorld:
         Called with every decision, and with jobs that start and end, as it happens.
     since
         The time now [s]: where a queue that is gone on with has stopped, else 0.
+    left
+        What runs already, and is looked after from now on; the machine knows its containers.
     """
 
     def __init__(
@@ -61,20 +75,34 @@ class RealWorld:
         sampled: bool = False,
         log: Callable[[Entry], None] | None = None,
         since: float = 0.0,
+        left: LeftQueue | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        nodes = machine.nodes
+        there, before = ((), ()) if left is None else (left.jobs, left.nodes)
+        known = {node.name: node for node in (*before, *machine.nodes)}  # a node that was lost is there at first
+        nodes = tuple(known.values())
         self._period_s, self._sampled = check_positive(period_s, "period_s"), sampled
-        self._ledger, self._places = Ledger(sum(node.cores for node in nodes)), Places(nodes)
+        cores, whole = (sum(node.cores for node in some) for some in (nodes, before))
+        self._ledger, self._places = Ledger(max(cores, whole)), Places(nodes)
         check(jobs, self._ledger.cores)
+        self._ledger.resize(cores - self._ledger.cores)  # the rest may come back
         self._commands = {job.request.name: job for job in jobs}
-        self._arrivals = Arrivals((job.request for job in jobs), self._ledger)
+        running = {job.job for job in there}
+        self._arrivals = Arrivals((job.request for job in jobs if job.request.name not in running), self._ledger)
         self._machine, self._gangs, self._monitor = machine, Gangs(machine, directory), Monitor()
         self._history = History(((job.request, job.alone_s) for job in jobs), log)
         self._clock, self._origin = clock, clock() - since
-        self._look_at = self._monitor_at = self._changed_at = since
+        self._since = self._look_at = self._monitor_at = self._changed_at = since
         self._stopped: dict[str, float] = {}  # guest -> since when [s]
         self._stops = True  # until one went on running
+        for node in machine.nodes:
+            self._note_node(node)
+        self._gangs.nodes = known
+        for job in there:
+            self._take_over(job)
+        if there:
+            self._placed()
+            self._count_nodes()
 
     def advance(self) -> SharingView | None:
         """Wait for the next moment at which a rule is asked; None once all jobs have ended."""
@@ -97,14 +125,11 @@ class RealWorld:
                 continue
             started = self._ledger.apply(decision, now)
             _log.info("at %.1f s: %s", now, _in_words(decision))
+            self._history.decided(decision, now, started)  # before it is done: see `coscheduler.standing`
             if started is not None:
                 self._start(started, now)
             if isinstance(decision, Evict):
                 self._history.evicted(decision.guest, now, self._gone(decision.guest).used(now))
-            self._history.decided(decision, now, started)
-            if started is not None:
-                nodes = [place.node for place in self._places[started]]
-                self._history.note({"at": now, "event": "started", "job": started, "nodes": nodes})
         self._placed()
 
     def _check_idle(self) -> None:
@@ -130,8 +155,11 @@ class RealWorld:
     def _wait(self) -> bool:
         """Wait for the next event or time limit; whether the rule is to be asked."""
         until = min(self._look_at, self._monitor_at, self._gangs.leases.due(), self._arrivals.next)
-        over = self._gangs.on(self._machine.news(max(0.0, until - self._now())))
+        news = self._machine.news(max(0.0, until - self._now()))
         now = self._now()
+        for gang, rank, end in self._gangs.parts(news):
+            self._history.note(entry_of(RankEnded(now, gang.job, rank, end.problem, end.lost, end.killed)))
+        over = self._gangs.on(news)
         if now >= self._monitor_at or over:
             self._monitor_at = now + LOOK_S
             self._monitor.look(now, self._machine.used(), self._ledger)
@@ -147,17 +175,47 @@ class RealWorld:
         return self._arrivals.submit(self._now()) or changed
 
     def _start(self, name: str, now: float) -> None:
-        placed, limits = self._ledger.running[name], None
+        placed = self._ledger.running[name]
         if placed.host is None:
             self._places.own(name, placed.job.cores)
         else:
             others = [guest for guest in self._ledger.running[placed.host].guests if guest != name]
             self._places.beside(name, placed.job.cores, placed.host, others)
-            share = {place.node: placed.share * place.cores for place in self._places[placed.host]}
-            whole = {node.name: float(node.cores) for node in self._gangs.nodes.values()}
-            limits = share if placed.hard else whole
-        gang = self._gangs.start(self._commands[name], self._places[name], limits)
+        command = self._commands[name]
+
+        def note(gang: JobGang) -> None:
+            nodes, cores = zip(*gang.places, strict=True)
+            requests = tuple(request for request, _ in gang.asked)
+            self._history.note(entry_of(GangStarted(now, name, gang.run, nodes, cores, requests, command.line)))
+
+        gang = self._gangs.start(command, self._places[name], self._limits(placed), note)
         self._monitor.begin(placed.job, gang.directory, self._gangs.watched(name), now)
+
+    def _limits(self, placed: PlacedJob) -> dict[str, float] | None:
+        """What a guest has on each node at most when nothing is leased; None for a job with cores of its own."""
+        if placed.host is None:
+            return None
+        if placed.hard and placed.share:
+            return {place.node: placed.share * place.cores for place in self._places[placed.host]}
+        return {node.name: float(node.cores) for node in self._gangs.nodes.values()}
+
+    def _take_over(self, job: JobStanding) -> None:
+        """Look after a job that runs already, from its start on as if it had always been looked after."""
+        name, share = job.job, job.share or 0.0
+        self._ledger.submit(self._commands[name].request)
+        start = Start(name) if job.host is None else StartGuest(name, job.host, max(share, FLOOR), job.hard)
+        self._ledger.apply(start, job.since)
+        if share < FLOOR and job.host is not None:
+            self._ledger.apply(SetShare(name, share), job.since)
+        places = tuple(map(NodeCores, job.run.nodes, job.run.cores))
+        self._places.have(name, places, guest=job.host is not None)
+        gang = self._gangs.take_over(job, places, self._limits(self._ledger.running[name]), self._since)
+        self._monitor.begin(self._commands[name].request, gang.directory, self._gangs.watched(name), job.since)
+        self._history.taken_over(name, job.first, job.since, job.stays, job.evictions)
+        self._history.note({"at": self._since, "event": "taken over", "job": name, "started": job.since})
+
+    def _note_node(self, node: SharedNode) -> None:
+        self._history.note({"at": self._now(), "event": "node", "node": asdict(node)})
 
     def _end(self, gang: JobGang) -> None:
         """All containers of a job have ended: by itself, by a failure, or with a node."""
@@ -168,21 +226,24 @@ class RealWorld:
             self._lose(gang.job, "it was killed as a guest, for want of memory perhaps")
             return
         name, now = gang.job, self._now()
+        if gang.ended is not None:
+            now = min(now, max(self._ledger.running[name].started, gang.ended - self._origin))
         _log.info("at %.1f s: job %s has ended: %s", now, name, gang.problem or "well")
         seen = self._gone(name)
         if gang.problem:
             self._history.failed(name, now, f"{gang.problem}; its output is in {gang.directory}", seen.used(now))
         else:
-            self._history.ended(name, now, seen.used(now), parallel=seen.parallel, memory=seen.most)
+            used, was_seen = seen.used(now), now >= self._since
+            self._history.ended(name, now, used, parallel=seen.parallel, memory=seen.most, seen=was_seen)
         self._leave(self._ledger.end(name))
 
     def _lose(self, name: str, why: str) -> None:
         """A job has lost its cores, and is not to blame: it is to run anew."""
         now = self._now()
         _log.warning("at %.1f s: job %s goes back to the queue: %s", now, name, why)
+        self._history.note({"at": now, "event": "requeued", "job": name, "because": why})
         self._history.evicted(name, now, self._gone(name).used(now))
         self._leave(self._ledger.requeue(name))
-        self._history.note({"at": now, "event": "requeued", "job": name, "because": why})
 
     def _leave(self, guests: Iterable[str]) -> None:
         """A host has given up its cores; these guests of it keep theirs."""
@@ -223,6 +284,7 @@ class RealWorld:
             before = known[node.name].cores if node.name in known else 0
             _log.info("node %s has %d cores", node.name, node.cores)
             known[node.name] = node
+            self._note_node(node)
             self._places.join(node.name, node.cores - before)
             self._ledger.resize(node.cores - before)
         return bool(gone or more)

@@ -22,10 +22,7 @@ WIDTH, GROUND = 0.08, 0.001
 def check_votes(votes: Floats, jobs: int, who: str) -> Floats:
     """Return the votes of an expert on so many jobs, shape (jobs, m).
 
-    Raises
-    ------
-    InvalidInput
-        When they are no distributions over the m actions.
+    Raises `InvalidInput` when they are no distributions over the m actions.
     """
     if votes.shape != (jobs, len(ACTIONS)):
         raise InvalidInput(f"{who} voted with shape {votes.shape}: expected ({jobs}, {len(ACTIONS)})")
@@ -188,13 +185,7 @@ class LearnedContention:
         return {"loss": self._loss.tolist(), "count": self._count.tolist()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what another one has learned.
-
-        Raises
-        ------
-        InvalidInput
-            When the tables are of another shape.
-        """
+        """Take over what another one has learned. Raises `InvalidInput` when the tables are of another shape."""
         tables = [np.array(read(state, name), dtype=np.float64) for name in ("loss", "count")]
         if any(each.shape != self._loss.shape or not np.isfinite(each).all() for each in tables):
             raise InvalidInput(f"two tables of finite numbers of shape {self._loss.shape} expected")
@@ -217,16 +208,13 @@ class ProbabilisticClassifier(Protocol):
 class Classifier:
     """A fitted classifier that says which action is best.
 
+    Raises `InvalidInput` when its classes are no numbers of actions.
+
     Parameters
     ----------
     model
         Fitted on `JobStates.features` (cpu, memory, parallel, elapsed, happiness) and numbers of actions, 0 to 9.
         Load it yourself: a pickle of unknown origin is a program of unknown origin.
-
-    Raises
-    ------
-    InvalidInput
-        When its classes are no numbers of actions.
     """
 
     def __init__(self, model: ProbabilisticClassifier) -> None:

@@ -158,6 +158,7 @@ class Promise:
     def __init__(self) -> None:
         self._accounts: dict[str, Account] = {}
         self._guests: set[str] = set()
+        self._since: float | None = None  # of what was before nothing is known
         self._speeds: dict[tuple[str, str], tuple[float, float]] = {}
         self._noise: dict[str, tuple[float, float]] = {}
 
@@ -171,6 +172,7 @@ class Promise:
         [s].
         """
         running = view.running
+        self._since = view.now if self._since is None else self._since
         guests: dict[int, list[int]] = {}
         stopped: dict[int, list[int]] = {}
         for guest in np.flatnonzero(running.host != ALONE).tolist():
@@ -361,8 +363,10 @@ class Promise:
         if name in self._accounts and self._accounts[name].at < running.started[row]:
             self._close(self._accounts.pop(name))  # it was lost with a node, and began anew
         if name not in self._accounts:
-            inherited = name in self._guests  # its work so far was done as a guest
-            since = (view.now, done) if inherited else (float(running.started[row]), 0.0)
+            began = float(running.started[row])
+            # its work so far was done as a guest, or beside guests perhaps, before another co-scheduler took over
+            unseen = name in self._guests or (self._since is not None and began < self._since)
+            since = (view.now, done) if unseen else (began, 0.0)
             self._accounts[name] = Account(kinds[running.application[row]], *since)
         account = self._accounts[name]
         account.known_s = profiles.known_run_time(account.application, int(running.cores[row])) or 0.0
@@ -407,6 +411,7 @@ class Promise:
         return {
             "accounts": {name: asdict(account) for name, account in self._accounts.items()},
             "guests": sorted(self._guests),
+            "since": self._since,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -420,4 +425,4 @@ class Promise:
             name: Account(**account | {"guests": tuple(account["guests"])})
             for name, account in state.get("accounts", {}).items()
         }
-        self._guests = set(state.get("guests", []))
+        self._guests, self._since = set(state.get("guests", [])), state.get("since")

@@ -406,15 +406,12 @@ class Scavenger:
     two of them get on is learned for each pair, as a factor on the harm that is expected. Guests of a host that gets
     late have the least share, and in the end none; where memory runs short, the guest goes.
 
+    Raises `UnknownName` when there is no such option.
+
     Parameters
     ----------
     options
         Fields of `ScavengerOptions`.
-
-    Raises
-    ------
-    UnknownName
-        When there is no such option.
     """
 
     def __init__(self, **options: Any) -> None:

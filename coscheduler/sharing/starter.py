@@ -33,13 +33,7 @@ decision is to take a millisecond."""
 
 
 def check_share(share: float) -> float:
-    """A guest's share, that is one.
-
-    Raises
-    ------
-    InvalidInput
-        When it leaves the guest, or its host, less than `FLOOR`.
-    """
+    """A guest's share, that is one. Raises `InvalidInput` when it leaves the guest, or its host, less than `FLOOR`."""
     if not FLOOR <= share <= 1 - FLOOR:
         raise InvalidInput(f"a guest's share is {share!r}: expected a number from {FLOOR:g} to {1 - FLOOR:g}")
     return share

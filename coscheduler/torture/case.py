@@ -24,13 +24,7 @@ import asa
 from asa.allocations.budget import VARIABLE as BUDGET
 from asa.allocations.budget import WINDOW_S, CallLimits
 from asa.core.errors import AsaError, AsaWarning, InvalidInput, StateError
-from asa.core.event import (
-    DriverStarted,
-    RunState,
-    TaskFailed,
-    TaskPaused,
-    encode,
-)
+from asa.core.event import DriverStarted, RunState, TaskFailed, TaskPaused, encode
 from asa.core.job import JobRequest, JobState, QueueRegime, Reason
 from asa.log.events import EventLog
 from asa.testing.runlogs import contradictions
@@ -453,10 +447,7 @@ def _controller_fails_acting(site: SimulatedSite, fault: Fault) -> None:
     attribute, longest_s = (("away", 600.0), ("mute", 120.0), ("slow", 600.0))[fault.which % 3]
     until_s = longest_s * (fault.which // 3 % 100) / 100
     run = site.runs[fault.which % len(site.runs)]
-    run.doomed = (
-        _moment(fault),
-        lambda: setattr(site, attribute, site.simulation.now + until_s),
-    )
+    run.doomed = (_moment(fault), lambda: setattr(site, attribute, site.simulation.now + until_s))
 
 
 def _cut(site: SimulatedSite, fault: Fault) -> None:
@@ -588,12 +579,9 @@ class TortureWorld:
     harmless: Sequence[str]
     strategies: Sequence[str]
     runs: Sequence[int]
-    stages: Sequence[tuple[int, int]]
-    """Numbers of stages of half of the schedules, most others, and the rest."""
-    longest_s: float = 60.0
-    """How long tasks take at most [s]."""
-    lasts: bool = False
-    """Whether some go on in one allocation after the other."""
+    stages: Sequence[tuple[int, int]]  # numbers of stages of half of the schedules, most others, and the rest
+    longest_s: float = 60.0  # how long tasks take at most [s]
+    lasts: bool = False  # whether some go on in one allocation after the other
 
 
 RUNS = TortureWorld(

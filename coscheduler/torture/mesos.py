@@ -693,8 +693,7 @@ class LaunchedTask:
     since: float = 0.0
     given_up: bool = False
     killed: bool = False
-    unsure: bool = False
-    """Whether the stream broke since its launch, and nothing was heard of it after that."""
+    unsure: bool = False  # whether the stream broke since its launch, and nothing was heard of it after that
 
     @property
     def ended(self) -> bool:

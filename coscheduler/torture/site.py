@@ -596,31 +596,24 @@ class TorturedRun:
     keep_going: bool = False
     directory: RunDirectory = field(init=False)
     driver: SimulatedProcess | None = None
-    handed_over: bool = False
-    """Whether the next driver waits already."""
+    handed_over: bool = False  # whether the next driver waits already
     drivers: int = 0
     begun: bool = False
     assembly: Assembly[Plan] | None = None
     durable: tuple[bytes, bytes] | None = None
     """The log's files when they were last synchronised, where the power may fail; else None."""
     ended: RunState | None = None
-    decided: float = math.inf
-    """When its outcome was logged [s]."""
+    decided: float = math.inf  # when its outcome was logged [s]
     message: str = ""
-    result: Any = None
-    """What it has returned, or why that cannot be read, once it has ended."""
+    result: Any = None  # what it has returned, or why that cannot be read, once it has ended
     released: dict[str, float] = field(default_factory=dict)
     """Its allocations that were released, by the log, and when [s]."""
-    cancelled: set[str] = field(default_factory=set)
-    """Its allocations that were cancelled, by the log."""
+    cancelled: set[str] = field(default_factory=set)  # its allocations that were cancelled, by the log
     unknown: set[str] = field(default_factory=set)
     """Its allocations of which the log has no job id, so that no other job can wait for them."""
-    since: float = math.inf
-    """When its driver began [s]."""
-    away_s: float = 0.0
-    """The longest time that it had no driver [s]."""
-    gone: float = math.inf
-    """When its last driver ended [s]."""
+    since: float = math.inf  # when its driver began [s]
+    away_s: float = 0.0  # the longest time that it had no driver [s]
+    gone: float = math.inf  # when its last driver ended [s]
     gave_up: bool = False
     """Whether its driver, the run being over, has ended before the batch system had taken all its cancellations."""
     doomed: tuple[str, Callable[[], None]] | None = None

@@ -7,12 +7,12 @@ import selectors
 from collections.abc import Mapping
 from typing import Any, Self
 
-from asa.core.errors import BackendError, InvalidInput
+from asa.core.errors import BackendError, InvalidInput, StateError
 from executors.mesos.client import ClientConnection, Endpoint, HTTPAnswer, bearer
 from executors.mesos.codec import BadMessage, Message, decode, encode
 from executors.mesos.host import POOL_HOST, PoolHost
 from executors.mesos.messages import OPERATOR_PATHS, field, identity, message, value_of
-from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME, WRITER, PoolDirectory
+from executors.mesos.pool_directory import AGENT_NAME, MASTER_NAME, READER, WRITER, PoolDirectory
 
 _ANSWER_S = 30.0
 Place = tuple[tuple[str, ...], int]
@@ -25,6 +25,19 @@ class CallRefused(InvalidInput):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
+
+
+def knows_framework(directory: PoolDirectory, framework_id: str) -> bool:
+    """Whether a pool has this framework; a directory that is not there has none. Raises `StateError` if nobody says."""
+    try:
+        with Operator(directory, READER) as operator:
+            known = operator.get_frameworks() if directory.is_whole() else []
+    except BackendError as error:
+        raise StateError(
+            f"what runs in the pool {directory.path} is not known ({error}): start its master again, with "
+            f"asa master --directory {directory.path}, or remove the directory if nothing of it runs any more"
+        ) from error
+    return framework_id in (value_of(each, "framework_info.id") for each in known)
 
 
 class Operator:

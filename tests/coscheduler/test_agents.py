@@ -36,6 +36,7 @@ from coscheduler.real.machine import (
     ContainerUsage,
     SharedMachine,
 )
+from coscheduler.standing import QUEUE_LOG_VERSION, Begun, GangStarted, JobStanding, LeftQueue
 from executors.mesos.codec import Message
 from executors.mesos.master.server import MasterService
 from executors.mesos.master.state import MasterOptions
@@ -717,6 +718,41 @@ def test_an_existing_pool_goes_on_without_us(pool: LocalAgents) -> None:
                 assert isinstance(machine.used()["c"], ContainerUsage)
             until(lambda: operator.get_frameworks() == [], "the end of the framework")
             assert len(operator.get_agents()) == 2
+    finally:
+        pool.close()
+
+
+@pytest.mark.slow
+def test_who_takes_over_is_told_what_the_one_before_took_no_note_of(pool: LocalAgents) -> None:
+    """An end is acknowledged when `news` is asked for what comes after it."""
+    place = NamedPool(pool.directory.path)
+    try:
+        with Operator(pool.directory, READER) as operator:
+            until(lambda: len(operator.get_agents()) == 2, "the agents")
+            first = AgentMachine(place, outlives_s=60.0)
+            heard, framework = Heard(first), first.framework
+            heard.until(lambda: len(first.nodes) == 2)
+            first.start("goes-on.1.0", "node1", SLEEP, 0.9, 1.0)
+            heard.all(ContainerStarted("goes-on.1.0"))
+            first.start("ends.1.0", "node0", shell("exit 3"), 0.9, 1.0)
+            heard.all(ContainerEnded("ends.1.0", "Command exited with status 3"))
+            nodes = first.nodes
+            first.close(leave=True)
+            jobs = tuple(
+                JobStanding(name, 1, "running", run=GangStarted(0.0, name, 1, (node,), (1,), (0.9,), ""))
+                for name, node in (("ends", "node0"), ("goes-on", "node1"))
+            )
+            begun = Begun(0.0, QUEUE_LOG_VERSION, time.time(), str(pool.directory.path), framework)
+            with AgentMachine(place, outlives_s=60.0, left=LeftQueue(begun, nodes, jobs)) as second:
+                assert (second.framework, second.nodes) == (framework, nodes)
+                again = Heard(second)
+                again.all(ContainerStarted("goes-on.1.0"))
+                end = again.end("ends.1.0")
+                assert (end.problem, end.lost) == ("Command exited with status 3", False)
+                assert end.ended is not None and end.ended <= time.monotonic()
+                second.start("next.1.0", "node0", shell("exit 0"), 0.9, 1.0)
+                again.all(ContainerEnded("next.1.0"))
+            until(lambda: operator.get_frameworks() == [], "the end of the framework: this was an orderly one")
     finally:
         pool.close()
 

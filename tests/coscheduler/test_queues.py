@@ -35,13 +35,13 @@ from coscheduler.queuefile import (
     read,
     read_commands,
     read_queue,
-    standings,
     status,
 )
 from coscheduler.run import figure, summary
 from coscheduler.sharing.asax import AsaX
 from coscheduler.sharing.scavenger import ScavengerOptions
 from coscheduler.sharing.starter import Space, Static
+from coscheduler.standing import Standings
 from coscheduler.workload import LoadPhase, paper_queue
 from coscheduler.world import SimulatedWorld
 
@@ -636,7 +636,7 @@ def entries_of(*parts: str):
     ],
 )
 def test_how_jobs_stand_follows_from_the_log(parts, host, guest):
-    found = standings(entries_of(*parts))
+    found = Standings(entries_of(*parts), Path("log")).jobs
     stand = {name: (job.state, job.since, job.host, job.share) for name, job in found.items()}
     assert stand == {"host": host, "guest": guest, "last": ("waiting", 0.0, None, None)}
 

@@ -152,3 +152,73 @@ def test_killed_it_leaves_hosts_their_cores(tmp_path, pool):
         process.kill()
         assert wait_until(lambda: limits().get("host.1.0", 1.0) is None, 4 * LEASE_S), limits()
         assert limits() == {"host.1.0": None, "guest.1.0": 1.0}
+
+
+SCRIPT = "echo ran >>../../../../ran.$ASA_JOB; until [ -e ../../../../{flag} ]; do sleep 0.1; done; exit {code}"
+
+
+def jobs_of(*jobs):
+    """A queue of two cores; each job (name, cores, code) runs until there is a file of its name, and exits so."""
+    lines = ["cores = 2"]
+    for name, cores, code in jobs:
+        command = SCRIPT.format(flag=f"end.{name}", code=code)
+        lines.append(f'[[jobs]]\nname = "{name}"\ncores = {cores}\nwalltime = "9m"\ncommand = "{command}"')
+    return "\n".join(lines)
+
+
+def test_killed_its_jobs_run_on_and_are_taken_over(tmp_path, pool):
+    """One ends while nobody looks. Each runs once, and is told with its exit code and its times."""
+    (tmp_path / "queue.toml").write_text(jobs_of(("host", 2, 0), ("guest", 1, 3), ("last", 2, 0)))
+    where = ("--on", f"pool:{pool.directory.path}", "--sharing", "static:share=0.5,hard=true", "--work", "work")
+    log = tmp_path / "work" / NAME
+
+    def ran():
+        return {path.suffix[1:]: path.read_text() for path in tmp_path.glob("ran.*")}
+
+    def events(kind):
+        return {entry["job"]: entry for entry in read(log) if entry.get("event") == kind}
+
+    with Operator(pool.directory, READER) as operator:
+
+        def limits():
+            agents = [item["agent_info"]["id"]["value"] for item in operator.get_agents()]
+            found = [item for agent in agents for item in operator.containers(agent)]
+            return {item["executor_id"]["value"]: item["resource_statistics"].get("cpus_limit") for item in found}
+
+        with started(tmp_path, *where) as process:
+            assert wait_until(lambda: limits() == {"host.1.0": 1.0, "guest.1.0": 1.0}, 60), limits()
+            assert wait_until(lambda: ran() == {"host": "ran\n", "guest": "ran\n"}, 60)
+            process.kill()
+        assert wait_until(lambda: limits().get("host.1.0", 1.0) is None, 4 * LEASE_S), "at its full quota again"
+        told = subprocess.run(
+            [sys.executable, "-P", "-m", "asa", "cosched", "status", "--work", "work"],
+            cwd=tmp_path, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        assert "2 running" in told and f"jobs go on: asa cosched run QUEUE.toml --on pool:{pool.directory.path}" in told
+        text = (tmp_path / "queue.toml").read_text()
+        for words, changed, refusal in (
+            (("--on", "local", "--work", "work"), text, r"may still run in another place (host, guest): --on pool:"),
+            (where, text.replace("exit 0", "exit 1"), "job 'host' runs, on 2 cores, with the command"),
+        ):
+            (tmp_path / "queue.toml").write_text(changed)
+            with started(tmp_path, *words, "--resume") as process:
+                assert refusal in process.communicate(timeout=60)[1]
+        (tmp_path / "queue.toml").write_text(text)
+        (tmp_path / "end.guest").touch()
+        assert wait_until(lambda: list(limits()) == ["host.1.0"], 60), limits()
+        with started(tmp_path, *where, "--resume", "--json", "out.json") as process:
+            assert wait_until(lambda: log.exists() and "guest" in events("ended"), 60)
+            assert set(events("taken over")) == {"host", "guest"}
+            (tmp_path / "end.last").touch()
+            (tmp_path / "end.host").touch()
+            _, err = process.communicate(timeout=100)
+    assert process.returncode == 1, err
+    assert f"guest failed: Command exited with status 3; its output is in {tmp_path}/work/jobs/guest/1" in err
+    assert ran() == {"host": "ran\n", "guest": "ran\n", "last": "ran\n"}
+    jobs = {job["name"]: job for job in json.loads((tmp_path / "out.json").read_text())["jobs"]}
+    assert {name: job["problem"] == "" for name, job in jobs.items()} == {"host": True, "guest": False, "last": True}
+    begun = [entry["at"] for entry in read(log) if entry.get("event") == "begun"]
+    assert jobs["host"]["started"] == events("started")["host"]["at"] < begun[1] < jobs["host"]["ended"]
+    assert jobs["guest"]["ended"] < begun[1], "when it did, not when that was seen"
+    assert jobs["last"]["started"] > begun[1]
+    assert read(log)[-1]["event"] == "closed"

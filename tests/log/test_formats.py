@@ -31,6 +31,9 @@ from asa.log.history import HISTORY_VERSION
 from asa.log.reuse import ReuseStore
 from asa.workflows.settings import SETTINGS_VERSION, Settings
 from asa.workflows.stage import Node, Stage
+from coscheduler.history import JobRun
+from coscheduler.real.machine import SharedNode
+from coscheduler.standing import ENTRIES, QUEUE_LOG_VERSION
 from executors import wire
 from executors.kept import KEPT_VERSION, KeptOrder, OrderOutcome
 
@@ -106,6 +109,9 @@ def formats() -> dict[str, dict[str, Any]]:
             layout(*messages, Launch, Secrets, Input, Checkpoints, Staging),
         ),
         "kept outcomes": _format("executors.kept.KEPT_VERSION", KEPT_VERSION, layout(KeptOrder, OrderOutcome)),
+        "log of a queue": _format(
+            "coscheduler.standing.QUEUE_LOG_VERSION", QUEUE_LOG_VERSION, layout(*ENTRIES, SharedNode, JobRun)
+        ),
     }
 
 
