@@ -1,4 +1,4 @@
-"""Machines: nodes, what each of them has, and the partitions they are grouped in."""
+"""Machines: nodes, what each of them has, the partitions they are grouped in, and when some are kept from jobs."""
 
 from __future__ import annotations
 
@@ -65,6 +65,47 @@ class Partition:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class NodeWindow:
+    """Nodes that are kept from jobs for a time: for maintenance, or for some users.
+
+    A job does not start on them if its wall time would reach into the window, and without a wall time not before the
+    window is over.
+
+    Parameters
+    ----------
+    start, end
+        From when until when [s]; finite, `end` after `start`.
+    nodes
+        Numbers of the nodes; empty: all.
+    users
+        Names of the users whose jobs may start there none the less; empty: nobody's may.
+
+    Raises
+    ------
+    InvalidInput
+        When it does not end after it has begun, or a time is not finite.
+
+    References
+    ----------
+    SchedMD, "Advanced Resource Reservation Guide": reservations with the flag MAINT, and with Users and FLEX.
+    """
+
+    start: float
+    end: float
+    nodes: tuple[int, ...] = ()
+    name: str = ""
+    users: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", tuple(sorted(set(self.nodes))))
+        if not -math.inf < self.start < self.end < math.inf:
+            raise InvalidInput(
+                f"window {self.name!r} has start {self.start!r} and end {self.end!r}: finite times [s], the end after "
+                "the start, expected"
+            )
+
+
 @dataclass(frozen=True, eq=False)
 class Cluster:
     """Nodes and what each has.
@@ -75,6 +116,8 @@ class Cluster:
         Amounts, shape (nodes, resources); memory in bytes; >= 0.
     partitions
         By name; the first is the default. Empty: one partition of all nodes, without limits.
+    windows
+        When nodes are kept from jobs; they may overlap.
     shareable
         Resources that running jobs may hold more of than there is, because they share it (co-scheduling).
     names
@@ -83,7 +126,8 @@ class Cluster:
     Raises
     ------
     InvalidInput
-        When the shapes do not fit together, an amount is negative, or a partition names a node that is not there.
+        When the shapes do not fit together, an amount is negative, or a partition or a window names a node that is not
+        there.
 
     Examples
     --------
@@ -96,6 +140,7 @@ class Cluster:
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     shareable: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
+    windows: tuple[NodeWindow, ...] = ()
 
     def __post_init__(self) -> None:
         capacity = np.ascontiguousarray(self.capacity, dtype=np.int64)
@@ -112,6 +157,9 @@ class Cluster:
             nodes = partition.nodes
             if not nodes or min(nodes) < 0 or max(nodes) >= len(capacity):
                 raise InvalidInput(f"partition {name!r} must name nodes between 0 and {len(capacity) - 1}")
+        for window in self.windows:
+            if window.nodes and not 0 <= window.nodes[0] <= window.nodes[-1] < len(capacity):
+                raise InvalidInput(f"window {window.name!r} must name nodes between 0 and {len(capacity) - 1}")
         if unknown := self.shareable - set(self.resources):
             known = ", ".join(self.resources)
             raise InvalidInput(f"{min(unknown)!r} cannot be shareable, for nodes have none: expected some of {known}")

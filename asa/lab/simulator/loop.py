@@ -16,7 +16,7 @@ from asa.core.arrays import Floats, Ints
 from asa.core.job import QueueRegime
 from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ranking
 from asa.lab.dispatchers.backfill import BackfillRule, queue_keys, scan, scan_nodes
-from asa.lab.placement.nodes import BLOCK, place, place_within
+from asa.lab.placement.nodes import BLOCK, close, place, place_within
 from asa.lab.simulator.settings import FIFO, NICED
 from asa.lab.simulator.state import (
     AFTER,
@@ -53,6 +53,7 @@ from asa.lab.simulator.state import (
     UNTIL,
     UP,
     WAITING,
+    WINDOW_END,
     SimulationState,
 )
 
@@ -306,7 +307,7 @@ def find(s: SimulationState, job: int) -> int:
 
 @compiled
 def visible(s: SimulationState, job: int) -> Ints:
-    """What a job may take of the nodes: all of what is shared, and nothing outside its partition."""
+    """What a job may take of the nodes: all of what is shared, and nothing outside its partition or kept from it."""
     free = s.free.copy()
     for k in range(len(s.shared)):
         if s.shared[k]:
@@ -316,6 +317,7 @@ def visible(s: SimulationState, job: int) -> Ints:
         if not s.partitions[max(s.jobs[job].partition, 0), node]:
             for k in range(free.shape[1]):
                 free[node, k] = 0
+    close(free, s.windows, s.world[0].now, s.jobs[job].walltime, s.jobs[job].user)
     return free
 
 
@@ -679,6 +681,9 @@ def _take_next(s: SimulationState) -> int:
     if kind == NODE_DOWN:
         node_down(s, what)
         return int(kind)
+    if kind == WINDOW_END:
+        world.dirty = 1
+        return int(kind)
     job_state = s.job_states[what]
     if kind in (END, EARLY_END):
         if job_state.status == RUNNING and job_state.event == number:  # a void one has been replaced by another
@@ -738,7 +743,7 @@ def dispatch_loop(
             release_at, release = releases(s)
             started, runs = scan_nodes(
                 world.now, rule, world.placement, s.jobs, s.demands, waiting,
-                release_at, release, s.free, s.partitions, starts, promised,
+                release_at, release, s.free, s.partitions, s.windows, starts, promised,
             )  # fmt: skip
         if promise:
             for k in range(min(rule.limit, len(waiting))):

@@ -51,7 +51,7 @@ NOT_SUBMITTED, HELD, WAITING, RUNNING, ENDED = range(5)
 DEPENDENCY, BEGIN, HOLD, BARRED, THROTTLED = 1, 2, 4, 8, 16
 
 # Kinds of events, in the order in which those of one instant take effect.
-END, NODE_UP, NODE_DOWN, CANCEL, SUBMIT, OPEN, EARLY_END = range(7)
+END, NODE_UP, NODE_DOWN, CANCEL, SUBMIT, OPEN, EARLY_END, WINDOW_END = range(8)
 
 # Kinds of lines in the log.
 SUBMITTED, ELIGIBLE, STARTED, FINISHED, REQUEUED, UP, DOWN, SPEED = range(8)
@@ -122,7 +122,7 @@ WORLD = np.dtype(
         ("regime", "i8"),
         ("half_life", "f8"),  # of what users have used [s]
         ("keeps_nodes", "i8"),
-        ("special", "i8"),  # there are partitions or shareable resources
+        ("special", "i8"),  # there are partitions, windows or shareable resources
         ("tiers", "i8"),  # partitions differ in their tiers
         ("requeues", "i8"),  # jobs of a node that fails wait again, instead of failing with it
         ("one_by_one", "i8"),  # decide after every event, instead of after all of an instant
@@ -154,6 +154,7 @@ class SimulationState(NamedTuple):
     blocks: Ints  # nodes with a free core in each block
     demands: Ints  # shape (kinds, resources)
     partitions: Ints  # shape (partitions, nodes); 1 where a node belongs to it
+    windows: Floats  # when nodes are kept from jobs, as in `TableView`
     runs: Ints  # scratch, shape (nodes, 3)
     usage: Floats  # shape (users, 2): decayed core-seconds, and when that was right [s]
 
@@ -185,12 +186,13 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, users: int) -> Simulat
         blocks=np.add.reduceat((cluster.capacity[:, 0] > 0).astype(np.int64), np.arange(0, nodes, BLOCK)),
         demands=np.ascontiguousarray(demands),
         partitions=partitions,
+        windows=np.zeros((0, 2)),
         runs=np.zeros((nodes, 3), np.int64),
         usage=np.zeros((max(1, users), 2)),
     )
     world = state.world[0]
     world["vacant"] = NONE
-    world["special"] = bool(cluster.partitions) or bool(cluster.shareable)
+    world["special"] = bool(cluster.partitions) or bool(cluster.shareable) or bool(cluster.windows)
     world["tiers"] = len({partition.tier for partition in cluster.partitions.values()}) > 1
     _chain(state, 0)
     return state
@@ -275,7 +277,19 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     world["one_by_one"] = settings.instant == "one-by-one"
     world["now"] = workload.submit[0] if n else 0.0
     _count_slots(state, cluster, workload)
-    return _tie(state, workload)
+    return _tie(state._replace(windows=_windows(cluster, workload)), workload)
+
+
+def _windows(cluster: Cluster, workload: Workload) -> Floats:
+    """The machine's windows, with the workload's codes of the users, as in `TableView`."""
+    users = max(1, int(workload.user.max(initial=UNKNOWN)) + 1)
+    names = workload.labels.get("user", [str(code) for code in range(users)])
+    found = np.zeros((len(cluster.windows), 2 + cluster.nodes + users + 1))
+    for row, window in zip(found, sorted(cluster.windows, key=lambda window: window.start), strict=True):
+        row[:2] = window.start, window.end
+        row[2 : 2 + cluster.nodes][list(window.nodes) or slice(None)] = 1.0
+        row[3 + cluster.nodes :] = [name in window.users for name in names[:users]] or 0.0
+    return found
 
 
 def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints:
@@ -358,7 +372,7 @@ def _count_slots(state: SimulationState, cluster: Cluster, workload: Workload) -
     """Make it a machine of slots where one number tells what is free: equal nodes, and one kind of unit."""
     world = state.world[0]
     kinds = np.unique(workload.kind)
-    plain = len(kinds) <= 1 and cluster.uniform and not cluster.partitions and not cluster.shareable
+    plain = len(kinds) <= 1 and cluster.uniform and not (cluster.partitions or cluster.shareable or cluster.windows)
     need = state.demands[int(kinds[0]) if len(kinds) else 0]
     fitting = int((cluster.capacity[0][need > 0] // need[need > 0]).min()) if need.any() else 0
     limits = workload.per_node[workload.per_node > 0]

@@ -12,7 +12,7 @@ from asa.core.arrays import Floats
 from asa.core.job import JobState
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.state import FINISHED, REQUEUED, STARTED
+from asa.lab.simulator.state import FINISHED, REQUEUED, STARTED, walltimes
 
 # -- Laws -------------------------------------------------------------------------------------------------------------
 
@@ -25,7 +25,8 @@ def violations(schedule: Schedule) -> list[str]:
     The laws: no job starts before it was submitted, or ends before it starts; one that completed ran for its run time;
     those that ran hold as many units as they asked for, on nodes that there are, at most `per_node` on a node; and no
     node gives more than it has, unless the resource is shareable. A job that ran kept the limits of its partition: wall
-    time, nodes, and which they are. Where jobs ran is checked only if the schedule tells.
+    time, nodes, and which they are; and none started on nodes that a window keeps from it. Where jobs ran is checked
+    only if the schedule tells.
     A schedule of a machine whose nodes failed, or whose jobs changed speed, breaks the law of run times.
 
     Examples
@@ -36,7 +37,7 @@ def violations(schedule: Schedule) -> list[str]:
     >>> violations(simulate(Workload.of(submit=[0], run=[5], cores=[1], walltime=[9]), Cluster.of(nodes=1)))
     []
     """
-    return [*_times(schedule), *_amounts(schedule), *_places(schedule), *_partitions(schedule)]
+    return [*_times(schedule), *_amounts(schedule), *_places(schedule), *_partitions(schedule), *_windows(schedule)]
 
 
 def _times(schedule: Schedule) -> Iterator[str]:
@@ -121,6 +122,21 @@ def _partitions(schedule: Schedule) -> Iterator[str]:
             yield f"{job} has {len(nodes)} nodes: partition {names[row]!r} gives {limits.max_nodes} to a job"
         if jobs.walltime[row] > limits.max_time_s:
             yield f"{job} asks for {jobs.walltime[row]:g} s: partition {names[row]!r} allows {limits.max_time_s:g} s"
+
+
+def _windows(schedule: Schedule) -> Iterator[str]:
+    """Every job beside the windows that keep nodes from it."""
+    jobs, cluster = schedule.workload, schedule.cluster
+    until = schedule.start + np.nan_to_num(walltimes(jobs, cluster), nan=np.inf)
+    for row, run in schedule.placements or () if cluster.windows else ():
+        for window in cluster.windows:
+            nodes = set(window.nodes or range(cluster.nodes)) & set(range(run.first, run.last + 1))
+            within = window.start < until[row] and schedule.start[row] < window.end
+            if nodes and within and jobs.label("user", row) not in window.users:
+                yield (
+                    f"job {jobs.number[row]} starts at {schedule.start[row]:g} s and may run until {until[row]:g} s: "
+                    f"window {window.name!r} keeps some of its nodes from {window.start:g} to {window.end:g} s"
+                )
 
 
 # -- The log ----------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from asa.lab.dispatchers.planning.instance import PlannedJob, read_instance
 from asa.lab.placement.tjap.instance import Placed
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.lublin import lublin
-from asa.lab.traces.site import JobClass, SiteModel
+from asa.lab.traces.site import JobClass, SiteModel, SiteWindow
 from asa.lab.traces.swf import log_of, write_swf
 from tests.lab.asa_paper.test_probes import small_site
 
@@ -213,6 +213,40 @@ def test_a_site_has_partitions_with_limits(capsys: pytest.CaptureFixture[str]) -
     Path("log.swf").write_text(Path("log.swf").read_text().replace("Queue: 2 short", "Queue: 2 other"))
     assert main(["simulate", "log.swf", "--site", "pair.json"]) == 1
     assert "job 3 names partition 'other', which is not there: choose one of short, 1" in capsys.readouterr().err
+
+
+def test_a_site_keeps_nodes_from_jobs_for_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two nodes, both under maintenance from 20 s on for 10 s; one is kept from all but user 7 until then."""
+    windows = (
+        SiteWindow("1970-01-01T00:01:50", "1970-01-01T00:02:00", name="pumps"),
+        SiteWindow("1970-01-01T00:01:30", "1970-01-01T00:01:50", (0,), "course", ("7",)),
+        SiteWindow("1971-01-01", "1971-01-02"),
+    )
+    SiteModel("pair", 2, 1, 0.5, (JobClass(1.0, (1,), (5.0,)),), windows=windows).write("pair.json")
+    jobs = (
+        "1 0 -1 15 1 -1 -1 1 15 -1 1 1 1 1 1 -1 -1 -1\n"  # the second node
+        "2 0 -1 5 1 -1 -1 1 5 -1 1 1 1 1 1 -1 -1 -1\n"  # behind it
+        "3 0 -1 8 1 -1 -1 1 8 -1 1 7 1 1 1 -1 -1 -1\n"  # the first node
+        "4 25 -1 5 2 -1 -1 2 5 -1 1 1 1 1 1 -1 -1 -1\n"  # after the maintenance
+    )
+    Path("log.swf").write_text("; UnixStartTime: 90\n" + jobs)
+    found = simulated("log.swf", "--site", "pair.json")
+    assert (found["mean_wait_s"], found["max_wait_s"]) == (5.0, 15.0)
+    assert found["windows"] == [
+        {"name": "pumps", "start_s": 20.0, "end_s": 30.0, "nodes": 2},
+        {"name": "course", "start_s": 0.0, "end_s": 20.0, "nodes": 1},
+        {"name": "", "start_s": 31535910.0, "end_s": 31622310.0, "nodes": 2},
+    ]
+    said = "windows: 3, of which 2 while jobs are submitted; utilisation counts their nodes"
+    assert said in capsys.readouterr().out
+    Path("log.swf").write_text(jobs)
+    assert main(["simulate", "log.swf", "--site", "pair.json"]) == 1
+    assert "window 'pumps' has the date 1970-01-01T00:01:50, and the jobs have none" in capsys.readouterr().err
+    text = Path("pair.json").read_text()
+    Path("pair.json").write_text(text.replace('"name": "course"', '"label": "course"'))
+    assert main(["simulate", "log.swf", "--site", "pair.json"]) == 1
+    assert "pair.json holds no site model" in (said := capsys.readouterr().err)
+    assert "windows[1]: 'label' is none of end, name, nodes, start, users" in said
 
 
 def test_a_dispatcher_that_does_not_fit_leaves_the_others_theirs(capsys: pytest.CaptureFixture[str]) -> None:

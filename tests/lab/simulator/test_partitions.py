@@ -65,12 +65,19 @@ class Oracle:
     def place(self, row: int, start: float, closed: set[int]) -> dict[int, int]:
         """Nodes for a job from that time on, {} for none."""
         limit = self.partitions[self.part[row]]
-        there = {node: self.free(node, start, start + self.wall[row]) for node in sorted(set(limit.nodes) - closed)}
+        nodes = sorted(set(limit.nodes) - closed - self.kept(row, start))
+        there = {node: self.free(node, start, start + self.wall[row]) for node in nodes}
         found = self.first(row, there)
         if limit.max_nodes and len(found) > limit.max_nodes:
             fullest = sorted(there, key=lambda node: (-there[node], node))[: limit.max_nodes]
             found = self.first(row, {node: there[node] for node in sorted(fullest)})
         return found
+
+    def kept(self, row: int, start: float) -> set[int]:
+        """Nodes that windows keep from a job that starts then."""
+        windows = [each for each in self.cluster.windows if self.jobs.label("user", row) not in each.users]
+        hit = [each for each in windows if each.start < start + self.wall[row] and each.end > start]
+        return {node for each in hit for node in each.nodes or range(self.cluster.nodes)}
 
     def first(self, row: int, there: dict[int, int]) -> dict[int, int]:
         left, found = int(self.jobs.units[row]), dict[int, int]()
@@ -84,9 +91,10 @@ class Oracle:
         jobs, ends, start = self.jobs, dict[int, tuple[float, Box]](), [math.nan] * len(self.jobs)
         waiting: list[int] = []
         coming = [row for row in range(len(jobs)) if self.allowed(row)]
-        now = 0.0
+        now = -math.inf
         while coming or waiting or ends:
-            now = min([*(jobs.submit[row] for row in coming), *(end for end, _ in ends.values())])
+            over = [window.end for window in self.cluster.windows if window.end > now]
+            now = min([*(jobs.submit[row] for row in coming), *(end for end, _ in ends.values()), *over])
             for row in [row for row, (end, _) in ends.items() if end <= now]:
                 self.boxes.remove(ends.pop(row)[1])
             waiting += [row for row in coming if jobs.submit[row] <= now]
@@ -127,7 +135,7 @@ class Oracle:
         return iter(begun)
 
     def times(self, now: float) -> list[float]:
-        return sorted({box.end for box in self.boxes if box.end > now})
+        return sorted({each.end for each in (*self.boxes, *self.cluster.windows) if each.end > now})
 
 
 @st.composite
