@@ -26,7 +26,7 @@ JOB = np.dtype(
         ("predicted", "f8"),  # how long it is expected to run [s]: the estimate, or what a dispatcher's predictor says
         ("planned", "f8"),  # start that it was promised [s]; NaN without a promise
         ("nice", "f8"),  # taken off its priority
-        ("qos", "f8"),  # quality of service, a share in [0, 1]
+        ("qos", "f8"),  # priority of its quality of service, a share in [0, 1]
         ("cores", "i8"),
         ("units", "i8"),
         ("kind", "i8"),  # row of the table of demands
@@ -37,6 +37,7 @@ JOB = np.dtype(
         ("group", "i8"),
         ("name", "i8"),
         ("partition", "i8"),
+        ("service", "i8"),  # number of its quality of service; -1 where the machine has none
         ("number", "i8"),
         ("restarts", "i8"),
     ],

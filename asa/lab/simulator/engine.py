@@ -140,6 +140,9 @@ class Engine:
     def apply(self, decisions: Iterable[DispatchDecision]) -> None:
         """Take decisions, in order.
 
+        Once a start has made a limit of a QOS keep back another waiting job, no further one starts: the dispatcher is
+        asked again, and does not see that job.
+
         Raises
         ------
         IllegalDecision
@@ -148,9 +151,13 @@ class Engine:
         world = self._state.world[0]
         world["dirty"] = 0
         world["decisions"] += 1
+        kept = loop.kept_back(self._state)
         for decision in decisions:
             if isinstance(decision, Start):
-                self._start(decision)
+                if loop.kept_back(self._state) > kept:
+                    world["dirty"] = 1
+                else:
+                    self._start(decision)
             elif isinstance(decision, Reserve):
                 row = self._row(decision, WAITING)
                 self._state.jobs["planned"][row] = decision.at
@@ -220,6 +227,8 @@ class Engine:
         row = self._row(decision, WAITING)
         self.room()
         s = self._state
+        if loop.limited(s, row):
+            raise IllegalDecision("a limit of its QOS keeps the job from starting now", decision)
         count = self._use(decision, row) if decision.nodes else self._find(row)
         if not count:
             raise IllegalDecision(f"no room for {self._need(row)}: {self._left()}", decision)

@@ -41,7 +41,7 @@ from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput, UnknownName, cause
 from asa.core.hostlist import expand
 from asa.core.units import DAY, HOUR, WEEK
-from asa.lab.core.cluster import MOST_NODES, Cluster, NodeWindow, Partition
+from asa.lab.core.cluster import MOST_NODES, Cluster, NodeWindow, Partition, Qos
 from asa.lab.core.files import LARGEST, parse_json, shortened
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.traces.accounting import moment
@@ -77,8 +77,8 @@ class JobClass:
         use most; in [0, 1], not falling. What is drawn lies on the line through them, so that the mean is kept.
     session
         Jobs of a session, all equally likely; >= 1.
-    partition
-        Where they are submitted; "" for the machine's first partition.
+    partition, qos
+        Where they are submitted, and with which QOS; "" for the machine's first ones.
     """
 
     share: float
@@ -87,6 +87,7 @@ class JobClass:
     used: tuple[float, ...] = (0.0, 1.0)
     session: tuple[int, ...] = (1,)
     partition: str = ""
+    qos: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.share < np.inf:
@@ -312,6 +313,8 @@ class SiteModel:
         as Slurm writes it, where the nodes are n0, n1 ...
     windows
         When nodes are kept from jobs; in a file their nodes are such a list, too.
+    qos
+        By name, the first is the default; empty where users have no limits.
     """
 
     name: str
@@ -331,6 +334,7 @@ class SiteModel:
     note: str = ""
     partitions: Mapping[str, Partition] = field(default_factory=dict, hash=False)
     windows: tuple[SiteWindow, ...] = ()
+    qos: Mapping[str, Qos] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         Cycle(self.week, WEEK)
@@ -363,6 +367,8 @@ class SiteModel:
         for each in self.classes:
             if self.partitions or each.partition:
                 self._check_partition(each)
+            if self.qos or each.qos:
+                self._check_qos(each)
 
     @property
     def cores(self) -> int:
@@ -382,6 +388,19 @@ class SiteModel:
                 f"{where!r}, which allows {cores} cores and {limits.max_time_s:g} s"
             )
 
+    def _check_qos(self, jobs: JobClass) -> None:
+        """Refuse a class of jobs that its QOS would."""
+        name = jobs.qos or next(iter(self.qos))
+        if name not in self.qos:
+            raise InvalidInput(
+                f"site {self.name!r} has jobs with QOS {name!r}: its own are {', '.join(self.qos) or 'none'}"
+            )
+        for most in (self.qos[name].max_cores_per_user, self.qos[name].grp_cores):
+            if 0 < most < max(jobs.cores):
+                raise InvalidInput(
+                    f"site {self.name!r} has jobs of {max(jobs.cores)} cores with QOS {name!r}, which allows {most}"
+                )
+
     @property
     def longest_s(self) -> float:
         """Longest time that its users request [s]."""
@@ -396,7 +415,8 @@ class SiteModel:
             When it has windows with dates, and the clock does not tell its own.
         """
         windows = tuple(window.on_clock(epoch) for window in self.windows)
-        return replace(Cluster.of(self.nodes, self.cores_per_node), partitions=self.partitions, windows=windows)
+        plain = Cluster.of(self.nodes, self.cores_per_node)
+        return replace(plain, partitions=self.partitions, windows=windows, qos=self.qos)
 
     def workload(self, duration_s: float, seed: int) -> Workload:
         """Jobs submitted in [0, `duration_s`) that offer the site's load over that time, to within the last job.
@@ -420,9 +440,11 @@ class SiteModel:
         first = np.searchsorted(drawn.session, np.arange(sessions))
         submit = (begin[drawn.session] + passed - passed[first][drawn.session]) % duration_s
         user = rng.choice(self.users, size=sessions, p=zipf(self.users))[drawn.session]
-        names = list(self.partitions)
-        code = np.array([names.index(each.partition) if each.partition else 0 for each in self.classes])
-        where = {"partition": code[drawn.kind], "labels": {"partition": tuple(names)}} if names else {}
+        where: dict[str, Any] = {"labels": {}}
+        for column, names in (("partition", list(self.partitions)), ("qos", list(self.qos))):
+            code = [names.index(name) if (name := getattr(each, column)) else 0 for each in self.classes]
+            if names:
+                where[column], where["labels"][column] = np.array(code)[drawn.kind], tuple(names)
         return Workload.of(
             submit=np.minimum(submit, np.nextafter(duration_s, 0)),
             run=drawn.run,
@@ -442,7 +464,10 @@ class SiteModel:
         made["windows"] = [
             {**_said(each), **({"nodes": _hosts(each.nodes)} if each.nodes else {})} for each in self.windows
         ]
-        return {key: value for key, value in made.items() if value or key not in ("partitions", "windows")}
+        made["qos"] = {
+            name: {key: value for key, value in asdict(each).items() if value} for name, each in self.qos.items()
+        }
+        return {key: value for key, value in made.items() if value or key not in ("partitions", "windows", "qos")}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SiteModel:
@@ -464,6 +489,7 @@ class SiteModel:
                 _on_nodes(SiteWindow, f"windows[{place}]", each, all_nodes=True)
                 for place, each in enumerate(_list(given, "windows"))
             )
+            given["qos"] = {name: _qos(name, each) for name, each in dict(given.get("qos", {})).items()}
             made: SiteModel = _make(cls, given)
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"this is no site model: {error}") from error
@@ -557,6 +583,17 @@ def _on_nodes(kind: Any, who: str, values: Mapping[str, Any], *, all_nodes: bool
         return _make(kind, {**given, "nodes": found})
     except (TypeError, ValueError) as error:
         raise ValueError(f"{who}: {error}") from error
+
+
+def _qos(name: str, values: Any) -> Qos:
+    """A QOS from what a file says."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"QOS {name!r} is {shortened(values)}: a JSON object expected")
+    try:
+        made: Qos = _make(Qos, values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"QOS {name!r}: {error}") from error
+    return made
 
 
 def _hosts(nodes: Sequence[int]) -> str:

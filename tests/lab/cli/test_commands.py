@@ -24,7 +24,7 @@ from asa.cli.main import main
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS
 from asa.lab.cli.simulate import days
-from asa.lab.core.cluster import Cluster, Partition
+from asa.lab.core.cluster import Cluster, Partition, Qos
 from asa.lab.core.registry import PLACEMENT_METHODS
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.listplan import ListPlan
@@ -247,6 +247,34 @@ def test_a_site_keeps_nodes_from_jobs_for_a_time(capsys: pytest.CaptureFixture[s
     assert main(["simulate", "log.swf", "--site", "pair.json"]) == 1
     assert "pair.json holds no site model" in (said := capsys.readouterr().err)
     assert "windows[1]: 'label' is none of end, name, nodes, start, users" in said
+
+
+def test_a_site_has_limits_of_users(capsys: pytest.CaptureFixture[str]) -> None:
+    """Four cores; `low`: one running job and two cores of each user, three jobs there; `high` has no limits."""
+    classes = (JobClass(1.0, (1,), (5.0,)),)
+    qos = {"low": Qos(1, 3, 2), "high": Qos(priority=1)}
+    SiteModel("quad", 4, 1, 0.5, classes, dispatcher="fcfs", qos=qos).write("quad.json")
+    Path("log.txt").write_text(
+        "JobID|User|QOS|Submit|Start|End|State|Timelimit|AllocCPUS\n"
+        "1|ann|low|1000|1000|1010|COMPLETED|00:01:00|1\n"
+        "2|ann|low|1000|1000|1010|COMPLETED|00:01:00|1\n"  # after the first
+        "3|ann|low|1000|1000|1010|COMPLETED|00:01:00|2\n"  # after the second
+        "4|ann|low|1001|1001|1011|COMPLETED|00:01:00|1\n"  # one too many
+        "5|ann|low|1030|1030|1040|COMPLETED|00:01:00|3\n"  # too large
+        "6|bob|low|1001|1001|1011|COMPLETED|00:01:00|1\n"  # beside the first
+        "7|ann|high|1001|1001|1011|COMPLETED|00:01:00|1\n"  # the same
+    )
+    found = simulated("log.txt", "--site", "quad.json")
+    assert found["outcomes"] == {"completed": 5, "refused": 2}
+    assert found["refusals"] == {"QOSMaxCpuPerUserLimit": 1, "QOSMaxSubmitJobPerUserLimit": 1}
+    assert (found["mean_wait_s"], found["max_wait_s"]) == (6.0, 20.0)
+    said = "refused: 1 QOSMaxCpuPerUserLimit, 1 QOSMaxSubmitJobPerUserLimit"
+    assert said in capsys.readouterr().out
+    assert main(["simulate", "log.txt", "--site", "quad.json", "--dispatcher", "easy,fcfs", "--quiet"]) == 0
+    assert said in capsys.readouterr().out
+    Path("log.txt").write_text(Path("log.txt").read_text().replace("bob|low", "bob|long"))
+    assert main(["simulate", "log.txt", "--site", "quad.json"]) == 1
+    assert "job 6 names QOS 'long', which is not there: choose one of low, high" in capsys.readouterr().err
 
 
 def test_a_dispatcher_that_does_not_fit_leaves_the_others_theirs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import DAY, WEEK
-from asa.lab.core.cluster import Cluster, NodeWindow, Partition
+from asa.lab.core.cluster import Cluster, NodeWindow, Partition, Qos
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.dispatchers.backfill import Easy
 from asa.lab.dispatchers.predictors import DataDriven
@@ -915,6 +915,49 @@ def test_windows_have_seconds_or_dates(tmp_path):
 def test_a_window_in_a_file_is_checked(values, words):
     with pytest.raises(InvalidInput, match=words):
         SiteModel.from_dict({**SITE.to_dict(), "windows": [values]})
+
+
+SERVICES = {"normal": Qos(10, 100, 40, 80, 1), "high": Qos(priority=5)}
+
+
+def test_jobs_have_the_qos_of_their_class(tmp_path):
+    site = replace(SITE, classes=(CLASSES[0], replace(CLASSES[1], qos="high")), qos=SERVICES)
+    site.write(tmp_path / "site.json")
+    assert json.loads((tmp_path / "site.json").read_text())["qos"] == {
+        "normal": {
+            "max_jobs_per_user": 10, "max_submit_jobs_per_user": 100, "max_cores_per_user": 40, "grp_cores": 80,
+            "priority": 1,
+        },
+        "high": {"priority": 5},
+    }  # fmt: skip
+    assert SiteModel.read(tmp_path / "site.json") == site
+    assert site.cluster().qos == SERVICES
+    jobs = site.workload(DAY, seed=1)
+    names = [jobs.label("qos", row) for row in range(len(jobs))]
+    assert names == ["high" if cores >= 16 else "normal" for cores in jobs.cores]
+    assert "qos" not in SITE.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"low": {"max_jobs": 3}}, "QOS 'low': 'max_jobs' is none of grp_cores, max_cores_per_user"),
+        ({"low": {"grp_cores": "3"}}, "QOS 'low': grp_cores is '3': int expected"),
+        ({"low": {"grp_cores": -3}}, "QOS 'low': a QOS has grp_cores -3: a whole number"),
+        ({"low": 3}, "QOS 'low' is 3: a JSON object"),
+        ({"low": {"grp_cores": 31}}, "jobs of 32 cores with QOS 'low', which allows 31"),
+        ([3], "no site model"),
+    ],
+)
+def test_a_qos_in_a_file_is_checked(values, words):
+    with pytest.raises(InvalidInput, match=words):
+        SiteModel.from_dict({**SITE.to_dict(), "qos": values})
+
+
+@pytest.mark.parametrize(("qos", "own"), [({"low": Qos()}, "low"), ({}, "none")])
+def test_jobs_whose_qos_is_not_there_are_no_model(qos, own):
+    with pytest.raises(InvalidInput, match=f"jobs with QOS 'high': its own are {own}"):
+        replace(SITE, classes=(CLASSES[0], replace(CLASSES[1], qos="high")), qos=qos)
 
 
 def test_windows_of_a_file_are_a_list():
