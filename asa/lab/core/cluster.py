@@ -141,8 +141,8 @@ class NodeWindow:
         object.__setattr__(self, "nodes", tuple(sorted(set(self.nodes))))
         if not -math.inf < self.start < self.end < math.inf:
             raise InvalidInput(
-                f"window {self.name!r} has start {self.start!r} and end {self.end!r}: finite times [s], the end after "
-                "the start, expected"
+                f"window {self.name[:40]!r} has start {self.start!r} and end {self.end!r}: finite times [s], the "
+                "end after the start, expected"
             )
 
 
@@ -202,7 +202,7 @@ class Cluster:
                 raise InvalidInput(f"partition {name!r} must name nodes between 0 and {len(capacity) - 1}")
         for window in self.windows:
             if window.nodes and not 0 <= window.nodes[0] <= window.nodes[-1] < len(capacity):
-                raise InvalidInput(f"window {window.name!r} must name nodes between 0 and {len(capacity) - 1}")
+                raise InvalidInput(f"window {window.name[:40]!r} must name nodes between 0 and {len(capacity) - 1}")
         if unknown := self.shareable - set(self.resources):
             known = ", ".join(self.resources)
             raise InvalidInput(f"{min(unknown)!r} cannot be shareable, for nodes have none: expected some of {known}")

@@ -247,8 +247,8 @@ class SiteWindow:
         dates = [isinstance(each, str) for each in (self.start, self.end)]
         if dates[0] != dates[1] or not self._second(self.start, 0.0) < self._second(self.end, 0.0):
             raise InvalidInput(
-                f"window {self.name!r} has start {self.start!r} and end {self.end!r}: two times in seconds, or two "
-                "dates such as '2026-11-27T08:00', the end after the start, expected"
+                f"window {shortened(self.name)} has start {shortened(self.start)} and end {shortened(self.end)}: two "
+                "times in seconds, or two dates such as '2026-11-27T08:00', the end after the start, expected"
             )
 
     def on_clock(self, epoch: float) -> NodeWindow:
@@ -261,8 +261,8 @@ class SiteWindow:
         """
         if isinstance(self.start, str) and np.isnan(epoch):
             raise InvalidInput(
-                f"window {self.name!r} has the date {self.start}, and the jobs have none (an SWF log has them by "
-                "UnixStartTime): give seconds after the clock's 0"
+                f"window {shortened(self.name)} has the date {self.start}, and the jobs have none (an SWF log has them "
+                "by UnixStartTime): give seconds after the clock's 0"
             )
         return NodeWindow(
             self._second(self.start, epoch), self._second(self.end, epoch), self.nodes, self.name, self.users
@@ -393,7 +393,7 @@ class SiteModel:
         name = jobs.qos or next(iter(self.qos))
         if name not in self.qos:
             raise InvalidInput(
-                f"site {self.name!r} has jobs with QOS {name!r}: its own are {', '.join(self.qos) or 'none'}"
+                f"site {self.name!r} has jobs with QOS {shortened(name)}: its own are {', '.join(self.qos) or 'none'}"
             )
         for most in (self.qos[name].max_cores_per_user, self.qos[name].grp_cores):
             if 0 < most < max(jobs.cores):
@@ -482,7 +482,7 @@ class SiteModel:
             given = dict(values)
             given["classes"] = tuple(_make(JobClass, each) for each in given.get("classes", ()))
             given["partitions"] = {
-                name: _on_nodes(Partition, f"partition {name!r}", each)
+                name: _on_nodes(Partition, f"partition {shortened(name)}", each)
                 for name, each in dict(given.get("partitions", {})).items()
             }
             given["windows"] = tuple(
@@ -588,11 +588,11 @@ def _on_nodes(kind: Any, who: str, values: Mapping[str, Any], *, all_nodes: bool
 def _qos(name: str, values: Any) -> Qos:
     """A QOS from what a file says."""
     if not isinstance(values, Mapping):
-        raise ValueError(f"QOS {name!r} is {shortened(values)}: a JSON object expected")
+        raise ValueError(f"QOS {shortened(name)} is {shortened(values)}: a JSON object expected")
     try:
         made: Qos = _make(Qos, values)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"QOS {name!r}: {error}") from error
+        raise ValueError(f"QOS {shortened(name)}: {error}") from error
     return made
 
 
@@ -615,7 +615,7 @@ def _make(kind: Any, values: Mapping[str, Any]) -> Any:
     """A dataclass of this kind; lists become tuples."""
     known = {item.name for item in fields(kind)}
     if unknown := set(values) - known:
-        raise ValueError(f"{min(unknown)!r} is none of {', '.join(sorted(known))}")
+        raise ValueError(f"{shortened(min(unknown))} is none of {', '.join(sorted(known))}")
     for item in fields(kind):
         if (wanted := _JSON.get(str(item.type))) and item.name in values:
             given = values[item.name]
