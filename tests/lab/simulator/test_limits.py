@@ -94,13 +94,11 @@ def machine(nodes: int, **qos: Qos) -> Cluster:
     return replace(Cluster.of(nodes), qos=qos)
 
 
-@pytest.mark.parametrize("dispatcher", ["fcfs", "easy", "conservative", "random", "listplan"])
+@pytest.mark.parametrize("dispatcher", ["fcfs", "easy", "conservative", "listplan"])
 def test_a_job_that_a_limit_keeps_back_blocks_no_other(dispatcher: str) -> None:
     jobs = work((0, 10, 1, 0), (0, 10, 3, 0), (1, 20, 3, 1))
     one = machine(4, normal=Qos(max_jobs_per_user=1))
-    assert simulate(jobs, one, dispatcher).start.tolist() in ([0.0, 21.0, 1.0], [10.0, 0.0, 10.0])
-    if dispatcher != "random":
-        assert simulate(jobs, one, dispatcher).start.tolist() == [0.0, 21.0, 1.0]
+    assert simulate(jobs, one, dispatcher).start.tolist() == [0.0, 21.0, 1.0]
 
 
 def test_of_several_that_fit_so_many_start_as_the_limit_allows() -> None:
@@ -162,7 +160,7 @@ def test_what_is_requeued_or_cancelled_gives_its_part_of_the_limit_back() -> Non
     engine.dispatch(Easy().numbers, until=1.0)
     operations.requeue(engine, 0)  # to the end of the queue
     engine.dispatch(Easy().numbers, until=2.0)
-    assert engine.state.jobs["started"][:2].tolist() == [math.nan, 1.0] or engine.state.jobs["started"][1] == 1.0
+    assert engine.state.jobs["started"][1] == 1.0
     operations.cancel(engine, 1)
     engine.dispatch(Easy().numbers)
     schedule = engine.schedule()
