@@ -16,7 +16,7 @@ from asa.lab.core.signals import ends_on_signals
 from asa.report.outputs import check_outputs, progress_bar
 
 if TYPE_CHECKING:  # NumPy is for those who simulate, not for those who ask for help
-    from asa.lab.core.cluster import Cluster
+    from asa.lab.core.cluster import Cluster, NodeWindow
     from asa.lab.core.schedule import Schedule
     from asa.lab.core.workload import Workload
     from asa.lab.simulator.decisions import DecisionSample
@@ -44,7 +44,7 @@ class Simulate:
         add(
             "--site",
             metavar="FILE",
-            help="a site model: its machine with its partitions, and its dispatcher and priority unless given",
+            help="a site model: its machine, partitions, windows and QOS, and its dispatcher and priority unless given",
         )
         add("--nodes", type=positive, metavar="N", help="nodes of the machine (those of the trace's header)")
         add("--cores-per-node", type=positive, metavar="C", help="cores of each node (those of the header, or 1)")
@@ -100,11 +100,13 @@ class Simulate:
         workload = days(trace.workload, options.from_day, options.to_day)
         if options.ties == "number":
             workload = workload.take(np.lexsort((workload.number, workload.submit)))
-        cluster = site.cluster() if site else trace.machine(options.nodes or 0, options.cores_per_node or 0)
+        cluster = site.cluster(trace.epoch) if site else trace.machine(options.nodes or 0, options.cores_per_node or 0)
         about: dict[str, Any] = {"trace": Path(options.trace).name, "nodes": cluster.nodes, "cores": cluster.cores}
-        why = _refusals(workload, cluster) if site else {}
-        about |= {"site": site.name, "refusals": why} if site else {}
-        said = "refused: " + ", ".join(f"{count:,} {reason}" for reason, count in why.items()) if why else ""
+        about |= {"site": site.name} if site else {}
+        said = ""
+        if cluster.windows:
+            about["windows"] = [_window(window, cluster) for window in cluster.windows]
+            said = _of_windows(about["windows"], workload)
         about |= {name: getattr(options, name) for name in SETTINGS}
         about |= {"ties": options.ties, "dispatch_time": options.dispatch_time}
         sample = _sample(options)
@@ -119,9 +121,12 @@ class Simulate:
                 refused.append(f"{name}: {error}")
                 continue
             rows.append({"dispatcher": name, **about, **summarise(schedule), "odd_records": trace.report.counts})
+            if site:
+                rows[-1]["refusals"] = _refusals(schedule)
             if len(names) == 1:
                 _write(schedule, options)
                 saved = sample.write(options.save_decisions) if sample else ""
+                said = "\n".join(filter(None, [_of_refusals(rows), said]))
                 text = "\n\n".join(filter(None, [in_words(rows[0]), said, saved, str(trace.report)]))
                 return CommandResult(rows[0], text)
         if not rows:
@@ -130,6 +135,7 @@ class Simulate:
             from asa.lab.report.charts import save_comparison
 
             save_comparison(rows, options.plot, title=title(rows[0]))
+        said = "\n".join(filter(None, [_of_refusals(rows), said]))
         text = "\n\n".join(filter(None, [comparison(rows), said, "\n".join(refused), str(trace.report)]))
         return CommandResult({"rows": rows, "refused": refused}, text, 1 if refused else 0)
 
@@ -145,14 +151,40 @@ def _site(options: argparse.Namespace) -> SiteModel | None:
     return site(options.site)
 
 
-def _refusals(workload: Workload, cluster: Cluster) -> dict[str, int]:
-    """How many jobs the machine refuses, by reason."""
+def _refusals(schedule: Schedule) -> dict[str, int]:
+    """How many jobs the machine has refused, by reason."""
     import numpy as np
 
+    from asa.lab.metrics.schedule import refused
     from asa.lab.simulator.state import REFUSALS, why_refused
 
-    counts = np.bincount(why_refused(workload, cluster), minlength=len(REFUSALS)).tolist()
+    why = why_refused(schedule.workload, schedule.cluster)
+    why[refused(schedule) & (why == 0)] = len(REFUSALS) - 1  # the only reason that is found on the way
+    counts = np.bincount(why, minlength=len(REFUSALS)).tolist()
     return {reason: count for reason, count in zip(REFUSALS, counts, strict=True) if reason and count}
+
+
+def _of_refusals(rows: list[dict[str, Any]]) -> str:
+    """Why jobs were refused; by dispatcher where that differs."""
+    found = [(row["dispatcher"], row.get("refusals")) for row in rows]
+    alike = all(why == found[0][1] for _, why in found)
+    return "\n".join(
+        f"refused{'' if alike else ' by ' + name}: " + ", ".join(f"{count:,} {reason}" for reason, count in why.items())
+        for name, why in (found[:1] if alike else found)
+        if why
+    )
+
+
+def _window(window: NodeWindow, cluster: Cluster) -> dict[str, Any]:
+    times = {"start_s": window.start, "end_s": window.end}
+    return {"name": window.name, **times, "nodes": len(window.nodes) or cluster.nodes}
+
+
+def _of_windows(windows: list[dict[str, Any]], workload: Workload) -> str:
+    """How many windows there are, and how many of them while jobs are submitted: other dates are soon mistaken."""
+    first, last = (float(workload.submit[row]) for row in (0, -1)) if len(workload) else (0.0, 0.0)
+    within = sum(each["start_s"] < last and each["end_s"] > first for each in windows)
+    return f"windows: {len(windows):,}, of which {within:,} while jobs are submitted; utilisation counts their nodes"
 
 
 def days(workload: Workload, begin: float | None, until: float | None) -> Workload:

@@ -1,10 +1,10 @@
-"""Machines: nodes, what each of them has, and the partitions they are grouped in."""
+"""Machines: nodes, what each of them has, the partitions they are grouped in, and when some are kept from jobs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
@@ -65,6 +65,87 @@ class Partition:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Qos:
+    """A quality of service: limits of the jobs that have it, and their priority.
+
+    A job that a limit keeps from starting waits, and is passed over; one beyond `max_submit_jobs_per_user`, or larger
+    than a limit of cores, is refused. Jobs of unknown users are under `grp_cores` only.
+
+    Parameters
+    ----------
+    max_jobs_per_user, max_cores_per_user
+        How many jobs of a user may run at a time, and on how many cores in all; 0 for no limit.
+    max_submit_jobs_per_user
+        How many jobs of a user may wait or run at a time; 0 for no limit.
+    grp_cores
+        On how many cores all jobs of this QOS may run at a time; 0 for no limit.
+    priority
+        Relative to the highest of the machine's it is the QOS factor of the multifactor priority; >= 0.
+
+    Raises
+    ------
+    InvalidInput
+        When a value is out of its bounds.
+
+    References
+    ----------
+    SchedMD, "sacctmgr": MaxJobsPerUser, MaxTRESPerUser, MaxSubmitJobsPerUser, GrpTRES and Priority of a QOS.
+    """
+
+    max_jobs_per_user: int = 0
+    max_submit_jobs_per_user: int = 0
+    max_cores_per_user: int = 0
+    grp_cores: int = 0
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            if type(value := getattr(self, item.name)) is not int or not 0 <= value < 2**31:
+                raise InvalidInput(f"a QOS has {item.name} {value!r}: a whole number from 0 to 2^31 expected")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWindow:
+    """Nodes that are kept from jobs for a time: for maintenance, or for some users.
+
+    A job does not start on them if its wall time would reach into the window, and without a wall time not before the
+    window is over.
+
+    Parameters
+    ----------
+    start, end
+        From when until when [s]; finite, `end` after `start`.
+    nodes
+        Numbers of the nodes; empty: all.
+    users
+        Names of the users whose jobs may start there none the less; empty: nobody's may.
+
+    Raises
+    ------
+    InvalidInput
+        When it does not end after it has begun, or a time is not finite.
+
+    References
+    ----------
+    SchedMD, "Advanced Resource Reservation Guide": reservations with the flag MAINT, and with Users and FLEX.
+    """
+
+    start: float
+    end: float
+    nodes: tuple[int, ...] = ()
+    name: str = ""
+    users: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", tuple(sorted(set(self.nodes))))
+        if not -math.inf < self.start < self.end < math.inf:
+            raise InvalidInput(
+                f"window {self.name[:40]!r} has start {self.start!r} and end {self.end!r}: finite times [s], the "
+                "end after the start, expected"
+            )
+
+
 @dataclass(frozen=True, eq=False)
 class Cluster:
     """Nodes and what each has.
@@ -75,6 +156,10 @@ class Cluster:
         Amounts, shape (nodes, resources); memory in bytes; >= 0.
     partitions
         By name; the first is the default. Empty: one partition of all nodes, without limits.
+    windows
+        When nodes are kept from jobs; they may overlap.
+    qos
+        By name; the first is that of jobs that name none. Empty: no limits.
     shareable
         Resources that running jobs may hold more of than there is, because they share it (co-scheduling).
     names
@@ -83,7 +168,8 @@ class Cluster:
     Raises
     ------
     InvalidInput
-        When the shapes do not fit together, an amount is negative, or a partition names a node that is not there.
+        When the shapes do not fit together, an amount is negative, or a partition or a window names a node that is not
+        there.
 
     Examples
     --------
@@ -96,6 +182,8 @@ class Cluster:
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     shareable: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
+    windows: tuple[NodeWindow, ...] = ()
+    qos: Mapping[str, Qos] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         capacity = np.ascontiguousarray(self.capacity, dtype=np.int64)
@@ -112,6 +200,9 @@ class Cluster:
             nodes = partition.nodes
             if not nodes or min(nodes) < 0 or max(nodes) >= len(capacity):
                 raise InvalidInput(f"partition {name!r} must name nodes between 0 and {len(capacity) - 1}")
+        for window in self.windows:
+            if window.nodes and not 0 <= window.nodes[0] <= window.nodes[-1] < len(capacity):
+                raise InvalidInput(f"window {window.name[:40]!r} must name nodes between 0 and {len(capacity) - 1}")
         if unknown := self.shareable - set(self.resources):
             known = ", ".join(self.resources)
             raise InvalidInput(f"{min(unknown)!r} cannot be shareable, for nodes have none: expected some of {known}")
@@ -156,13 +247,11 @@ class Cluster:
         InvalidInput
             When there is no such partition.
         """
-        if not (name and self.partitions):
-            return 0
-        if name not in self.partitions:
-            raise InvalidInput(
-                f"names partition {name!r}, which is not there: choose one of {', '.join(self.partitions)}"
-            )
-        return list(self.partitions).index(name)
+        return _number("partition", self.partitions, name)
+
+    def qos_number(self, name: str | None) -> int:
+        """As `partition_number`, of a QOS."""
+        return _number("QOS", self.qos, name)
 
     @property
     def uniform(self) -> bool:
@@ -176,3 +265,11 @@ class Cluster:
             f"{int(total)} {name}" for name, total in zip(self.resources, self.capacity.sum(axis=0), strict=True)
         )
         return f"<Cluster of {self.nodes} nodes: {amounts}>"
+
+
+def _number(what: str, known: Mapping[str, object], name: str | None) -> int:
+    if not (name and known):
+        return 0
+    if name not in known:
+        raise InvalidInput(f"names {what} {name!r}, which is not there: choose one of {', '.join(known)}")
+    return list(known).index(name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from asa.core.arrays import Floats, Ints
+from asa.core.arrays import Bools, Floats, Ints
 from asa.core.job import Resources
 from asa.core.view import Counters, QueuedJob, QueueView, RunningJob
 from asa.lab.core.cluster import Cluster
@@ -26,7 +26,7 @@ JOB = np.dtype(
         ("predicted", "f8"),  # how long it is expected to run [s]: the estimate, or what a dispatcher's predictor says
         ("planned", "f8"),  # start that it was promised [s]; NaN without a promise
         ("nice", "f8"),  # taken off its priority
-        ("qos", "f8"),  # quality of service, a share in [0, 1]
+        ("qos", "f8"),  # priority of its quality of service, a share in [0, 1]
         ("cores", "i8"),
         ("units", "i8"),
         ("kind", "i8"),  # row of the table of demands
@@ -37,6 +37,7 @@ JOB = np.dtype(
         ("group", "i8"),
         ("name", "i8"),
         ("partition", "i8"),
+        ("service", "i8"),  # number of its quality of service; -1 where the machine has none
         ("number", "i8"),
         ("restarts", "i8"),
     ],
@@ -77,6 +78,10 @@ class TableView:
         back then, shape (k,) and (k, 4): first node, last node, units of each, kind.
     allowed
         Nodes of each partition, shape (partitions, nodes): 1 where a node belongs to it.
+    windows
+        When nodes are kept from jobs (`asa.lab.core.cluster.NodeWindow`), in order of start, shape (w, 2 + nodes +
+        users + 1): start and end [s]; 1 for each node that is kept; and 1 for each user whose jobs may start there none
+        the less, unknown ones first.
     labels
         Column -> the texts behind its codes, for users and names.
     made
@@ -97,6 +102,7 @@ class TableView:
     release_at: Floats
     release: Ints
     allowed: Ints
+    windows: Floats = field(default_factory=lambda: np.zeros((0, 2)))
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     made: dict[int, QueuedJob] = field(default_factory=dict)
 
@@ -104,6 +110,15 @@ class TableView:
         """A column of the waiting jobs, in order of priority."""
         values: npt.NDArray[np.float64] = self.jobs[name][self.waiting]
         return values
+
+    def barred(self) -> Bools:
+        """From which windows' nodes each waiting job is barred now, shape (q, w)."""
+        begin, end = self.windows[:, :2].T
+        until = np.nan_to_num(np.asarray(self.column("walltime")), nan=np.inf) + self.now
+        kept = (begin < np.maximum(until, np.nextafter(self.now, np.inf))[:, None]) & (end > self.now)
+        who = 3 + len(self.free) + np.asarray(self.column("user"), dtype=np.int64)
+        found: Bools = kept & (self.windows[:, who] == 0).T
+        return found
 
     @property
     def capacity(self) -> Resources:

@@ -15,8 +15,8 @@ from asa.lab.core.cluster import RESOURCES
 
 Reals = npt.NDArray[np.float32]
 UNKNOWN = -1
-"""Code of a user, group, name, queue or partition that the source does not tell."""
-_CODES = ("user", "group", "name", "partition")
+"""Code of a user, group, name, queue, partition or QOS that the source does not tell."""
+_CODES = ("user", "group", "name", "partition", "qos")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Workload:
         Names of the columns of `demands`.
     per_node
         Most units that may share a node; 0 for no limit.
-    user, group, name, partition
+    user, group, name, partition, qos
         Codes >= 0 into `labels`, or of the source; `UNKNOWN` where there is none.
     after
         Row of a job that must have ended before this one may start, or `UNKNOWN`.
@@ -79,6 +79,7 @@ class Workload:
     group: Ints
     name: Ints
     partition: Ints
+    qos: Ints
     after: Ints
     think: Floats
     wait: Floats
@@ -194,7 +195,7 @@ class Workload:
         return self.take((self.submit >= begin) & (self.submit < end))
 
     def label(self, column: str, row: int) -> str:
-        """Text of a row's user, group, name or partition; its code where there is no text, "" where unknown."""
+        """Text of a row's user, group, name, partition or QOS; its code where there is no text, "" where unknown."""
         code = int(getattr(self, column)[row])
         if code == UNKNOWN:
             return ""

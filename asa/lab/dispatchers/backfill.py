@@ -37,7 +37,7 @@ from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ran
 from asa.lab.core.registry import PREDICTORS
 from asa.lab.core.table import TableView
 from asa.lab.dispatchers.room import columns
-from asa.lab.placement.nodes import BLOCK, place_within
+from asa.lab.placement.nodes import BLOCK, close, place_within
 
 # -- Orders of the queue ----------------------------------------------------------------------------------------------
 
@@ -412,6 +412,7 @@ def scan_nodes(
     release: Ints,
     free: Ints,
     allowed: Ints,
+    windows: Floats,
     starts: Ints,
     promised: Floats,
 ) -> tuple[int, Ints]:
@@ -433,6 +434,8 @@ def scan_nodes(
         What nodes have left, shape (nodes, resources).
     allowed
         Nodes of each partition, shape (partitions, nodes).
+    windows
+        When nodes are kept from jobs, as in `TableView`; they go by wall times, whatever the estimates are.
 
     Returns
     -------
@@ -466,6 +469,7 @@ def scan_nodes(
         need, lasts = demands[job.kind], job.estimate
         stays = job.predicted if blocked[part] and not strict[part] else lasts
         room = _lowest(free, now, now + stays, begins, stops, held, base, reserved)
+        close(room, windows, now, job.walltime, job.user)
         found = _place(method, room, usable[part], need, job, runs)
         if found == 0 and depth > 0 and not blocked[part]:
             blocked[part], strict[part] = True, now - job.submit > rule.strict_after
@@ -501,12 +505,13 @@ def scan_nodes(
             future = free.copy()
             at, k, found = now, 0, 0
             while found == 0 and at < math.inf:
-                at = _next_time(at, release_at, k, backs, stops, reserved)
+                at = _next_time(at, release_at, k, backs, stops, reserved, windows)
                 while k < backs and release_at[k] <= at:
                     _return(future, release[k], demands)
                     k += 1
                 if at < math.inf:
                     room = _lowest(future, at, at + lasts, begins, stops, held, base, reserved)
+                    close(room, windows, at, job.walltime, job.user)
                     found = _place(method, room, allowed[part], need, job, runs)
             if found > 0:
                 promised[j] = at
@@ -553,14 +558,19 @@ def _close(usable: Ints, members: Ints) -> int:
 
 
 @inner
-def _next_time(after: float, release_at: Floats, k: int, backs: int, stops: Floats, reserved: int) -> float:
-    """The next time [s] at which something comes back, from a job or from a reservation."""
+def _next_time(
+    after: float, release_at: Floats, k: int, backs: int, stops: Floats, reserved: int, windows: Floats
+) -> float:
+    """The next time [s] at which something comes back, from a job, a reservation or a window."""
     at = math.inf
     if k < backs:
         at = max(release_at[k], np.nextafter(after, math.inf))  # what is overdue is expected in the very next moment
     for r in range(reserved):
         if stops[r] > after:
             at = min(at, stops[r])
+    for w in range(len(windows)):
+        if windows[w, 1] > after:
+            at = min(at, windows[w, 1])
     return at
 
 
@@ -677,7 +687,7 @@ def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
     else:
         started, rows = scan_nodes(
             view.now, numbers, view.placement, view.jobs, view.demands, waiting, view.release_at, view.release,
-            view.free, view.allowed, starts, promised,
+            view.free, view.allowed, view.windows, starts, promised,
         )  # fmt: skip
         for place, first, last, units in rows.tolist():
             chosen.setdefault(place, []).append(NodeRun(first, last, units))

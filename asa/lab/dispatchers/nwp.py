@@ -165,12 +165,14 @@ class WindowMachine:
     Raises
     ------
     InvalidInput
-        When nodes differ or stand in several partitions, or the network has too few.
+        When nodes differ, stand in several partitions or are kept from jobs, or the network has too few.
     """
 
     def __init__(self, cluster: Cluster, topology: str) -> None:
-        if not cluster.uniform or len(cluster.partitions) > 1:
-            raise InvalidInput(f"nwp gives jobs whole nodes: equal ones in one partition expected, not {cluster!r}")
+        if not cluster.uniform or len(cluster.partitions) > 1 or cluster.windows:
+            raise InvalidInput(
+                f"nwp gives jobs whole nodes: equal ones in one partition without windows expected, not {cluster!r}"
+            )
         self.cluster, self._what = cluster, topology
 
     @cached_property

@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from asa.core.arrays import Ints
+from asa.core.arrays import Floats, Ints
 from asa.core.decision import NodeRun
 from asa.core.errors import InvalidInput
 from asa.lab.core.compiled import compiled, inner, inner_allocating, ranking
@@ -75,6 +75,21 @@ def place_within(
         return rows
     keep_fullest(free, need, per_node, most)
     return place(method, free, need, units, per_node, blocks, runs)
+
+
+@compiled
+def close(room: Ints, windows: Floats, start: float, walltime: float, user: int) -> None:
+    """Leave nothing of the nodes that `TableView.windows` keep from a job of this user that starts then, with this wall
+    time [s]; NaN: none was asked for."""
+    end = np.inf if walltime != walltime else max(start + walltime, np.nextafter(start, np.inf))
+    for w in range(len(windows)):
+        if windows[w, 0] >= end:
+            break
+        if windows[w, 1] > start and windows[w, 3 + len(room) + user] == 0:
+            for node in range(len(room)):
+                if windows[w, 2 + node] == 1:
+                    for k in range(room.shape[1]):
+                        room[node, k] = 0
 
 
 @compiled

@@ -88,12 +88,16 @@ class DecisionSample:
         Raises
         ------
         InvalidInput
-            When jobs are bound to partitions, or only so many units may share a node: instance files do not tell that.
+            When jobs are bound to partitions, nodes are kept from them, or only so many units may share a node:
+            instance files do not tell that.
         """
         if not len(view.waiting) or view.now == self._last:
             return
-        if not self.seen and view.slots < 0 and (view.jobs["per_node"].any() or not view.allowed.all()):
-            raise InvalidInput("decisions cannot be saved: files of instances know no partitions and no units per node")
+        bound = len(view.windows) or view.jobs["per_node"].any() or not view.allowed.all()
+        if not self.seen and view.slots < 0 and bound:
+            raise InvalidInput(
+                "decisions cannot be saved: files of instances know no partitions, no windows and no units per node"
+            )
         place = self.seen if self.seen < self._most else int(self._random.integers(self.seen + 1))
         if place < self._most:
             numbers = view.jobs["number"][view.waiting].tolist()

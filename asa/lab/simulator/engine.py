@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from asa.core.decision import DispatchDecision, Reject, Reserve, SetSpeed, Start
+from asa.core.decision import DispatchDecision, NodeRun, Reject, Reserve, SetSpeed, Start
 from asa.core.errors import IllegalDecision, Starved
 from asa.core.view import QueuedJob
 from asa.lab.core.cluster import Cluster
@@ -27,7 +27,17 @@ from asa.lab.placement.nodes import choose_within
 from asa.lab.simulator import loop
 from asa.lab.simulator.loop import advance, dispatch_loop, has_room, ranked, releases
 from asa.lab.simulator.settings import MachineSettings
-from asa.lab.simulator.state import CANCELLED, RUNNING, WAITING, SimulationState, StopReason, grown, load, schedule_of
+from asa.lab.simulator.state import (
+    CANCELLED,
+    RUNNING,
+    WAITING,
+    WINDOW_END,
+    SimulationState,
+    StopReason,
+    grown,
+    load,
+    schedule_of,
+)
 
 
 class Engine:
@@ -55,6 +65,10 @@ class Engine:
         self.settings = settings or MachineSettings()
         self._state = load(workload, cluster, self.settings)
         self.weights = self.settings.model.weights()
+        for window in cluster.windows:
+            if window.end > self.now:
+                self.room()
+                loop.push(self._state, window.end, WINDOW_END, 0)
         self._made: dict[int, QueuedJob] = {}
 
     @property
@@ -118,12 +132,16 @@ class Engine:
             release_at=release_at,
             release=release,
             allowed=s.partitions,
+            windows=s.windows,
             labels=self.workload.labels,
             made=self._made,
         )
 
     def apply(self, decisions: Iterable[DispatchDecision]) -> None:
         """Take decisions, in order.
+
+        Once a start has made a limit of a QOS keep back another waiting job, no further one starts: the dispatcher is
+        asked again, and does not see that job.
 
         Raises
         ------
@@ -133,9 +151,13 @@ class Engine:
         world = self._state.world[0]
         world["dirty"] = 0
         world["decisions"] += 1
+        kept = loop.kept_back(self._state)
         for decision in decisions:
             if isinstance(decision, Start):
-                self._start(decision)
+                if loop.kept_back(self._state) > kept:
+                    world["dirty"] = 1
+                else:
+                    self._start(decision)
             elif isinstance(decision, Reserve):
                 row = self._row(decision, WAITING)
                 self._state.jobs["planned"][row] = decision.at
@@ -197,7 +219,7 @@ class Engine:
         """Make more room in the tables."""
         self._state = grown(self._state)
 
-    def extend(self, **tables: npt.NDArray[Any]) -> None:
+    def extend(self, **tables: Any) -> None:
         """Put longer tables in the place of these."""
         self._state = self._state._replace(**tables)
 
@@ -205,6 +227,8 @@ class Engine:
         row = self._row(decision, WAITING)
         self.room()
         s = self._state
+        if loop.limited(s, row):
+            raise IllegalDecision("a limit of its QOS keeps the job from starting now", decision)
         count = self._use(decision, row) if decision.nodes else self._find(row)
         if not count:
             raise IllegalDecision(f"no room for {self._need(row)}: {self._left()}", decision)
@@ -237,7 +261,9 @@ class Engine:
             used[here] = True
             left = free[here] - run.units * need
             if (left[:, need > 0] < 0).any() or (job["per_node"] and run.units > job["per_node"]):
-                raise IllegalDecision(f"{run} has no room for {run.units} units of {self._need(row)}", decision)
+                raise IllegalDecision(
+                    f"{run} has no room for {run.units} units of {self._need(row)}{self._kept(row, run)}", decision
+                )
             units += run.units * (run.last - run.first + 1)
             s.runs[count] = run
         if 0 < job["max_nodes"] < used.sum():
@@ -245,6 +271,14 @@ class Engine:
         if units != job["units"]:
             raise IllegalDecision(f"its nodes hold {units} units; the job has {job['units']}", decision)
         return len(decision.nodes)
+
+    def _kept(self, row: int, run: NodeRun) -> str:
+        """The windows that keep some of these nodes from a job."""
+        view, here = self.view(), slice(2 + run.first, 3 + run.last)
+        names = [window.name for window in sorted(self.cluster.windows, key=lambda window: window.start)]
+        barred = view.barred()[view.waiting.tolist().index(row)]
+        found = [repr(names[w]) for w in np.flatnonzero(barred & view.windows[:, here].any(axis=1))]
+        return f"; window {', '.join(found)} keeps nodes from it" if found else ""
 
     def _row(self, decision: DispatchDecision, status: int) -> int:
         """The row that a decision names, NumPy's integers included; its job must stand so."""

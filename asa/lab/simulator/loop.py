@@ -16,15 +16,17 @@ from asa.core.arrays import Floats, Ints
 from asa.core.job import QueueRegime
 from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ranking
 from asa.lab.dispatchers.backfill import BackfillRule, queue_keys, scan, scan_nodes
-from asa.lab.placement.nodes import BLOCK, place, place_within
+from asa.lab.placement.nodes import BLOCK, close, place, place_within
 from asa.lab.simulator.settings import FIFO, NICED
 from asa.lab.simulator.state import (
     AFTER,
     AFTER_OK,
+    ALL,
     BEGIN,
     CANCEL,
     CANCELLED,
     COMPLETED,
+    CORES,
     DECIDE,
     DEPENDENCY,
     DOWN,
@@ -32,15 +34,19 @@ from asa.lab.simulator.state import (
     ELIGIBLE,
     END,
     ENDED,
+    FAILED,
     FINISHED,
     GROW,
     HELD,
     JOB_CHANGED,
+    JOBS,
     NODE_DOWN,
     NODE_FAIL,
     NODE_UP,
     NONE,
     NOT_SUBMITTED,
+    OF_ALL,
+    OF_USER,
     OPEN,
     OVER,
     REQUEUED,
@@ -49,10 +55,13 @@ from asa.lab.simulator.state import (
     STARTED,
     SUBMIT,
     SUBMITTED,
+    SUBMITTED_JOBS,
     TIMEOUT,
     UNTIL,
     UP,
+    USERS,
     WAITING,
+    WINDOW_END,
     SimulationState,
 )
 
@@ -306,7 +315,7 @@ def find(s: SimulationState, job: int) -> int:
 
 @compiled
 def visible(s: SimulationState, job: int) -> Ints:
-    """What a job may take of the nodes: all of what is shared, and nothing outside its partition."""
+    """What a job may take of the nodes: all of what is shared, and nothing outside its partition or kept from it."""
     free = s.free.copy()
     for k in range(len(s.shared)):
         if s.shared[k]:
@@ -316,6 +325,7 @@ def visible(s: SimulationState, job: int) -> Ints:
         if not s.partitions[max(s.jobs[job].partition, 0), node]:
             for k in range(free.shape[1]):
                 free[node, k] = 0
+    close(free, s.windows, s.world[0].now, s.jobs[job].walltime, s.jobs[job].user)
     return free
 
 
@@ -339,6 +349,57 @@ def fit(amounts: Ints, need: Ints) -> int:
     return most
 
 
+# -- Limits: how much of its QOS each user has ------------------------------------------------------------------------
+
+
+@inner
+def account(s: SimulationState, job: int, column: int, amount: int) -> None:
+    """A job's user, and all of its QOS, have so much more."""
+    row = s.jobs[job]
+    if row.service >= 0:
+        s.limits[row.service, ALL, column] += amount
+        if row.user >= 0:
+            s.limits[row.service, USERS + row.user, column] += amount
+
+
+@inner
+def exceeds(s: SimulationState, job: int, column: int, amount: int) -> bool:
+    """Whether so much more would be beyond a limit."""
+    row = s.jobs[job]
+    if row.service < 0:
+        return False
+    if s.limits[row.service, ALL, column] + amount > s.limits[row.service, OF_ALL, column]:
+        return True
+    limit = s.limits[row.service, OF_USER, column]
+    return bool(row.user >= 0 and s.limits[row.service, USERS + row.user, column] + amount > limit)
+
+
+@compiled
+def limited(s: SimulationState, job: int) -> bool:
+    """Whether a limit of its QOS keeps a waiting job from starting now."""
+    return bool(exceeds(s, job, JOBS, 1) or exceeds(s, job, CORES, s.jobs[job].cores))
+
+
+@compiled
+def kept_back(s: SimulationState) -> int:
+    """How many of the waiting jobs limits keep from starting now."""
+    count = 0
+    for k in range(s.world[0].waiting if len(s.limits) > 0 else 0):
+        count += limited(s, s.queue[k])
+    return count
+
+
+@inner_allocating
+def within_limits(s: SimulationState, waiting: Ints) -> Ints:
+    """Those of the waiting rows that no limit keeps from starting."""
+    found, count = np.empty(len(waiting), np.int64), 0
+    for k in range(len(waiting)):
+        if not limited(s, waiting[k]):
+            found[count] = waiting[k]
+            count += 1
+    return found[:count]
+
+
 # -- Jobs: they are submitted, become eligible, start, end, wait again ------------------------------------------------
 
 REGIMES = tuple(QueueRegime)
@@ -347,9 +408,13 @@ ACCRUE_ALWAYS, MULTIFACTOR = REGIMES.index(QueueRegime.ACCRUE_ALWAYS), REGIMES.i
 
 @inner
 def submit(s: SimulationState, job: int) -> None:
-    """A job reaches the machine."""
+    """A job reaches the machine, which refuses it when its user has too many there."""
     world = s.world[0]
     row, job_state = s.jobs[job], s.job_states[job]
+    if exceeds(s, job, SUBMITTED_JOBS, 1):
+        finish(s, job, FAILED)
+        return
+    account(s, job, SUBMITTED_JOBS, 1)
     row.place = world.place
     world.place += 1.0
     job_state.status = HELD
@@ -461,6 +526,8 @@ def start(s: SimulationState, job: int, count: int) -> None:
         hold(s, job, s.runs[k, 0], s.runs[k, 1], s.runs[k, 2])
     if world.slots >= 0:
         world.free -= row.units
+    account(s, job, JOBS, 1)
+    account(s, job, CORES, row.cores)
     job_state.status = RUNNING
     job_state.left = job_state.run
     job_state.since = world.now
@@ -522,6 +589,8 @@ def stop_running(s: SimulationState, job: int) -> None:
         s.ends[behind] = s.ends[behind + 1]
         s.active[behind] = s.active[behind + 1]
     world.running -= 1
+    account(s, job, JOBS, -1)
+    account(s, job, CORES, -row.cores)
     release_nodes(s, job)
     world.dirty = 1
 
@@ -536,6 +605,8 @@ def finish(s: SimulationState, job: int, outcome: int) -> None:
         charge(s, job)
     elif job_state.status == WAITING:
         leave(s, job)
+    if job_state.status != NOT_SUBMITTED:
+        account(s, job, SUBMITTED_JOBS, -1)
     job_state.status = ENDED
     job_state.outcome = outcome
     job_state.ended = world.now
@@ -679,6 +750,9 @@ def _take_next(s: SimulationState) -> int:
     if kind == NODE_DOWN:
         node_down(s, what)
         return int(kind)
+    if kind == WINDOW_END:
+        world.dirty = 1
+        return int(kind)
     job_state = s.job_states[what]
     if kind in (END, EARLY_END):
         if job_state.status == RUNNING and job_state.event == number:  # a void one has been replaced by another
@@ -738,7 +812,7 @@ def dispatch_loop(
             release_at, release = releases(s)
             started, runs = scan_nodes(
                 world.now, rule, world.placement, s.jobs, s.demands, waiting,
-                release_at, release, s.free, s.partitions, starts, promised,
+                release_at, release, s.free, s.partitions, s.windows, starts, promised,
             )  # fmt: skip
         if promise:
             for k in range(min(rule.limit, len(waiting))):
@@ -746,8 +820,12 @@ def dispatch_loop(
         if started == 0:
             continue
         all_seen = len(waiting) <= min(rule.limit, rule.oldest)  # else others come forward when some have started
-        if not begin(s, picked(waiting, starts[:started]), starts, runs):
-            world.dirty = 1  # what could not start yet is decided again
+        kept = world.waiting - len(waiting)
+        begun = begin(s, picked(waiting, starts[:started]), starts, runs, kept)
+        if begun < started or (len(s.limits) > 0 and kept_back(s) > kept):
+            world.dirty = 1  # what could not start yet is decided again, without what limits keep back now
+            if has_room(s):
+                continue
             return GROW
         if all_seen and world.edges == 0 and not world.stops_often:
             world.dirty = 0  # asked again at once, a rule without predictions would start no other job
@@ -755,11 +833,13 @@ def dispatch_loop(
 
 @compiled
 def ranked(s: SimulationState, rule: BackfillRule, weights: Floats) -> Ints:
-    """The waiting rows in order: by tiers; among equals by the dispatcher's own order; then by priority."""
+    """The waiting rows that no limit keeps back: by tiers; among equals by the dispatcher's order; then by priority."""
     world = s.world[0]
     waiting = s.queue[: world.waiting]
     if weights[0] != FIFO:
         waiting = prioritise(s, weights)
+    if len(s.limits) > 0:
+        waiting = within_limits(s, waiting)
     if rule.order >= 0:
         submit, predicted = np.empty(len(waiting)), np.empty(len(waiting))
         cores = np.empty(len(waiting), np.int64)
@@ -777,16 +857,17 @@ def ranked(s: SimulationState, rule: BackfillRule, weights: Floats) -> Ints:
 
 
 @inner
-def begin(s: SimulationState, rows: Ints, starts: Ints, runs: Ints) -> bool:
-    """Start these rows; False when the tables lack the room for all of them.
+def begin(s: SimulationState, rows: Ints, starts: Ints, runs: Ints, kept: int) -> int:
+    """Start these rows, until the tables lack room for the next, or limits keep back more jobs than those `kept` that
+    were left out of the decision; how many have started.
 
     `runs` tells the nodes where the machine does not choose them: position in the queue as it was, first node, last
     node, units of each.
     """
     k = 0
     for i in range(len(rows)):
-        if not has_room(s):
-            return False
+        if not has_room(s) or (i > 0 and len(s.limits) > 0 and kept_back(s) > kept):
+            return i
         count = 0
         while k < len(runs) and runs[k, 0] == starts[i]:
             for column in range(3):
@@ -796,7 +877,7 @@ def begin(s: SimulationState, rows: Ints, starts: Ints, runs: Ints) -> bool:
             count = find(s, rows[i])
         leave(s, rows[i])
         start(s, rows[i], count)
-    return True
+    return len(rows)
 
 
 @compiled

@@ -71,7 +71,7 @@ def submit(
     units, need, per_node
         Identical units, what one takes (amounts of the cluster's resources, in order), and how many may share a node.
     user, partition, qos, nice
-        Whose it is, the number of its partition, and what its priority is made of.
+        Whose it is, the number of its partition, and what its priority is made of. It has the machine's first QOS.
     after
         Rows of the jobs that it waits for, and how.
     watched
@@ -90,6 +90,11 @@ def submit(
     most = int(most_units(engine.cluster, engine.state.demands, *one)[0])
     if not 1 <= units <= most:
         raise InvalidInput(f"a job of {units} units of {tuple(need)}: the machine could run {most} at most")
+    cores = units * int(need[0])
+    for first in list(engine.cluster.qos.values())[:1]:
+        for allowed in (first.grp_cores, first.max_cores_per_user if user != UNKNOWN else 0):
+            if 0 < allowed < cores:
+                raise InvalidInput(f"a job of {cores} cores: its QOS allows {allowed}")
     limits = engine.cluster.all_partitions[partition]
     if walltime > limits.max_time_s:
         raise InvalidInput(f"a job of {walltime:g} s: its partition allows {limits.max_time_s:g} s")
@@ -103,10 +108,11 @@ def submit(
     job["submit"] = at
     job["walltime"] = job["estimate"] = job["predicted"] = walltime
     job["eligible"] = job["accrue"] = job["started"] = job["planned"] = nan
-    job["units"], job["kind"], job["per_node"], job["cores"] = units, kind, per_node, units * int(need[0])
+    job["units"], job["kind"], job["per_node"], job["cores"] = units, kind, per_node, cores
     job["user"], job["group"], job["name"], job["partition"], job["number"] = user, UNKNOWN, UNKNOWN, partition, row + 1
     job["qos"], job["nice"] = qos, nice
     job["max_nodes"], job["tier"] = limits.max_nodes, limits.tier
+    job["service"] = 0 if engine.cluster.qos else NONE
     job_state["run"], job_state["speed"], job_state["ended"], job_state["begin"] = run, 1.0, nan, begin
     job_state["stop"] = walltime if engine.settings.overrun == "clip" else math.inf
     job_state["event"] = job_state["held"] = job_state["children"] = NONE

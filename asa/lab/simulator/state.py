@@ -51,7 +51,7 @@ NOT_SUBMITTED, HELD, WAITING, RUNNING, ENDED = range(5)
 DEPENDENCY, BEGIN, HOLD, BARRED, THROTTLED = 1, 2, 4, 8, 16
 
 # Kinds of events, in the order in which those of one instant take effect.
-END, NODE_UP, NODE_DOWN, CANCEL, SUBMIT, OPEN, EARLY_END = range(7)
+END, NODE_UP, NODE_DOWN, CANCEL, SUBMIT, OPEN, EARLY_END, WINDOW_END = range(8)
 
 # Kinds of lines in the log.
 SUBMITTED, ELIGIBLE, STARTED, FINISHED, REQUEUED, UP, DOWN, SPEED = range(8)
@@ -60,6 +60,11 @@ SUBMITTED, ELIGIBLE, STARTED, FINISHED, REQUEUED, UP, DOWN, SPEED = range(8)
 AFTER, AFTER_OK, AFTER_ANY = range(3)
 
 NONE = -1
+
+# Limits of a QOS, the rows of `SimulationState.limits[qos]`: those of each user, and of all; what all have by now, and
+# from there on what each user has. Its columns.
+OF_USER, OF_ALL, ALL, USERS = range(4)
+JOBS, SUBMITTED_JOBS, CORES = range(3)
 
 # How a job ended: codes of `JOB_STATE.outcome`.
 COMPLETED, TIMEOUT, CANCELLED, NODE_FAIL, FAILED = (
@@ -122,7 +127,7 @@ WORLD = np.dtype(
         ("regime", "i8"),
         ("half_life", "f8"),  # of what users have used [s]
         ("keeps_nodes", "i8"),
-        ("special", "i8"),  # there are partitions or shareable resources
+        ("special", "i8"),  # there are partitions, windows or shareable resources
         ("tiers", "i8"),  # partitions differ in their tiers
         ("requeues", "i8"),  # jobs of a node that fails wait again, instead of failing with it
         ("one_by_one", "i8"),  # decide after every event, instead of after all of an instant
@@ -154,6 +159,8 @@ class SimulationState(NamedTuple):
     blocks: Ints  # nodes with a free core in each block
     demands: Ints  # shape (kinds, resources)
     partitions: Ints  # shape (partitions, nodes); 1 where a node belongs to it
+    limits: Ints  # shape (QOS, 3 + users, 3); see `OF_USER`
+    windows: Floats  # when nodes are kept from jobs, as in `TableView`
     runs: Ints  # scratch, shape (nodes, 3)
     usage: Floats  # shape (users, 2): decayed core-seconds, and when that was right [s]
 
@@ -185,12 +192,14 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, users: int) -> Simulat
         blocks=np.add.reduceat((cluster.capacity[:, 0] > 0).astype(np.int64), np.arange(0, nodes, BLOCK)),
         demands=np.ascontiguousarray(demands),
         partitions=partitions,
+        limits=np.zeros((0, 3, 3), np.int64),
+        windows=np.zeros((0, 2)),
         runs=np.zeros((nodes, 3), np.int64),
         usage=np.zeros((max(1, users), 2)),
     )
     world = state.world[0]
     world["vacant"] = NONE
-    world["special"] = bool(cluster.partitions) or bool(cluster.shareable)
+    world["special"] = bool(cluster.partitions) or bool(cluster.shareable) or bool(cluster.windows)
     world["tiers"] = len({partition.tier for partition in cluster.partitions.values()}) > 1
     _chain(state, 0)
     return state
@@ -252,7 +261,7 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     for name in ("submit", "units", "kind", "per_node", "user", "group", "name", "number"):
         jobs[name] = getattr(workload, name)
     jobs["cores"], jobs["walltime"] = workload.cores, walltimes(workload, cluster)
-    partition = jobs["partition"] = partition_of(workload, cluster)
+    partition = jobs["partition"] = codes_of("partition", workload, cluster)
     for name in ("max_nodes", "tier"):
         jobs[name] = np.array([getattr(each, name) for each in cluster.all_partitions])[partition]
     limit = np.where(np.isnan(jobs["walltime"]), np.inf, jobs["walltime"])
@@ -264,6 +273,9 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
         jobs[name] = np.nan
     job_states["run"], job_states["stop"], job_states["speed"], job_states["ended"] = workload.run, stop, 1.0, np.nan
     job_states["begin"], job_states["event"], job_states["held"], job_states["children"] = -np.inf, NONE, NONE, NONE
+    jobs["service"] = codes_of("qos", workload, cluster) if cluster.qos else NONE
+    if highest := max((each.priority for each in cluster.qos.values()), default=0):
+        jobs["qos"] = np.array([each.priority for each in cluster.qos.values()])[jobs["service"]] / highest
     refused = why_refused(workload, cluster) > 0
     job_states["status"][refused] = ENDED
     job_states["outcome"][refused] = FAILED
@@ -275,7 +287,30 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     world["one_by_one"] = settings.instant == "one-by-one"
     world["now"] = workload.submit[0] if n else 0.0
     _count_slots(state, cluster, workload)
+    state = state._replace(windows=_windows(cluster, workload), limits=_limits(cluster, len(state.usage)))
     return _tie(state, workload)
+
+
+def _limits(cluster: Cluster, users: int) -> Ints:
+    """What the limits of each QOS are; nobody has anything yet."""
+    found = np.zeros((len(cluster.qos), USERS + users, 3), np.int64)
+    for row, qos in zip(found, cluster.qos.values(), strict=True):
+        row[OF_USER] = qos.max_jobs_per_user, qos.max_submit_jobs_per_user, qos.max_cores_per_user
+        row[OF_ALL, CORES] = qos.grp_cores
+        row[:ALL][row[:ALL] == 0] = 2**62
+    return found
+
+
+def _windows(cluster: Cluster, workload: Workload) -> Floats:
+    """The machine's windows, with the workload's codes of the users, as in `TableView`."""
+    users = max(1, int(workload.user.max(initial=UNKNOWN)) + 1)
+    names = workload.labels.get("user", [str(code) for code in range(users)])
+    found = np.zeros((len(cluster.windows), 2 + cluster.nodes + users + 1))
+    for row, window in zip(found, sorted(cluster.windows, key=lambda window: window.start), strict=True):
+        row[:2] = window.start, window.end
+        row[2 : 2 + cluster.nodes][list(window.nodes) or slice(None)] = 1.0
+        row[3 + cluster.nodes :] = [name in window.users for name in names[:users]] or 0.0
+    return found
 
 
 def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints:
@@ -297,21 +332,33 @@ def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints
     return found
 
 
-REFUSALS = ("", "larger than the machine", "PartitionNodeLimit", "PartitionTimeLimit")
-"""Why a job is refused at its submission, by code; with Slurm's words for what a partition does not allow."""
+REFUSALS = (
+    "", "larger than the machine", "PartitionNodeLimit", "PartitionTimeLimit", "QOSMaxCpuPerUserLimit",
+    "QOSGrpCpuLimit", "QOSMaxSubmitJobPerUserLimit",
+)  # fmt: skip
+"""Why a job is refused at its submission, by code; with Slurm's words for what a partition or a QOS does not allow."""
 
 
 def why_refused(workload: Workload, cluster: Cluster) -> Ints:
-    """Codes of `REFUSALS`, shape (n,); 0 for a job that the machine takes.
+    """Codes of `REFUSALS`, shape (n,); 0 for a job that the machine takes, unless its user has too many by then.
 
     A job beyond a limit of its partition is refused, as under ``EnforcePartLimits=ALL``. Without that, Slurm lets it
     wait for ever, which is the same to all others.
     """
-    partition, demands = partition_of(workload, cluster), aligned(workload.demands, workload.resources, cluster)
+    demands = aligned(workload.demands, workload.resources, cluster)
+    partition = codes_of("partition", workload, cluster)
     most = most_units(cluster, demands, workload.kind, workload.per_node, partition)
     why = np.where(workload.units > most, 2 if cluster.partitions else 1, 0)
     longest = np.array([each.max_time_s for each in cluster.all_partitions])[partition]
     why[workload.walltime > longest] = 3
+    if cluster.qos:
+        service, known = codes_of("qos", workload, cluster), workload.user != UNKNOWN
+        of_user, of_all = (
+            np.array([getattr(each, name) or np.inf for each in cluster.qos.values()])[service]
+            for name in ("max_cores_per_user", "grp_cores")
+        )
+        why[known & (workload.cores > of_user)] = 4
+        why[workload.cores > of_all] = 5
     return why
 
 
@@ -337,18 +384,20 @@ def most_units(cluster: Cluster, demands: Ints, kind: Ints, per_node: Ints, part
 def walltimes(workload: Workload, cluster: Cluster) -> Floats:
     """Wall time of each job [s], shape (n,): what it asks for, or what its partition gives; NaN for no limit."""
     given = [each.default_time_s or each.max_time_s for each in cluster.all_partitions]
-    defaults = np.where(np.isinf(given), np.nan, given)[partition_of(workload, cluster)]
+    defaults = np.where(np.isinf(given), np.nan, given)[codes_of("partition", workload, cluster)]
     found: Floats = np.where(np.isnan(workload.walltime), defaults, workload.walltime)
     return found
 
 
-def partition_of(workload: Workload, cluster: Cluster) -> Ints:
-    """The cluster's number of each job's partition; the first one where the job names none."""
-    found = np.zeros(len(workload), dtype=np.int64)
-    for code in np.unique(workload.partition) if cluster.partitions else ():
-        row = int(np.argmax(workload.partition == code))
+def codes_of(column: str, workload: Workload, cluster: Cluster) -> Ints:
+    """The cluster's number of each job's partition or QOS; the first one where the job names none."""
+    found, own = np.zeros(len(workload), dtype=np.int64), getattr(workload, column)
+    number = cluster.partition_number if column == "partition" else cluster.qos_number
+    known = cluster.partitions if column == "partition" else cluster.qos
+    for code in np.unique(own) if known else ():
+        row = int(np.argmax(own == code))
         try:
-            found[workload.partition == code] = cluster.partition_number(workload.label("partition", row))
+            found[own == code] = number(workload.label(column, row))
         except InvalidInput as error:
             raise InvalidInput(f"job {int(workload.number[row])} {error}") from None
     return found
@@ -358,7 +407,7 @@ def _count_slots(state: SimulationState, cluster: Cluster, workload: Workload) -
     """Make it a machine of slots where one number tells what is free: equal nodes, and one kind of unit."""
     world = state.world[0]
     kinds = np.unique(workload.kind)
-    plain = len(kinds) <= 1 and cluster.uniform and not cluster.partitions and not cluster.shareable
+    plain = len(kinds) <= 1 and cluster.uniform and not (cluster.partitions or cluster.shareable or cluster.windows)
     need = state.demands[int(kinds[0]) if len(kinds) else 0]
     fitting = int((cluster.capacity[0][need > 0] // need[need > 0]).min()) if need.any() else 0
     limits = workload.per_node[workload.per_node > 0]

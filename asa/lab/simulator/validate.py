@@ -8,15 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asa.core.arrays import Floats
+from asa.core.arrays import Bools, Floats, Ints
 from asa.core.job import JobState
 from asa.lab.core.schedule import OUTCOMES, Schedule
+from asa.lab.core.workload import UNKNOWN
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.state import FINISHED, REQUEUED, STARTED
+from asa.lab.simulator.state import FINISHED, REQUEUED, STARTED, codes_of, walltimes
 
 # -- Laws -------------------------------------------------------------------------------------------------------------
 
-_COMPLETED = OUTCOMES.index(JobState.COMPLETED)
+_COMPLETED, _REFUSED = OUTCOMES.index(JobState.COMPLETED), OUTCOMES.index(JobState.FAILED)
 
 
 def violations(schedule: Schedule) -> list[str]:
@@ -25,7 +26,8 @@ def violations(schedule: Schedule) -> list[str]:
     The laws: no job starts before it was submitted, or ends before it starts; one that completed ran for its run time;
     those that ran hold as many units as they asked for, on nodes that there are, at most `per_node` on a node; and no
     node gives more than it has, unless the resource is shareable. A job that ran kept the limits of its partition: wall
-    time, nodes, and which they are. Where jobs ran is checked only if the schedule tells.
+    time, nodes, and which they are; none started on nodes that a window keeps from it; and no user and no QOS ever had
+    more than its limits. Where jobs ran is checked only if the schedule tells.
     A schedule of a machine whose nodes failed, or whose jobs changed speed, breaks the law of run times.
 
     Examples
@@ -36,7 +38,8 @@ def violations(schedule: Schedule) -> list[str]:
     >>> violations(simulate(Workload.of(submit=[0], run=[5], cores=[1], walltime=[9]), Cluster.of(nodes=1)))
     []
     """
-    return [*_times(schedule), *_amounts(schedule), *_places(schedule), *_partitions(schedule)]
+    laws = _times, _amounts, _places, _partitions, _windows, _limits
+    return [wrong for law in laws for wrong in law(schedule)]
 
 
 def _times(schedule: Schedule) -> Iterator[str]:
@@ -121,6 +124,50 @@ def _partitions(schedule: Schedule) -> Iterator[str]:
             yield f"{job} has {len(nodes)} nodes: partition {names[row]!r} gives {limits.max_nodes} to a job"
         if jobs.walltime[row] > limits.max_time_s:
             yield f"{job} asks for {jobs.walltime[row]:g} s: partition {names[row]!r} allows {limits.max_time_s:g} s"
+
+
+def _windows(schedule: Schedule) -> Iterator[str]:
+    """Every job beside the windows that keep nodes from it."""
+    jobs, cluster = schedule.workload, schedule.cluster
+    until = schedule.start + np.nan_to_num(walltimes(jobs, cluster), nan=np.inf)
+    for row, run in schedule.placements or () if cluster.windows else ():
+        for window in cluster.windows:
+            nodes = set(window.nodes or range(cluster.nodes)) & set(range(run.first, run.last + 1))
+            within = window.start < until[row] and schedule.start[row] < window.end
+            if nodes and within and jobs.label("user", row) not in window.users:
+                yield (
+                    f"job {jobs.number[row]} starts at {schedule.start[row]:g} s and may run until {until[row]:g} s: "
+                    f"window {window.name!r} keeps some of its nodes from {window.start:g} to {window.end:g} s"
+                )
+
+
+def _limits(schedule: Schedule) -> Iterator[str]:
+    """Every user of a QOS, and all of them."""
+    jobs, cluster = schedule.workload, schedule.cluster
+    service, ran = codes_of("qos", jobs, cluster), schedule.ran
+    there = ~(np.isnan(schedule.start) & (schedule.outcome == _REFUSED))
+    for number, (name, qos) in enumerate(cluster.qos.items()):
+        mine = service == number
+        for user in np.unique(jobs.user[mine & (jobs.user != UNKNOWN)]).tolist():
+            of_user, who = mine & (jobs.user == user), f"user {user} of QOS {name!r}"
+            ones = np.ones(len(jobs), dtype=np.int64)
+            yield from _most(who, "running jobs", schedule, of_user & ran, schedule.start, ones, qos.max_jobs_per_user)
+            yield from _most(who, "cores", schedule, of_user & ran, schedule.start, jobs.cores, qos.max_cores_per_user)
+            most = qos.max_submit_jobs_per_user
+            yield from _most(who, "submitted jobs", schedule, of_user & there, jobs.submit, ones, most)
+        yield from _most(f"QOS {name!r}", "cores", schedule, mine & ran, schedule.start, jobs.cores, qos.grp_cores)
+
+
+def _most(
+    who: str, what: str, schedule: Schedule, chosen: Bools, begin: Floats, amount: Ints, most: int
+) -> Iterator[str]:
+    """Where the sum of the amounts of these jobs, from `begin` to their ends, is above a limit; 0: there is none."""
+    rows = np.flatnonzero(chosen) if most else np.zeros(0, dtype=np.int64)
+    times = np.concatenate([schedule.end[rows], begin[rows]])  # at equal times, ends come first
+    order = np.argsort(times, kind="stable")
+    used = np.cumsum(np.concatenate([-amount[rows], amount[rows]])[order])
+    if len(used) and used.max() > most:
+        yield f"{who} has {used.max()} {what} at {times[order][np.argmax(used)]:g} s: {most} allowed"
 
 
 # -- The log ----------------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 A dump of Slurm's accounting that has all that is read here::
 
     sacct --allusers --allocations --duplicates --parsable2 --starttime=... --endtime=... \\
-        --format=JobID,JobIDRaw,JobName,User,Account,Partition,State,Submit,Eligible,Start,End,ElapsedRaw,Timelimit,\\
-    ReqTRES,AllocTRES
+        --format=JobID,JobIDRaw,JobName,User,Account,Partition,QOS,State,Submit,Eligible,Start,End,ElapsedRaw,\\
+    Timelimit,ReqTRES,AllocTRES
 
 with ``SLURM_TIME_FORMAT=%s`` in the environment, so that no hour comes twice when the clocks change.
 """
@@ -154,6 +154,7 @@ class Accounting:
     group: Sequence[str]
     name: Sequence[str]
     partition: Sequence[str]
+    qos: Sequence[str]
 
     def trace(self, sieve: Sieve, *, units: str, wait_from: str) -> Trace:
         """The trace, on a clock that reads 0 at the first submission.
@@ -217,7 +218,7 @@ class Accounting:
     def _workload(self, rows: Ints, submit: Floats, wait: Floats, columns: dict[str, Any]) -> Workload:
         """The jobs of these records, with times of submission and waits [s], shape (rows,), and further columns."""
         labels = {}
-        for column in ("user", "group", "name", "partition"):
+        for column in ("user", "group", "name", "partition", "qos"):
             columns[column], labels[column] = coded([getattr(self, column)[row] for row in rows.tolist()])
         return Workload.of(
             submit=submit,
@@ -290,7 +291,7 @@ _STATES = {state.value.upper(): state for state in JobState if state.final} | {
 _COLUMNS = (
     "JobID", "JobIDRaw", "JobName", "User", "Account", "Partition", "State", "Submit", "Eligible", "Start", "End",
     "Elapsed", "ElapsedRaw", "Timelimit", "TimelimitRaw", "AllocTRES", "AllocCPUS", "AllocNodes", "ReqTRES", "ReqCPUS",
-    "ReqNodes", "ReqMem", "MaxRSS", "TotalCPU",
+    "ReqNodes", "ReqMem", "MaxRSS", "TotalCPU", "QOS",
 )  # fmt: skip
 _OTHER_NAMES = {"ncpus": "AllocCPUS", "nnodes": "AllocNodes", "uid": "User", "group": "Account"}
 
@@ -360,6 +361,7 @@ def load_sacct(
         group=table["Account"],
         name=table["JobName"],
         partition=table["Partition"],
+        qos=table["QOS"],
     )
     return accounting.trace(sieve, units=units, wait_from=wait_from)
 
@@ -594,6 +596,7 @@ def load_pbs(path: str | Path, *, units: str = "chunks", wait_from: str = "submi
         group=texts("account", "group"),
         name=texts("jobname"),
         partition=texts("queue"),
+        qos=texts("qos"),
     )
     return accounting.trace(sieve, units=units, wait_from=wait_from)
 

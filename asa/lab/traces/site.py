@@ -28,6 +28,7 @@ The paper's Table 2 has waits ten times as long, of another period; these models
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -40,9 +41,10 @@ from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput, UnknownName, cause
 from asa.core.hostlist import expand
 from asa.core.units import DAY, HOUR, WEEK
-from asa.lab.core.cluster import MOST_NODES, Cluster, Partition
+from asa.lab.core.cluster import MOST_NODES, Cluster, NodeWindow, Partition, Qos
 from asa.lab.core.files import LARGEST, parse_json, shortened
 from asa.lab.core.workload import UNKNOWN, Workload
+from asa.lab.traces.accounting import moment
 from asa.lab.traces.patterns import Cycle, measure, offered_load, span, zipf
 
 # -- Mixture ----------------------------------------------------------------------------------------------------------
@@ -75,8 +77,8 @@ class JobClass:
         use most; in [0, 1], not falling. What is drawn lies on the line through them, so that the mean is kept.
     session
         Jobs of a session, all equally likely; >= 1.
-    partition
-        Where they are submitted; "" for the machine's first partition.
+    partition, qos
+        Where they are submitted, and with which QOS; "" for the machine's first ones.
     """
 
     share: float
@@ -85,6 +87,7 @@ class JobClass:
     used: tuple[float, ...] = (0.0, 1.0)
     session: tuple[int, ...] = (1,)
     partition: str = ""
+    qos: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.share < np.inf:
@@ -220,6 +223,59 @@ def _means(values: Floats | Ints, parts: int) -> list[float]:
 
 
 @dataclass(frozen=True)
+class SiteWindow:
+    """A time for which a site keeps nodes from jobs: an `asa.lab.core.cluster.NodeWindow`, its times perhaps dates.
+
+    Parameters
+    ----------
+    start, end
+        Seconds on the clock of the workload, or ISO dates and times, in UTC unless they name a zone; both the same.
+
+    Raises
+    ------
+    InvalidInput
+        When they are neither, or it does not end after it has begun.
+    """
+
+    start: float | str
+    end: float | str
+    nodes: tuple[int, ...] = ()
+    name: str = ""
+    users: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        dates = [isinstance(each, str) for each in (self.start, self.end)]
+        if dates[0] != dates[1] or not self._second(self.start, 0.0) < self._second(self.end, 0.0):
+            raise InvalidInput(
+                f"window {shortened(self.name)} has start {shortened(self.start)} and end {shortened(self.end)}: two "
+                "times in seconds, or two dates such as '2026-11-27T08:00', the end after the start, expected"
+            )
+
+    def on_clock(self, epoch: float) -> NodeWindow:
+        """The window on a clock that reads 0 at `epoch` [s since 1970]; NaN where that is not known.
+
+        Raises
+        ------
+        InvalidInput
+            When it has dates, and the clock does not.
+        """
+        if isinstance(self.start, str) and np.isnan(epoch):
+            raise InvalidInput(
+                f"window {shortened(self.name)} has the date {self.start}, and the jobs have none (an SWF log has them "
+                "by UnixStartTime): give seconds after the clock's 0"
+            )
+        return NodeWindow(
+            self._second(self.start, epoch), self._second(self.end, epoch), self.nodes, self.name, self.users
+        )
+
+    @staticmethod
+    def _second(given: float | str, epoch: float) -> float:
+        if not isinstance(given, str):
+            return float(given)
+        return np.nan if given.isdecimal() else moment(given, datetime.UTC) - epoch
+
+
+@dataclass(frozen=True)
 class SiteModel:
     """A site: its machine, its users' jobs, and its batch system's settings.
 
@@ -255,6 +311,10 @@ class SiteModel:
     partitions
         By name, the first is the default; empty where the machine has none. In a file their nodes are a list of hosts
         as Slurm writes it, where the nodes are n0, n1 ...
+    windows
+        When nodes are kept from jobs; in a file their nodes are such a list, too.
+    qos
+        By name, the first is the default; empty where users have no limits.
     """
 
     name: str
@@ -273,6 +333,8 @@ class SiteModel:
     priority: str = "fifo"
     note: str = ""
     partitions: Mapping[str, Partition] = field(default_factory=dict, hash=False)
+    windows: tuple[SiteWindow, ...] = ()
+    qos: Mapping[str, Qos] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         Cycle(self.week, WEEK)
@@ -301,10 +363,12 @@ class SiteModel:
             value = getattr(self, name)
             if not low <= value <= high or value == np.inf:
                 raise InvalidInput(f"site {self.name!r} has {name} {value!r}: from {low:g} to {high:g} expected")
-        self.cluster()  # which checks the partitions
+        self.cluster(epoch=0.0)  # which checks partitions and windows
         for each in self.classes:
             if self.partitions or each.partition:
                 self._check_partition(each)
+            if self.qos or each.qos:
+                self._check_qos(each)
 
     @property
     def cores(self) -> int:
@@ -324,13 +388,35 @@ class SiteModel:
                 f"{where!r}, which allows {cores} cores and {limits.max_time_s:g} s"
             )
 
+    def _check_qos(self, jobs: JobClass) -> None:
+        """Refuse a class of jobs that its QOS would."""
+        name = jobs.qos or next(iter(self.qos))
+        if name not in self.qos:
+            raise InvalidInput(
+                f"site {self.name!r} has jobs with QOS {shortened(name)}: its own are {', '.join(self.qos) or 'none'}"
+            )
+        for most in (self.qos[name].max_cores_per_user, self.qos[name].grp_cores):
+            if 0 < most < max(jobs.cores):
+                raise InvalidInput(
+                    f"site {self.name!r} has jobs of {max(jobs.cores)} cores with QOS {name!r}, which allows {most}"
+                )
+
     @property
     def longest_s(self) -> float:
         """Longest time that its users request [s]."""
         return max(max(each.walltime_s) for each in self.classes)
 
-    def cluster(self) -> Cluster:
-        return replace(Cluster.of(self.nodes, self.cores_per_node), partitions=self.partitions)
+    def cluster(self, epoch: float = np.nan) -> Cluster:
+        """The machine, for jobs whose clock reads 0 at `epoch` [s since 1970]; NaN where that is not known.
+
+        Raises
+        ------
+        InvalidInput
+            When it has windows with dates, and the clock does not tell its own.
+        """
+        windows = tuple(window.on_clock(epoch) for window in self.windows)
+        plain = Cluster.of(self.nodes, self.cores_per_node)
+        return replace(plain, partitions=self.partitions, windows=windows, qos=self.qos)
 
     def workload(self, duration_s: float, seed: int) -> Workload:
         """Jobs submitted in [0, `duration_s`) that offer the site's load over that time, to within the last job.
@@ -354,9 +440,11 @@ class SiteModel:
         first = np.searchsorted(drawn.session, np.arange(sessions))
         submit = (begin[drawn.session] + passed - passed[first][drawn.session]) % duration_s
         user = rng.choice(self.users, size=sessions, p=zipf(self.users))[drawn.session]
-        names = list(self.partitions)
-        code = np.array([names.index(each.partition) if each.partition else 0 for each in self.classes])
-        where = {"partition": code[drawn.kind], "labels": {"partition": tuple(names)}} if names else {}
+        where: dict[str, Any] = {"labels": {}}
+        for column, names in (("partition", list(self.partitions)), ("qos", list(self.qos))):
+            code = [names.index(name) if (name := getattr(each, column)) else 0 for each in self.classes]
+            if names:
+                where[column], where["labels"][column] = np.array(code)[drawn.kind], tuple(names)
         return Workload.of(
             submit=np.minimum(submit, np.nextafter(duration_s, 0)),
             run=drawn.run,
@@ -373,7 +461,13 @@ class SiteModel:
         made["partitions"] = {
             name: {**_said(each), "nodes": _hosts(each.nodes)} for name, each in self.partitions.items()
         }
-        return made if self.partitions else {key: value for key, value in made.items() if key != "partitions"}
+        made["windows"] = [
+            {**_said(each), **({"nodes": _hosts(each.nodes)} if each.nodes else {})} for each in self.windows
+        ]
+        made["qos"] = {
+            name: {key: value for key, value in asdict(each).items() if value} for name, each in self.qos.items()
+        }
+        return {key: value for key, value in made.items() if value or key not in ("partitions", "windows", "qos")}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SiteModel:
@@ -388,8 +482,14 @@ class SiteModel:
             given = dict(values)
             given["classes"] = tuple(_make(JobClass, each) for each in given.get("classes", ()))
             given["partitions"] = {
-                name: _partition(name, each) for name, each in dict(given.get("partitions", {})).items()
+                name: _on_nodes(Partition, f"partition {shortened(name)}", each)
+                for name, each in dict(given.get("partitions", {})).items()
             }
+            given["windows"] = tuple(
+                _on_nodes(SiteWindow, f"windows[{place}]", each, all_nodes=True)
+                for place, each in enumerate(_list(given, "windows"))
+            )
+            given["qos"] = {name: _qos(name, each) for name, each in dict(given.get("qos", {})).items()}
             made: SiteModel = _make(cls, given)
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"this is no site model: {error}") from error
@@ -453,27 +553,46 @@ def _wander(steps: int, decay: float, rng: np.random.Generator) -> Floats:
     return found
 
 
-def _said(each: JobClass | Partition) -> dict[str, Any]:
-    """What a file says of it: all fields but those of a partition's or a class's that say nothing."""
+def _said(each: JobClass | Partition | SiteWindow) -> dict[str, Any]:
+    """What a file says of it: all fields but those that say nothing."""
     made = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(each).items()}
-    return {key: value for key, value in made.items() if value not in ("", None, np.inf)}
+    return {key: value for key, value in made.items() if value not in ("", None, np.inf, [])}
 
 
-def _partition(name: str, values: Mapping[str, Any]) -> Partition:
-    """A partition from what a file says, its nodes as a list of hosts."""
-    given = dict(values)
-    hosts = given.get("nodes")
-    if not isinstance(hosts, str):
-        raise ValueError(f"partition {name!r} has nodes {shortened(hosts)}: a list of hosts such as 'n[0-3]' expected")
-    found = []
-    for host in expand(hosts):
-        if not (host[:1] == "n" and host[1:].isdecimal() and host[1:].isascii()):
-            raise ValueError(f"partition {name!r} has node {host!r}: n0, n1 ... expected")
-        found.append(int(host[1:]))
+def _list(values: Mapping[str, Any], key: str) -> list[Any]:
+    found = values.get(key, [])
+    if not isinstance(found, list):
+        raise ValueError(f"{key} is {shortened(found)}: a list expected")
+    return found
+
+
+def _on_nodes(kind: Any, who: str, values: Mapping[str, Any], *, all_nodes: bool = False) -> Any:
+    """A partition or a window from what a file says, its nodes as a list of hosts; none stands for `all_nodes`."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{who} is {shortened(values)}: a JSON object expected")
+    given, found = dict(values), []
+    if "nodes" in given or not all_nodes:
+        hosts = given.get("nodes")
+        if not isinstance(hosts, str):
+            raise ValueError(f"{who} has nodes {shortened(hosts)}: a list of hosts such as 'n[0-3]' expected")
+        for host in expand(hosts):
+            if not (host[:1] == "n" and host[1:].isdecimal() and host[1:].isascii()):
+                raise ValueError(f"{who} has node {host!r}: n0, n1 ... expected")
+            found.append(int(host[1:]))
     try:
-        made: Partition = _make(Partition, {**given, "nodes": found})
+        return _make(kind, {**given, "nodes": found})
     except (TypeError, ValueError) as error:
-        raise ValueError(f"partition {name!r}: {error}") from error
+        raise ValueError(f"{who}: {error}") from error
+
+
+def _qos(name: str, values: Any) -> Qos:
+    """A QOS from what a file says."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"QOS {shortened(name)} is {shortened(values)}: a JSON object expected")
+    try:
+        made: Qos = _make(Qos, values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"QOS {shortened(name)}: {error}") from error
     return made
 
 
@@ -496,18 +615,19 @@ def _make(kind: Any, values: Mapping[str, Any]) -> Any:
     """A dataclass of this kind; lists become tuples."""
     known = {item.name for item in fields(kind)}
     if unknown := set(values) - known:
-        raise ValueError(f"{min(unknown)!r} is none of {', '.join(sorted(known))}")
+        raise ValueError(f"{shortened(min(unknown))} is none of {', '.join(sorted(known))}")
     for item in fields(kind):
         if (wanted := _JSON.get(str(item.type))) and item.name in values:
             given = values[item.name]
-            if not all(type(each) in wanted for each in (given if "tuple" in str(item.type) else [given])):
+            items = given if "tuple" in str(item.type) else [given]
+            if not isinstance(items, list | tuple) or not all(type(each) in wanted for each in items):
                 raise ValueError(f"{item.name} is {shortened(given)}: {item.type} expected")
     return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
 
 
 _JSON = {
-    "int": (int,), "float": (int, float), "float | None": (int, float), "str": (str,),
-    "tuple[int, ...]": (int,), "tuple[float, ...]": (int, float),
+    "int": (int,), "float": (int, float), "float | None": (int, float), "float | str": (int, float, str),
+    "str": (str,), "tuple[int, ...]": (int,), "tuple[float, ...]": (int, float), "tuple[str, ...]": (str,),
 }  # fmt: skip
 """What JSON has for a field of this kind, or its items; true is no number."""
 

@@ -24,7 +24,7 @@ from asa.cli.main import main
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS
 from asa.lab.cli.simulate import days
-from asa.lab.core.cluster import Cluster, Partition
+from asa.lab.core.cluster import Cluster, Partition, Qos
 from asa.lab.core.registry import PLACEMENT_METHODS
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.listplan import ListPlan
@@ -32,7 +32,7 @@ from asa.lab.dispatchers.planning.instance import PlannedJob, read_instance
 from asa.lab.placement.tjap.instance import Placed
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.lublin import lublin
-from asa.lab.traces.site import JobClass, SiteModel
+from asa.lab.traces.site import JobClass, SiteModel, SiteWindow
 from asa.lab.traces.swf import log_of, write_swf
 from tests.lab.asa_paper.test_probes import small_site
 
@@ -213,6 +213,68 @@ def test_a_site_has_partitions_with_limits(capsys: pytest.CaptureFixture[str]) -
     Path("log.swf").write_text(Path("log.swf").read_text().replace("Queue: 2 short", "Queue: 2 other"))
     assert main(["simulate", "log.swf", "--site", "pair.json"]) == 1
     assert "job 3 names partition 'other', which is not there: choose one of short, 1" in capsys.readouterr().err
+
+
+def test_a_site_keeps_nodes_from_jobs_for_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two nodes, both under maintenance from 20 s on for 10 s; one is kept from all but user 7 until then."""
+    windows = (
+        SiteWindow("1970-01-01T00:01:50", "1970-01-01T00:02:00", name="pumps"),
+        SiteWindow("1970-01-01T00:01:30", "1970-01-01T00:01:50", (0,), "course", ("7",)),
+        SiteWindow("1971-01-01", "1971-01-02"),
+    )
+    SiteModel("pair", 2, 1, 0.5, (JobClass(1.0, (1,), (5.0,)),), windows=windows).write("pair.json")
+    jobs = (
+        "1 0 -1 15 1 -1 -1 1 15 -1 1 1 1 1 1 -1 -1 -1\n"  # the second node
+        "2 0 -1 5 1 -1 -1 1 5 -1 1 1 1 1 1 -1 -1 -1\n"  # behind it
+        "3 0 -1 8 1 -1 -1 1 8 -1 1 7 1 1 1 -1 -1 -1\n"  # the first node
+        "4 25 -1 5 2 -1 -1 2 5 -1 1 1 1 1 1 -1 -1 -1\n"  # after the maintenance
+    )
+    Path("log.swf").write_text("; UnixStartTime: 90\n" + jobs)
+    found = simulated("log.swf", "--site", "pair.json")
+    assert (found["mean_wait_s"], found["max_wait_s"]) == (5.0, 15.0)
+    assert found["windows"] == [
+        {"name": "pumps", "start_s": 20.0, "end_s": 30.0, "nodes": 2},
+        {"name": "course", "start_s": 0.0, "end_s": 20.0, "nodes": 1},
+        {"name": "", "start_s": 31535910.0, "end_s": 31622310.0, "nodes": 2},
+    ]
+    said = "windows: 3, of which 2 while jobs are submitted; utilisation counts their nodes"
+    assert said in capsys.readouterr().out
+    Path("log.swf").write_text(jobs)
+    assert main(["simulate", "log.swf", "--site", "pair.json"]) == 1
+    assert "window 'pumps' has the date 1970-01-01T00:01:50, and the jobs have none" in capsys.readouterr().err
+    text = Path("pair.json").read_text()
+    Path("pair.json").write_text(text.replace('"name": "course"', '"label": "course"'))
+    assert main(["simulate", "log.swf", "--site", "pair.json"]) == 1
+    assert "pair.json holds no site model" in (said := capsys.readouterr().err)
+    assert "windows[1]: 'label' is none of end, name, nodes, start, users" in said
+
+
+def test_a_site_has_limits_of_users(capsys: pytest.CaptureFixture[str]) -> None:
+    """Four cores; `low`: one running job and two cores of each user, three jobs there; `high` has no limits."""
+    classes = (JobClass(1.0, (1,), (5.0,)),)
+    qos = {"low": Qos(1, 3, 2), "high": Qos(priority=1)}
+    SiteModel("quad", 4, 1, 0.5, classes, dispatcher="fcfs", qos=qos).write("quad.json")
+    Path("log.txt").write_text(
+        "JobID|User|QOS|Submit|Start|End|State|Timelimit|AllocCPUS\n"
+        "1|ann|low|1000|1000|1010|COMPLETED|00:01:00|1\n"
+        "2|ann|low|1000|1000|1010|COMPLETED|00:01:00|1\n"  # after the first
+        "3|ann|low|1000|1000|1010|COMPLETED|00:01:00|2\n"  # after the second
+        "4|ann|low|1001|1001|1011|COMPLETED|00:01:00|1\n"  # one too many
+        "5|ann|low|1030|1030|1040|COMPLETED|00:01:00|3\n"  # too large
+        "6|bob|low|1001|1001|1011|COMPLETED|00:01:00|1\n"  # beside the first
+        "7|ann|high|1001|1001|1011|COMPLETED|00:01:00|1\n"  # the same
+    )
+    found = simulated("log.txt", "--site", "quad.json")
+    assert found["outcomes"] == {"completed": 5, "refused": 2}
+    assert found["refusals"] == {"QOSMaxCpuPerUserLimit": 1, "QOSMaxSubmitJobPerUserLimit": 1}
+    assert (found["mean_wait_s"], found["max_wait_s"]) == (6.0, 20.0)
+    said = "refused: 1 QOSMaxCpuPerUserLimit, 1 QOSMaxSubmitJobPerUserLimit"
+    assert said in capsys.readouterr().out
+    assert main(["simulate", "log.txt", "--site", "quad.json", "--dispatcher", "easy,fcfs", "--quiet"]) == 0
+    assert said in capsys.readouterr().out
+    Path("log.txt").write_text(Path("log.txt").read_text().replace("bob|low", "bob|long"))
+    assert main(["simulate", "log.txt", "--site", "quad.json"]) == 1
+    assert "job 6 names QOS 'long', which is not there: choose one of low, high" in capsys.readouterr().err
 
 
 def test_a_dispatcher_that_does_not_fit_leaves_the_others_theirs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from asa.core.decision import NodeRun, Start
 from asa.core.errors import IllegalDecision, InvalidInput
 from asa.core.job import JobState
-from asa.lab.core.cluster import Cluster, Partition
+from asa.lab.core.cluster import Cluster, Partition, Qos
 from asa.lab.core.schedule import OUTCOMES
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import Backfill, Easy
@@ -51,6 +51,8 @@ class Oracle:
         names, jobs = list(self.cluster.partitions), self.jobs
         self.part = [names.index(jobs.label("partition", row) or names[0]) for row in range(len(jobs))]
         self.partitions = [*self.cluster.partitions.values()]
+        qos = self.cluster.qos
+        self.qos = [qos[jobs.label("qos", row) or next(iter(qos))] if qos else Qos() for row in range(len(jobs))]
         self.wall = [
             limit.default_time_s or limit.max_time_s if math.isnan(asked) else asked
             for asked, limit in zip(jobs.walltime.tolist(), (self.partitions[part] for part in self.part), strict=True)
@@ -65,12 +67,19 @@ class Oracle:
     def place(self, row: int, start: float, closed: set[int]) -> dict[int, int]:
         """Nodes for a job from that time on, {} for none."""
         limit = self.partitions[self.part[row]]
-        there = {node: self.free(node, start, start + self.wall[row]) for node in sorted(set(limit.nodes) - closed)}
+        nodes = sorted(set(limit.nodes) - closed - self.kept(row, start))
+        there = {node: self.free(node, start, start + self.wall[row]) for node in nodes}
         found = self.first(row, there)
         if limit.max_nodes and len(found) > limit.max_nodes:
             fullest = sorted(there, key=lambda node: (-there[node], node))[: limit.max_nodes]
             found = self.first(row, {node: there[node] for node in sorted(fullest)})
         return found
+
+    def kept(self, row: int, start: float) -> set[int]:
+        """Nodes that windows keep from a job that starts then."""
+        windows = [each for each in self.cluster.windows if self.jobs.label("user", row) not in each.users]
+        hit = [each for each in windows if each.start < start + self.wall[row] and each.end > start]
+        return {node for each in hit for node in each.nodes or range(self.cluster.nodes)}
 
     def first(self, row: int, there: dict[int, int]) -> dict[int, int]:
         left, found = int(self.jobs.units[row]), dict[int, int]()
@@ -84,14 +93,19 @@ class Oracle:
         jobs, ends, start = self.jobs, dict[int, tuple[float, Box]](), [math.nan] * len(self.jobs)
         waiting: list[int] = []
         coming = [row for row in range(len(jobs)) if self.allowed(row)]
-        now = 0.0
+        now = -math.inf
         while coming or waiting or ends:
-            now = min([*(jobs.submit[row] for row in coming), *(end for end, _ in ends.values())])
+            over = [window.end for window in self.cluster.windows if window.end > now]
+            now = min([*(jobs.submit[row] for row in coming), *(end for end, _ in ends.values()), *over])
             for row in [row for row, (end, _) in ends.items() if end <= now]:
                 self.boxes.remove(ends.pop(row)[1])
-            waiting += [row for row in coming if jobs.submit[row] <= now]
+            for row in [row for row in coming if jobs.submit[row] <= now]:
+                most = self.qos[row].max_submit_jobs_per_user
+                if not (most and self.named(row) and len(self.same(row, [*waiting, *ends])) >= most):
+                    waiting.append(row)
             coming = [row for row in coming if jobs.submit[row] > now]
-            for row, on in self.decide(now, waiting):
+            while found := self.decide(now, waiting, [*ends])[:1]:  # the queue is looked at anew after each start
+                row, on = found[0]
                 start[row] = now
                 box = Box(now, now + self.wall[row], on)
                 self.boxes.append(box)
@@ -102,16 +116,36 @@ class Oracle:
     def allowed(self, row: int) -> bool:
         limit = self.partitions[self.part[row]]
         sizes = sorted((int(self.cluster.capacity[node, 0]) for node in set(limit.nodes)), reverse=True)
+        qos, cores = self.qos[row], self.jobs.units[row]
+        if cores > (qos.grp_cores or math.inf) or (self.named(row) and cores > (qos.max_cores_per_user or math.inf)):
+            return False
         return self.wall[row] <= limit.max_time_s and sum(sizes[: limit.max_nodes or None]) >= self.jobs.units[row]
 
-    def decide(self, now: float, waiting: list[int]) -> Iterator[tuple[int, dict[int, int]]]:
+    def named(self, row: int) -> bool:
+        return self.jobs.label("user", row) != ""
+
+    def same(self, row: int, others: list[int]) -> list[int]:
+        """Those of the same user with the same QOS."""
+        mine = [other for other in others if self.qos[other] is self.qos[row]]
+        return [other for other in mine if self.jobs.user[other] == self.jobs.user[row]]
+
+    def held(self, row: int, running: list[int]) -> bool:
+        """Whether a limit keeps a job from starting beside these."""
+        qos, cores = self.qos[row], lambda rows: sum(int(self.jobs.units[each]) for each in (row, *rows))
+        if cores([other for other in running if self.qos[other] is qos]) > (qos.grp_cores or math.inf):
+            return True
+        same = self.same(row, running)
+        jobs = len(same) >= (qos.max_jobs_per_user or math.inf)
+        return self.named(row) and (jobs or cores(same) > (qos.max_cores_per_user or math.inf))
+
+    def decide(self, now: float, waiting: list[int], running: list[int]) -> list[tuple[int, dict[int, int]]]:
         before, closed, reserved = list(self.boxes), set[int](), [0] * len(self.partitions)
         begun: list[tuple[int, dict[int, int]]] = []
         blocked = set[int]()
         ranked = sorted(waiting, key=lambda row: (-self.partitions[self.part[row]].tier, self.order(self.jobs, row)))
         for row in ranked:
             part = self.part[row]
-            if part in blocked and self.depth == 0:
+            if (part in blocked and self.depth == 0) or self.held(row, running):
                 continue
             if on := self.place(row, now, closed):
                 begun.append((row, on))
@@ -124,10 +158,10 @@ class Oracle:
                 self.boxes.append(Box(at, at + self.wall[row], self.place(row, at, set())))
                 reserved[part] += 1
         self.boxes = before
-        return iter(begun)
+        return begun
 
     def times(self, now: float) -> list[float]:
-        return sorted({box.end for box in self.boxes if box.end > now})
+        return sorted({each.end for each in (*self.boxes, *self.cluster.windows) if each.end > now})
 
 
 @st.composite

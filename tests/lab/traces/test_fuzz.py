@@ -83,7 +83,17 @@ WORKFLOW = json.dumps(
         },
     }
 )
-SITE = json.dumps(UPPMAX.to_dict())
+SITE = json.dumps(
+    UPPMAX.to_dict()
+    | {
+        "partitions": {"all": {"nodes": "n[0-485]", "max_time_s": 864000}},
+        "windows": [
+            {"start": 60, "end": 600, "nodes": "n[0-3,7]", "name": "pumps", "users": ["ann"]},
+            {"start": "2026-11-27T08:00", "end": "2026-11-27T10:00+01:00"},
+        ],
+        "qos": {"normal": {"max_jobs_per_user": 9, "grp_cores": 900, "priority": 1}},
+    }
+)
 INSTANCE = json.dumps(
     {
         "resources": ["cores", "memory"],

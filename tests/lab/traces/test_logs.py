@@ -603,11 +603,11 @@ def accounting(*rows, **constants):
     usual = {
         "job": "1", "submit": 1000, "eligible": NAN, "start": 1000, "run": 60, "walltime": 100, "nodes": 1, "cores": 1,
         "memory": 0, "gpus": 0, "outcome": OUTCOMES.index(JobState.COMPLETED), "spread": False, "user": "", "group": "",
-        "name": "", "partition": "",
+        "name": "", "partition": "", "qos": "",
     } | constants  # fmt: skip
     full = [usual | {"job": str(number)} | row for number, row in enumerate(rows, 1)]
     columns = {name: [row[name] for row in full] for name in usual}
-    texts = ("job", "user", "group", "name", "partition")
+    texts = ("job", "user", "group", "name", "partition", "qos")
     return Accounting(**{
         name: values if name in texts else np.array(values, dtype={"outcome": "i1", "spread": "?"}.get(name, "f8"))
         for name, values in columns.items()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import DAY, WEEK
-from asa.lab.core.cluster import Cluster, Partition
+from asa.lab.core.cluster import Cluster, NodeWindow, Partition, Qos
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.dispatchers.backfill import Easy
 from asa.lab.dispatchers.predictors import DataDriven
@@ -25,7 +25,18 @@ from asa.lab.traces.eurora import ALIKE, LONGEST_S, MEDIAN_S, RESOURCES, SHORT, 
 from asa.lab.traces.lublin import ALL, BATCH, HOUR, INTERACTIVE, daily, distribution, lublin, popular, requested
 from asa.lab.traces.patterns import Cycle, at_load, measure, offered_load, with_users, zipf
 from asa.lab.traces.resample import pattern, sampled, synthetic, weeks
-from asa.lab.traces.site import FEWEST, SITES, JobClass, SiteModel, draw, fit_site, measure_classes, sessions, site
+from asa.lab.traces.site import (
+    FEWEST,
+    SITES,
+    JobClass,
+    SiteModel,
+    SiteWindow,
+    draw,
+    fit_site,
+    measure_classes,
+    sessions,
+    site,
+)
 from asa.lab.traces.tjap import uniform
 from tests.lab.traces.shared import shared_file, swf_columns
 
@@ -866,6 +877,92 @@ def test_jobs_that_their_partition_would_refuse_are_no_model(wrong, words):
 def test_a_partition_in_a_file_is_checked(values, words):
     with pytest.raises(InvalidInput, match=words):
         SiteModel.from_dict({**SITE.to_dict(), "partitions": {"a": values}})
+
+
+def test_windows_have_seconds_or_dates(tmp_path):
+    dated = SiteWindow("2026-11-27T08:00", "2026-11-27T10:00+01:00", (0, 1, 5), "pumps", ("ann",))
+    site = replace(SITE, windows=(SiteWindow(60, 120.0), dated))
+    site.write(tmp_path / "site.json")
+    assert json.loads((tmp_path / "site.json").read_text())["windows"] == [
+        {"start": 60, "end": 120.0},
+        {"start": dated.start, "end": dated.end, "nodes": "n[0-1,5]", "name": "pumps", "users": ["ann"]},
+    ]
+    assert SiteModel.read(tmp_path / "site.json") == site
+    eight = 1795766400.0  # 2026-11-27, 8 o'clock
+    assert site.cluster(eight - 100).windows == (
+        NodeWindow(60.0, 120.0), NodeWindow(100.0, 3700.0, (0, 1, 5), "pumps", ("ann",)),
+    )  # fmt: skip
+    with pytest.raises(InvalidInput, match="window 'pumps' has the date 2026-11-27T08:00, and the jobs have none"):
+        site.cluster()
+    assert "windows" not in SITE.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"start": 0, "end": 5, "nodes": "n[0-99]", "name": "w"}, "window 'w' must name nodes between 0 and 15"),
+        ({"start": 0, "end": 5, "nodes": 3}, "windows\\[0\\] has nodes 3: a list of hosts"),
+        ({"start": 0, "end": 5, "from": 3}, "windows\\[0\\]: 'from' is none of end, name, nodes, start, users"),
+        ({"start": 5, "end": 5, "name": "w"}, "windows\\[0\\]: window 'w' has start 5 and end 5: two times in seconds"),
+        ({"start": 0, "end": "2026-11-27T08:00"}, "two dates such as"),
+        ({"start": "tomorrow", "end": "2026-11-27T08:00"}, "start 'tomorrow'"),
+        ({"start": True, "end": 5}, "windows\\[0\\]: start is True"),
+        ({"start": 0, "end": 5, "users": "ann"}, "windows\\[0\\]: users is 'ann'"),
+        ({"start": 0}, "windows\\[0\\]"),
+        (3, "windows\\[0\\] is 3: a JSON object"),
+    ],
+)
+def test_a_window_in_a_file_is_checked(values, words):
+    with pytest.raises(InvalidInput, match=words):
+        SiteModel.from_dict({**SITE.to_dict(), "windows": [values]})
+
+
+SERVICES = {"normal": Qos(10, 100, 40, 80, 1), "high": Qos(priority=5)}
+
+
+def test_jobs_have_the_qos_of_their_class(tmp_path):
+    site = replace(SITE, classes=(CLASSES[0], replace(CLASSES[1], qos="high")), qos=SERVICES)
+    site.write(tmp_path / "site.json")
+    assert json.loads((tmp_path / "site.json").read_text())["qos"] == {
+        "normal": {
+            "max_jobs_per_user": 10, "max_submit_jobs_per_user": 100, "max_cores_per_user": 40, "grp_cores": 80,
+            "priority": 1,
+        },
+        "high": {"priority": 5},
+    }  # fmt: skip
+    assert SiteModel.read(tmp_path / "site.json") == site
+    assert site.cluster().qos == SERVICES
+    jobs = site.workload(DAY, seed=1)
+    names = [jobs.label("qos", row) for row in range(len(jobs))]
+    assert names == ["high" if cores >= 16 else "normal" for cores in jobs.cores]
+    assert "qos" not in SITE.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"low": {"max_jobs": 3}}, "QOS 'low': 'max_jobs' is none of grp_cores, max_cores_per_user"),
+        ({"low": {"grp_cores": "3"}}, "QOS 'low': grp_cores is '3': int expected"),
+        ({"low": {"grp_cores": -3}}, "QOS 'low': a QOS has grp_cores -3: a whole number"),
+        ({"low": 3}, "QOS 'low' is 3: a JSON object"),
+        ({"low": {"grp_cores": 31}}, "jobs of 32 cores with QOS 'low', which allows 31"),
+        ([3], "no site model"),
+    ],
+)
+def test_a_qos_in_a_file_is_checked(values, words):
+    with pytest.raises(InvalidInput, match=words):
+        SiteModel.from_dict({**SITE.to_dict(), "qos": values})
+
+
+@pytest.mark.parametrize(("qos", "own"), [({"low": Qos()}, "low"), ({}, "none")])
+def test_jobs_whose_qos_is_not_there_are_no_model(qos, own):
+    with pytest.raises(InvalidInput, match=f"jobs with QOS 'high': its own are {own}"):
+        replace(SITE, classes=(CLASSES[0], replace(CLASSES[1], qos="high")), qos=qos)
+
+
+def test_windows_of_a_file_are_a_list():
+    with pytest.raises(InvalidInput, match=r"windows is \{\}: a list expected"):
+        SiteModel.from_dict({**SITE.to_dict(), "windows": {}})
 
 
 @pytest.mark.parametrize(

@@ -231,12 +231,14 @@ def from_view(view: QueueView | TableView) -> Instance:
     Raises
     ------
     InvalidInput
-        When a partition limits the nodes of its jobs.
+        When a partition limits the nodes of its jobs, or windows keep nodes from them.
     """
     if isinstance(view, QueueView):
         return _from_queue(view)
     if view.column("max_nodes").any():
         raise InvalidInput("plans know no limit of nodes: take a backfilling rule, or partitions without max_nodes")
+    if len(view.windows):
+        raise InvalidInput("plans know no windows: take a backfilling rule, or a site without them")
     rows = view.waiting
     units = np.asarray(view.column("units"), dtype=np.int64)
     duration = np.maximum(np.nan_to_num(np.asarray(view.column("estimate"), dtype=np.float64), posinf=1e9), LEAST_S)
