@@ -532,7 +532,9 @@ class Run:
         final = isinstance(refused, SubmitRefused) and not (refused.later or _MAY_PASS.search(refused.reason))
         if final and self._ended():
             return "the same job would be refused again: change what it asks for, and run the workflow again"
-        return f"`asa resume {self.name}` runs only what is not done"
+        by_tasks = self.status in (RunState.FAILED, RunState.PARTIAL)
+        changed = "; add `--code FILE` if you have changed the code" if by_tasks else ""
+        return f"`asa resume {self.name}` runs only what is not done{changed}"
 
     def _value_of(self, graph: Graph, node: Node, read: Read) -> Any:
         name = graph.names[node]
