@@ -5,12 +5,8 @@ from __future__ import annotations
 import ast
 import configparser
 import json
-import os
-import shutil
 import subprocess
 import sys
-import sysconfig
-import tarfile
 import zipfile
 from email.parser import HeaderParser
 from pathlib import Path
@@ -21,13 +17,12 @@ import yaml
 from easybuild.framework.easyconfig.parser import EasyConfigParser
 
 from tests.definitions import ROOT
+from tests.wheels import PACKAGES, run
 
+pytest_plugins = ("tests.wheels",)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RECIPES = ROOT / "docs" / "packaging"
-PACKAGES = ("asa", "coscheduler", "executors")
-SOURCES = (*PACKAGES, "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
-BUILD = "import sys; from setuptools import build_meta; print(build_meta.{what}(sys.argv[1]))"
 HELLO = """
 import asa
 
@@ -53,36 +48,6 @@ def config() -> configparser.ConfigParser:
 APART = {"dev", "executorlib", "parsl"}
 """Extras that are not in this environment; the last two are installed, and tested, in one of their own."""
 EXTRAS = [name for name in config()["options.extras_require"] if name not in APART]
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A wheel and an sdist of a copy of the sources, and a wheel of that sdist; without a network, as `make wheel`
-    does it."""
-    pytest.importorskip("setuptools")
-    folder = tmp_path_factory.mktemp("built")
-    tree = folder / "tree"
-    for name in SOURCES:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-        else:
-            shutil.copy(source, tree / name)
-    made = {"sdist": make("build_sdist", tree, folder / "sdist"), "wheel": make("build_wheel", tree, folder / "wheel")}
-    with tarfile.open(made["sdist"]) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
-    (unpacked,) = (folder / "unpacked").iterdir()
-    return made | {"again": make("build_wheel", unpacked, folder / "again")}
-
-
-def make(what: str, tree: Path, into: Path) -> Path:
-    into.mkdir()
-    words = [sys.executable, "-c", BUILD.format(what=what), str(into)]
-    subprocess.run(["chmod", "-R", "u=rwX,go=rX", *PACKAGES], cwd=tree, check=True)
-    env = os.environ | {"SOURCE_DATE_EPOCH": "1790000000"}
-    done = subprocess.run(words, cwd=tree, env=env, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return into / done.stdout.splitlines()[-1]
 
 
 def contents(wheel: Path) -> set[str]:
@@ -119,26 +84,6 @@ def test_what_is_said_of_it_is_complete(built: dict[str, Path]) -> None:
     assert set(said.get_all("Provides-Extra", [])) >= set(EXTRAS)
     assert "asa = asa.cli.main:main" in points and "asa = asa.lab.testing" in points
     assert said["Version"] == config()["metadata"]["version"]
-
-
-@pytest.fixture(scope="module")
-def clean(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel in it; what it depends on is this one's, and ours is not."""
-    folder = tmp_path_factory.mktemp("clean") / "env"
-    run([sys.executable, "-m", "venv", str(folder)])
-    run([str(folder / "bin" / "python"), "-m", "pip", "install", "--no-index", "--no-deps", str(built["wheel"])])
-    (libraries,) = folder.glob("lib/python*/site-packages")
-    (libraries / "theirs.pth").write_text(sysconfig.get_path("purelib") + "\n")  # whose own .pth files do not count
-    return folder
-
-
-def run(words: list[str], folder: Path | None = None) -> str:
-    """Run it as somebody who knows nothing of these sources."""
-    state = {} if folder is None else {"ASA_STATE_DIR": str(folder / "state"), "HOME": str(folder)}
-    env = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **state}
-    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-    return done.stdout
 
 
 @pytest.mark.parametrize("executor", ["local", "mesos"])

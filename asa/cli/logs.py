@@ -15,6 +15,7 @@ from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
 from asa.log.messages import notify
 from asa.log.output import OutputLine, parsed_task
+from asa.report.words import counted
 from asa.workflows.run import Run, open_run
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
@@ -59,7 +60,9 @@ def _nothing(run: Run, options: argparse.Namespace) -> str:
     if options.failed:
         return f"no task {what}has failed in run {run.name}"
     so_far = " so far" if run.status.value == "running" else ""
-    return f"no task {what}has printed anything in run {run.name}{so_far}"
+    reused = sum(stage.reused for stage in run.summarise(0).stages)
+    elsewhere = f"; {counted(reused, 'result')} of earlier runs stood for tasks (asa why)" if reused else ""
+    return f"no task {what}has printed anything in run {run.name}{so_far}{elsewhere}"
 
 
 def write_lines(lines: Iterator[OutputLine], stream: TextIO, *, nodes: bool = False, bare: bool = False) -> int:

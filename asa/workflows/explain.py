@@ -86,7 +86,7 @@ def failures(run: FoldedRun) -> list[str]:
         facts += [f"exit code {each.exit}"] if each.exit is not None else []
         facts += [f"peak memory {each.peak_memory / 2**20:,.0f} MiB"] if each.peak_memory else []
         lines.append(f"  {each.stage}[{each.index}] failed {', '.join(facts)}: {each.message}")
-        if stage.state is not StageState.FAILED or len(stage.failed) > 1:  # else it is said there
+        if stage.state is not StageState.FAILED or each.tail not in stage.story:  # else it is said there
             lines += [f"    {line}" for line in each.tail.splitlines()[-TAIL_MOST:] if line]
     if len(tasks) > FAILED_MOST:
         lines.append(f"  and {len(tasks) - FAILED_MOST:,} more: `asa logs {run.run} --failed` has what they printed")

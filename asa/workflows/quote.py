@@ -620,7 +620,7 @@ class Quoter:
         elif self._waits.untaught or self._waits.few:
             count = "no" if self._waits.untaught else "too few"
             how = ", which cannot be planned: as if all of its work came first" if self._waits.long else " as it is now"
-            said.append(f"{count} waits of such jobs have been learned here, by the queue{how}")
+            said.append(f"{count} waits of such jobs have been learned here: they are computed from the queue{how}")
         if failed:
             said.append(f"in {failed} of {draws} drawn futures the run does not end well: see its wall times")
         return tuple(said)

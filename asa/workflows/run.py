@@ -349,8 +349,8 @@ class Run:
         """The run's own time [s since the epoch], which may be virtual; once it is over, that of its last event."""
         if self._assembly is not None and not self.decided.is_set():
             return self._assembly.runner.clock.now()
-        if self._attached is not None and not self._attached.is_set() and not self._is_virtual:
-            return time.time()
+        if self._assembly is None and self.status is RunState.RUNNING and not self._is_virtual:
+            return time.time()  # another process drives it
         last = self._log.latest(*Event.kinds.values())
         return 0.0 if last is None else last.at
 
@@ -392,7 +392,8 @@ class Run:
         driven = self.directory.is_driven()
         if self._assembly is not None and self._over.is_set():  # the driver has folded all there is
             return summary(self._assembly.plan, driven=driven)
-        return summarise((item for _, item in self._log.packed()), driven=driven)
+        now = self.now() if self.status is RunState.RUNNING else None
+        return summarise((item for _, item in self._log.packed()), now, driven=driven)
 
     def explain(self) -> str:
         """Why every stage that is not running is not running, in plain words."""
@@ -532,7 +533,9 @@ class Run:
         final = isinstance(refused, SubmitRefused) and not (refused.later or _MAY_PASS.search(refused.reason))
         if final and self._ended():
             return "the same job would be refused again: change what it asks for, and run the workflow again"
-        return f"`asa resume {self.name}` runs only what is not done"
+        by_tasks = self.status in (RunState.FAILED, RunState.PARTIAL)
+        changed = "; add `--code FILE` if you have changed the code" if by_tasks else ""
+        return f"`asa resume {self.name}` runs only what is not done{changed}"
 
     def _value_of(self, graph: Graph, node: Node, read: Read) -> Any:
         name = graph.names[node]

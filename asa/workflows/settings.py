@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib.util
 import os
 import re
@@ -328,9 +329,11 @@ def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> An
     file, _, name = target.partition(":")
     path = Path(file).resolve()
     if not path.is_file():
-        raise InvalidInput(
-            f"there is no file {file!r}: give the path of a Python file, as in 'asa run montage.py:main'"
+        near = difflib.get_close_matches(path.name, [each.name for each in path.parent.glob("*.py")], n=1)
+        hint = (
+            f"did you mean {near[0]!r}?" if near else "give the path of a Python file, as in 'asa run montage.py:main'"
         )
+        raise InvalidInput(f"there is no file {file!r}: {hint}")
     try:
         module = _import(path)
     except AsaError:

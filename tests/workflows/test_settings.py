@@ -221,7 +221,8 @@ def test_its_functions_travel_by_value(file: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "error", "said"),
     [
-        ("flw.py:main", InvalidInput, r"there is no file 'flw.py': give the path of a Python file, as in 'asa run"),
+        ("flw.py:main", InvalidInput, r"there is no file 'flw.py': did you mean 'flow.py'\?"),
+        ("wheel.py", InvalidInput, r"there is no file 'wheel.py': give the path of a Python file, as in 'asa run"),
         (".", InvalidInput, "there is no file"),
         ("flow.txt", InvalidInput, r"flow.txt is not a Python file: its name must end in .py"),
         ("flow.py:mian", UnknownName, "'mian': did you mean 'main'"),
