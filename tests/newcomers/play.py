@@ -46,6 +46,7 @@ def play(newcomer: str, steps: Iterable[Step], environment: Path, home: Path) ->
     """
     env = {"HOME": str(home), "PATH": f"{environment / 'bin'}:/usr/bin:/bin", "LANG": "C.UTF-8"}
     env["DOCS"] = str(ROOT / "docs")
+    env["NUMBA_CACHE_DIR"] = str(home / "compiled")  # nobody has used the simulator before
     played = []
     try:
         for step in steps:
