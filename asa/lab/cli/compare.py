@@ -12,7 +12,7 @@ from asa.lab.asa_paper.published import STRATEGIES_SHOWN
 from asa.lab.core.signals import ends_on_signals
 from asa.report.outputs import check_outputs, progress_bar
 
-_DEFAULT = ",".join(STRATEGIES_SHOWN)
+_DEFAULT = ",".join((*STRATEGIES_SHOWN, "auto"))
 
 
 class Compare:
