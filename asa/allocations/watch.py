@@ -446,7 +446,7 @@ class JobWatch:
             if error.transient:
                 raise
             taken = [Refused(request.token, str(error)) for request in new]
-        self._doubtful.clear()
+        self._doubtful.difference_update(request.token for request in requests)  # others are sent when it is our turn
         outcomes.update(zip((request.token for request in new), taken, strict=True))
         return [outcomes[request.token] for request in requests]
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import pytest
 
+from asa.allocations.budget import SUBMIT
 from asa.allocations.watch import DOUBT_S, JobWatch, WatchCalls, WatchThread
 from asa.backends.slurm.backend import Slurm
 from asa.core.clock import ManualClock, SystemClock
@@ -211,6 +212,31 @@ def test_a_lost_answer_does_not_make_two_jobs(desk: Desk) -> None:
         "b": "2",
         "c": "3",
     }
+
+
+class Turns:
+    """A budget of calls: three at once, then one each second."""
+
+    def __init__(self) -> None:
+        self.submissions = 0
+
+    def reserve(self, kind: str, now: float, spare: float = 0.0) -> float:
+        self.submissions += kind == SUBMIT
+        return max(now, float(self.submissions - 3)) if kind == SUBMIT else now
+
+    def charge(self, kind: str, now: float, count: int) -> None:
+        """No question is counted."""
+
+
+def test_a_lost_answer_does_not_make_two_jobs_of_those_whose_turn_comes_later() -> None:
+    """Torture, seed 2004421: once the first of them was found, the others were sent again unasked."""
+    desk = Desk()
+    desk.watch = JobWatch(desk.batch, desk.clock, desk.events.extend, desk.wake, budget=Turns())
+    desk.batch.break_next("submit", AWAY, after=True)
+    desk.watch.submit([request(token) for token in "abc"])
+    desk.until(20.0)
+    assert [job.token for job, _ in desk.batch.jobs()] == ["a", "b", "c"]
+    assert {event.allocation for event in desk.of(Submitted)} == {"a", "b", "c"}
 
 
 def test_a_cancellation_that_the_site_forbids_holds_up_nothing(desk: Desk) -> None:

@@ -80,6 +80,7 @@ def test_each_kind_of_fault_strikes_and_is_survived(kind: str) -> None:
     [
         1573,  # a node whose clock was ahead by a wall time paused tasks with checkpoints at once
         2632,  # what nodes reported in the moment in which their job ended was read from files again: two results
+        2004421,  # of jobs whose submission got no answer, those whose turn came later were submitted again unasked
     ],
 )
 def test_seeds_that_have_found_a_fault(seed: int) -> None:
