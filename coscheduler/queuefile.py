@@ -263,7 +263,7 @@ class SharedQueueLog:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        with suppress(StateError):  # whoever goes on asks the pool
+        with suppress(StateError):  # the next co-scheduler asks the pool
             if kind is None and self._begun is not None:
                 at = self._begun.at + time.time() - self._begun.time
                 self.write({"at": at, "event": "closed"})

@@ -117,7 +117,7 @@ def test_a_folder_of_the_users_that_hides_a_package_is_named(clean: Path, tmp_pa
         check=False,
     )
     assert done.returncode == 1
-    assert f"'executors' is somebody else's: {tmp_path}/executors/__init__.py: rename" in done.stderr.splitlines()[-1]
+    assert f"package 'executors' is not ASA's: {tmp_path}/executors/__init__.py: rename" in done.stderr.splitlines()[-1]
 
 
 def test_another_system_is_refused_by_name(clean: Path) -> None:

@@ -23,7 +23,7 @@ _BUILD = "import sys; from setuptools import build_meta; print(build_meta.{what}
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A wheel and an sdist of a copy of the sources, and a wheel of that sdist; without a network, as `make wheel`
     does it."""
-    pytest.importorskip("setuptools")
+    pytest.importorskip("setuptools", reason="setuptools, which builds the wheel, is not installed")
     folder = tmp_path_factory.mktemp("built")
     tree = copied(folder / "tree")
     made = {"sdist": make("build_sdist", tree, folder / "sdist"), "wheel": make("build_wheel", tree, folder / "wheel")}

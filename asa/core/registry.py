@@ -84,13 +84,13 @@ OTHERS = ("coscheduler", "executors")
 
 
 def check_packages() -> None:
-    """Raise `InvalidInput` when one of `OTHERS` is somebody else's; it names the place, or the distribution."""
+    """Raise `InvalidInput` when one of `OTHERS` is not ASA's; the error names its file, or its distribution."""
     for name in OTHERS:
         try:
             package = importlib.import_module(name)
             if getattr(package, "PART_OF", None) == DISTRIBUTION:
                 continue
-            problem = f"is somebody else's: {package.__file__ or list(package.__path__)}"
+            problem = f"is not ASA's: {package.__file__ or list(package.__path__)}"
         except ImportError as error:
             problem = f"cannot be imported: {error}"
         from importlib.metadata import packages_distributions
@@ -98,7 +98,7 @@ def check_packages() -> None:
         advice = "rename the file or folder of that name, or install ASA anew"
         if others := [other for other in packages_distributions().get(name, ()) if other != DISTRIBUTION]:
             advice = f"use an environment without {others[0]}, which has a package of that name"
-        raise InvalidInput(f"ASA's package {name!r} {problem}: {advice}")
+        raise InvalidInput(f"package {name!r} {problem}: {advice}")
 
 
 class Registry:

@@ -439,7 +439,7 @@ class AgentContainers:
             self._end(name, ended=ended)
         elif lost:
             self._end(name, f"node {container.node.name!r} or its agent was lost: {text}", lost=True)
-            if container.taken_over and state in _AWAY:  # nobody will say that it is lost
+            if container.taken_over and state in _AWAY:  # no message reports that agent as lost
                 self.lost(container.agent)
         else:
             self._end(name, text, killed=text.endswith(_KILLED), ended=ended)

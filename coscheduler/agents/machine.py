@@ -164,8 +164,8 @@ class AgentMachine:
         From `coscheduler.agents.groups`; it is closed at the end, and also when this fails.
     outlives_s
         How long containers may go on without this process [s], where the group does; at an orderly end, Ctrl-C
-        included, they end at once. An end is acknowledged once `news` is asked for what comes after it, so that who
-        takes over is told what this process may not have taken note of.
+        included, they end at once. An end is acknowledged at the next call of `news`: the master repeats to the next
+        co-scheduler what this one may not have recorded.
     left
         What is taken over: containers that another machine has started on this group.
     """

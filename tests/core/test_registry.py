@@ -144,9 +144,9 @@ def test_a_package_of_the_same_name_is_named_with_its_place(monkeypatch: pytest.
     monkeypatch.setattr(sys, "meta_path", [PathFinder])
     for name in [name for name in sys.modules if name.partition(".")[0] == "executors"]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(InvalidInput, match=f"'executors' is somebody else's: {tmp_path}.*: rename the file or folder"):
+    with pytest.raises(InvalidInput, match=f"'executors' is not ASA's: {tmp_path}.*: rename the file or folder"):
         check_packages()
-    with pytest.raises(InvalidInput, match="'executors' is somebody else's"):
+    with pytest.raises(InvalidInput, match="'executors' is not ASA's"):
         EXECUTORS.load("local")
     (tmp_path / "executors" / "__init__.py").write_text("import theirs_is_not_installed")
     monkeypatch.delitem(sys.modules, "executors")

@@ -291,13 +291,13 @@ def test_it_can_be_killed_again_and_again(tmp_path: Path) -> None:
     assert jobs["late"].ended == pytest.approx(jobs["late"].started + 5.0)
 
 
-def test_of_a_job_that_has_failed_in_part_the_rest_is_ended(tmp_path: Path) -> None:
+def test_of_a_job_that_has_failed_in_part_the_rest_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = FakeMachine(nodes(2), {"wide": 300.0})
     night = Night(tmp_path, machine, [command("wide", 2)])
     script = Script(at={2: lambda: machine.end_container("wide.1.0", "Command exited with status 1")})
-    stop, machine.stop = machine.stop, lambda container: None  # type: ignore[method-assign]  # the call is lost
-    night.run(script, until_s=20.0)
-    machine.stop = stop  # type: ignore[method-assign]
+    with monkeypatch.context() as lost:
+        lost.setattr(machine, "stop", lambda container: None)  # the call is lost
+        night.run(script, until_s=20.0)
     assert list(machine.running) == ["wide.1.1"]
     (wide,) = night.run(Script()).values()
     assert wide.problem.startswith("Command exited with status 1") and wide.ended < 30.0

@@ -119,7 +119,7 @@ class NodeWindow:
     nodes
         Numbers of the nodes; empty: all.
     users
-        Names of the users whose jobs may start there none the less; empty: nobody's may.
+        Names of the users whose jobs may start there during the window; empty: of no user.
 
     Raises
     ------

@@ -292,7 +292,7 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
 
 
 def _limits(cluster: Cluster, users: int) -> Ints:
-    """What the limits of each QOS are; nobody has anything yet."""
+    """The table `SimulationState.limits`: what each QOS allows, with all counts at 0."""
     found = np.zeros((len(cluster.qos), USERS + users, 3), np.int64)
     for row, qos in zip(found, cluster.qos.values(), strict=True):
         row[OF_USER] = qos.max_jobs_per_user, qos.max_submit_jobs_per_user, qos.max_cores_per_user

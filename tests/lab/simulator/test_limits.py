@@ -23,8 +23,8 @@ from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
 from asa.lab.simulator.state import REFUSALS, why_refused
 from asa.lab.simulator.validate import violations
-from tests.lab.simulator.cases import pull, workloads
-from tests.lab.simulator.test_partitions import Oracle
+from tests.lab.simulator.cases import workloads
+from tests.lab.simulator.test_partitions import check_agreement
 from tests.lab.simulator.test_windows import windowed
 
 
@@ -42,11 +42,7 @@ def limited(draw: st.DrawFn) -> tuple[Workload, Cluster]:
 @pytest.mark.parametrize("depth", [0, 1, math.inf])
 @given(case=limited())
 def test_compiled_loop_pull_loop_and_slow_scheduler_agree(depth: float, case: tuple[Workload, Cluster]) -> None:
-    jobs, cluster = case
-    schedule = simulate(jobs, cluster, Backfill(depth))
-    np.testing.assert_array_equal(schedule.start, Oracle(jobs, cluster, depth).starts())
-    np.testing.assert_array_equal(schedule.start, pull(jobs, cluster, Backfill(depth)).start)
-    assert violations(schedule) == []
+    check_agreement(*case, depth)
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,14 @@ class Oracle:
         return sorted({each.end for each in (*self.boxes, *self.cluster.windows) if each.end > now})
 
 
+def check_agreement(jobs: Workload, cluster: Cluster, depth: float) -> None:
+    """Compiled loop, pull loop and slow scheduler start all jobs at the same times, within the laws."""
+    schedule = simulate(jobs, cluster, Backfill(depth))
+    np.testing.assert_array_equal(schedule.start, Oracle(jobs, cluster, depth).starts())
+    np.testing.assert_array_equal(schedule.start, pull(jobs, cluster, Backfill(depth)).start)
+    assert violations(schedule) == []
+
+
 @st.composite
 def partitioned(draw: st.DrawFn) -> tuple[Workload, Cluster]:
     """A few jobs on nodes of different sizes, in overlapping partitions with limits and tiers."""
@@ -189,11 +197,7 @@ def partitioned(draw: st.DrawFn) -> tuple[Workload, Cluster]:
 @pytest.mark.parametrize("depth", [0, 1, 2, math.inf])
 @given(case=partitioned())
 def test_compiled_loop_pull_loop_and_slow_scheduler_agree(depth: float, case: tuple[Workload, Cluster]) -> None:
-    jobs, cluster = case
-    schedule = simulate(jobs, cluster, Backfill(depth))
-    np.testing.assert_array_equal(schedule.start, Oracle(jobs, cluster, depth).starts())
-    np.testing.assert_array_equal(schedule.start, pull(jobs, cluster, Backfill(depth)).start)
-    assert violations(schedule) == []
+    check_agreement(*case, depth)
 
 
 @given(case=partitioned())

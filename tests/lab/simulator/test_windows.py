@@ -20,8 +20,8 @@ from asa.lab.simulator.decisions import DecisionSample
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.validate import violations
-from tests.lab.simulator.cases import pull, workloads
-from tests.lab.simulator.test_partitions import Oracle, partitioned
+from tests.lab.simulator.cases import workloads
+from tests.lab.simulator.test_partitions import check_agreement, partitioned
 
 
 @st.composite
@@ -45,11 +45,7 @@ def windowed(draw: st.DrawFn) -> tuple[Workload, Cluster]:
 @pytest.mark.parametrize("depth", [0, 1, 2, math.inf])
 @given(case=windowed())
 def test_compiled_loop_pull_loop_and_slow_scheduler_agree(depth: float, case: tuple[Workload, Cluster]) -> None:
-    jobs, cluster = case
-    schedule = simulate(jobs, cluster, Backfill(depth))
-    np.testing.assert_array_equal(schedule.start, Oracle(jobs, cluster, depth).starts())
-    np.testing.assert_array_equal(schedule.start, pull(jobs, cluster, Backfill(depth)).start)
-    assert violations(schedule) == []
+    check_agreement(*case, depth)
 
 
 @pytest.mark.parametrize(
