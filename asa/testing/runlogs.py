@@ -210,22 +210,30 @@ class _Job:
 
 
 def contradictions(events: Iterable[Event]) -> Iterator[str]:
-    """What a log says that cannot be: two results of a task, a task that runs again, two ends of an allocation."""
+    """What a log says that cannot be: two results of a launch, a task that runs again, two ends of an allocation.
+
+    A task may have two results where its allocation was given up, it was launched on another, and then the first
+    launch's result came in after all; the first result counts.
+    """
     done: set[tuple[str, int]] = set()
+    launched: set[tuple[tuple[str, int], str]] = set()
     asked: set[str] = set()
     ended: set[str] = set()
     for event in events:
         match event:
             case TaskDone():
-                if (event.stage, event.index) in done:
+                key = event.stage, event.index
+                if key in done and (key, event.allocation) not in launched:
                     yield f"has two results of {event.stage}-{event.index}"
-                done.add((event.stage, event.index))
+                done.add(key)
+                launched.discard((key, event.allocation))
             case ResultsLost() | StagesAdded():
                 done -= set(event.void)
             case TasksLaunched():
-                launched = {(event.stage, index) for first, last in event.ranges for index in range(first, last)}
-                if again := launched & done:
+                keys = {(event.stage, index) for first, last in event.ranges for index in range(first, last)}
+                if again := keys & done:
                     yield f"ran again what was done: {sorted(again)[:3]}"
+                launched |= {(key, event.allocation) for key in keys}
             case Submitting():
                 if event.allocation in asked:
                     yield f"asked twice for {event.allocation}"

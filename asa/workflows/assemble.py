@@ -288,7 +288,7 @@ def assemble_parts(
             log.append([start])
             parts.plan.on(start)
         if first_driver and isinstance(parts.plan, Plan):  # stages of a resumed run seem to have run without a driver
-            look = partial(_last_look, backend, budget, timing.clock)
+            look = partial(_last_look, backend, budget, timing.clock, parts.plan)
             held.callback(learned.learn_run_times, parts.plan, settings.name, look)
         if isinstance(parts.plan, Plan) and not isinstance(backend, VirtualBackend):
             held.callback(keep_usage, directory.state, parts.plan, log)
@@ -479,10 +479,15 @@ def _budget(directory: RunDirectory, backend: Backend, site: Capabilities) -> Sh
 
 
 def _last_look(
-    backend: Backend, budget: SharedBudget | None, clock: Clock, handles: Sequence[JobHandle]
+    backend: Backend, budget: SharedBudget | None, clock: Clock, plan: FoldedRun, handles: Sequence[JobHandle]
 ) -> Sequence[JobStatus]:
-    """How jobs stand whose ends the run has not seen, or nothing: only to learn from, so other questions come first."""
-    if isinstance(backend, VirtualBackend) or (budget and budget.reserve(QUERY, clock.now(), SPARE) is None):
+    """How jobs stand whose ends the run has not seen, or nothing: only to learn from, so other questions come first.
+
+    A run that goes on without this driver is not kept waiting for it: its nodes wait for the next one.
+    """
+    if plan.outcome is RunState.RUNNING or isinstance(backend, VirtualBackend):
+        return ()
+    if budget and budget.reserve(QUERY, clock.now(), SPARE) is None:
         return ()
     try:
         return backend.query(handles)

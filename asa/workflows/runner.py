@@ -284,17 +284,18 @@ class Runner:
         self._adopt()
         while True:
             now = self._act()
-            until = self.plan.wake_at(now)
-            if self.decided.is_set():
-                deadline = self._deadline + (LATEST_S - CLOSING_S if self.watch.busy else 0.0)
-                until = min(until, deadline)
-                if self.plan.closed or now >= deadline or self._may_leave():
-                    return
-                if isinstance(self.clock, SystemClock):
-                    until = min(until, now + _LOOK_S)
-            if self.reuse is not None:
-                until = min(until, now + self.reuse.tend())
-            self.clock.wait(self.inbox.signal, until)
+            if now is not None:
+                until = self.plan.wake_at(now)
+                if self.decided.is_set():
+                    deadline = self._deadline + (LATEST_S - CLOSING_S if self.watch.busy else 0.0)
+                    until = min(until, deadline)
+                    if self.plan.closed or now >= deadline or self._may_leave():
+                        return
+                    if isinstance(self.clock, SystemClock):
+                        until = min(until, now + _LOOK_S)
+                if self.reuse is not None:
+                    until = min(until, now + self.reuse.tend())
+                self.clock.wait(self.inbox.signal, until)
             if self._leaving and not self.handed_over:
                 return
             events, logged = self.inbox.take()
@@ -476,10 +477,11 @@ class Runner:
         if allocation in self._joined:  # otherwise when it joins; until one has, the executor may still be starting
             self.executor.release(allocation)
 
-    def _act(self) -> float:
+    def _act(self) -> float | None:
         """Do what the plan decides, until that is nothing; as of when it does [s since the epoch].
 
-        What was due after that has not been looked at, however long the effects took.
+        What was due after that has not been looked at, however long the effects took. None if something came in between
+        two lessons: a store on a slow disk takes long for each, and nodes are not kept waiting for all of them.
         """
         for _ in range(ROUNDS_MOST):
             now = self.clock.now()
@@ -491,7 +493,12 @@ class Runner:
                     _log.debug("action %s", action)
             # Allocations are charged for until they are released; to make up a request may take a while.
             self._carry_out([action for action in actions if isinstance(action, Release)])
-            self._carry_out([action for action in actions if not isinstance(action, Release)])
+            self._carry_out([action for action in actions if not isinstance(action, Release | Teach)])
+            for action in actions:
+                if isinstance(action, Teach):
+                    self._carry_out([action])
+                    if self.inbox.signal.is_set():
+                        return None
         raise AssertionError("the plan keeps deciding the same: " + repr(actions[:3]))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
