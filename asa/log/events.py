@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from asa.core.errors import StateError
 from asa.core.event import (
+    Amending,
     Event,
     RunEnded,
     StageExpanded,
@@ -78,8 +79,8 @@ class EventLog:
         """Write these events and the results they carry, all of them or none.
 
         A task's first result stands, unless it is lost: a second one would contradict what others have read. That a
-        job is about to be submitted, or the run has ended, survives a power failure, with all that was written before:
-        else a job would get the token of a forgotten one.
+        job is about to be submitted or parked, or the run has ended, survives a power failure, with all that was
+        written before: else a job would get the token of a forgotten one, or stay parked.
 
         Raises
         ------
@@ -91,7 +92,10 @@ class EventLog:
         rows = [(_count(item), kind, _to_text(fields)) for item in items for kind, fields in [encode(item)]]
         results = [result for event in events for result in event.results] if self._results else []
         lost = [task for event in events for task in event.void]
-        lasting = any(isinstance(event, Submitting | RunEnded) for event in events)
+        lasting = any(
+            isinstance(event, Submitting | RunEnded) or (isinstance(event, Amending) and event.parked)
+            for event in events
+        )
         with self._database.transaction(lasting=lasting) as connection:
             ((last,),) = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchall()
             if self._known is not None and last != self._known:

@@ -81,6 +81,9 @@ def test_each_kind_of_fault_strikes_and_is_survived(kind: str) -> None:
         1573,  # a node whose clock was ahead by a wall time paused tasks with checkpoints at once
         2632,  # what nodes reported in the moment in which their job ended was read from files again: two results
         2004421,  # of jobs whose submission got no answer, those whose turn came later were submitted again unasked
+        2002775,  # many lessons in a row, on a slow disk, kept nodes waiting for a minute
+        2006186,  # a driver handed its run over, and then asked a slow controller what there was to learn
+        2007189,  # power failed: that a job had been parked was forgotten, and it waited for ever
     ],
 )
 def test_seeds_that_have_found_a_fault(seed: int) -> None:
