@@ -1,4 +1,4 @@
-"""What a node is to its supervisor, as the environment says: name, cores, GPUs, memory, where files may be.
+"""What a node is to its supervisor, as the environment says: name, cores, memory, where files may be.
 
 It also says which variables belong to a node, and which to a launcher and its ranks. A supervisor looks here before it
 joins, so this loads little.
@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import re
 import socket
-import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import takewhile
-from typing import Any
+from collections.abc import Mapping
+
+from asa.log.gpus import VARIABLES as GPU_VARIABLES
 
 
 def name(environ: Mapping[str, str]) -> str:
@@ -46,76 +45,6 @@ def cores(given: int | None, environ: Mapping[str, str]) -> int:
     if most is None and (given is None or "FLUX_JOB_ID" in environ):
         most = len(os.sched_getaffinity(0))
     return min(count for count in (given, most) if count is not None)
-
-
-_ROCR, _CUDA, _INTEL = "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"
-_ABOVE_ROCR = ("HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
-_GPUS = (_CUDA, _ROCR, _INTEL, *_ABOVE_ROCR)
-"""Variables that say which GPUs may be used: of NVIDIA, AMD (ROCm; HIP; OpenCL) and Intel. Slurm sets those of a node's
-kind, or most of them, each with all of the job's devices in the same order."""
-
-
-def gpus(given: int, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What our GPUs are called: so many of those that we may use, fewer if there are fewer.
-
-    They are called as in the first of the variables that names any. Where there is none, Slurm may know their number.
-
-    >>> gpus(2, {}), gpus(2, {"CUDA_VISIBLE_DEVICES": "3,5,7"}), gpus(2, {"ROCR_VISIBLE_DEVICES": "GPU-9f1c"})
-    (('0', '1'), ('3', '5'), ('GPU-9f1c',))
-    >>> gpus(2, {"SLURM_GPUS_ON_NODE": "1"}), gpus(2, {"CUDA_VISIBLE_DEVICES": "", "ZE_AFFINITY_MASK": "0,1"})
-    (('0',), ('0', '1'))
-    """
-    if not any(variable in environ for variable in _GPUS):
-        return tuple(map(str, range(min(given, _positive(environ, "SLURM_GPUS_ON_NODE") or given))))
-    return tuple(device[0] for device in zip(*_named(environ).values(), strict=False))[:given]
-
-
-def visible(names: Collection[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables by which a task sees these of the node's GPUs and no others: those that name all of them to the node.
-
-    >>> visible(["1"], {}), visible([], {"ROCR_VISIBLE_DEVICES": "0,1"})
-    ({'CUDA_VISIBLE_DEVICES': '1', 'ZE_AFFINITY_MASK': '1'}, {'ROCR_VISIBLE_DEVICES': ''})
-    >>> visible(["5"], {"ROCR_VISIBLE_DEVICES": "3,5", "HIP_VISIBLE_DEVICES": "0,1"})
-    {'ROCR_VISIBLE_DEVICES': '5', 'HIP_VISIBLE_DEVICES': '0'}
-    """
-    if not any(variable in environ for variable in _GPUS):
-        return dict.fromkeys((_CUDA, _INTEL), _listed(_CUDA, names))  # HIP takes CUDA's for its own
-    named = _named(environ)
-    devices = {device[0]: device for device in zip(*named.values(), strict=False)}
-    mine = [devices[name] for name in names if name in devices]
-    found = {variable: _listed(variable, [device[at] for device in mine]) for at, variable in enumerate(named)}
-    if _ROCR in named:  # AMD's other libraries count among the devices that ROCm shows them
-        above = (*_ABOVE_ROCR, _CUDA) if _is_amd() else _ABOVE_ROCR
-        found |= {variable: _listed(variable, map(str, range(len(mine)))) for variable in above if variable in named}
-    return found
-
-
-def _named(environ: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Devices by variable, without variables that name none. As CUDA has it, names after one that is no device do not
-    count; Slurm writes NoDevFiles for none."""
-    found = {}
-    for variable in (each for each in _GPUS if each in environ):
-        names = (name.strip() for name in environ[variable].split(","))
-        if there := tuple(takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names)):
-            found[variable] = there
-    return found
-
-
-def _listed(variable: str, names: Iterable[str]) -> str:
-    """Devices as the variable's library reads them: an empty list is none to ROCm, and all to HIP and Level Zero."""
-    return ",".join(names) or ("" if variable == _ROCR else "-1")
-
-
-def _is_amd() -> bool:
-    return os.path.exists("/dev/kfd") and not os.path.exists("/dev/nvidiactl")
-
-
-def gpu_rows() -> Iterator[dict[str, Any]]:
-    """What ``asa doctor`` says of GPUs where it runs, as in a job that was given some."""
-    found = [f"{variable}={os.environ[variable]}" for variable in _GPUS if variable in os.environ]
-    if found:
-        said = f"{len(gpus(sys.maxsize, os.environ))} here ({', '.join(found)}): tasks see their own by these variables"
-        yield {"what": "gpus", "ok": True, "found": said}
 
 
 def share(given: int, whole: int, here: int) -> int:
@@ -159,7 +88,7 @@ _OF_ANOTHER = re.compile(
     r"OVERLAP|EXACT)"
     r"|FLUX_TASK_.*|PMI_.*|PMIX_.*|OMPI_COMM_.*|OMPI_UNIVERSE_SIZE"
 )
-_OF_NODE = re.compile(r"SLURM.*|MESOS_.*|HOSTNAME|TMPDIR|XDG_RUNTIME_DIR|ASA_SCRATCH|" + "|".join(_GPUS))
+_OF_NODE = re.compile(r"SLURM.*|MESOS_.*|HOSTNAME|TMPDIR|XDG_RUNTIME_DIR|ASA_SCRATCH|" + "|".join(GPU_VARIABLES))
 
 
 def outside_ranks(environ: Mapping[str, str]) -> dict[str, str]:

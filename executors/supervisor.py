@@ -23,6 +23,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from asa.log.gpus import usable
 from executors import node
 from executors.host import HOST, Host
 from executors.kept import OutcomeFile, Owed
@@ -431,7 +432,7 @@ def arguments(options: Sequence[str], host: Host = HOST) -> tuple[str, Hello, fl
         host.pid,
         cores,
         node.share(int(given.get("--memory", 0)), whole, cores),
-        len(node.gpus(int(given.get("--gpus", 0)), host.environ)),
+        len(usable(int(given.get("--gpus", 0)), host.environ)),
     )
     return given["--directory"], hello, float(given["--grace"])
 

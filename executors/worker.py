@@ -39,6 +39,7 @@ from operator import is_not
 from typing import TYPE_CHECKING, Any, cast
 
 from asa.core.task import PAUSED, TAIL, Secrets, lacks, last_words
+from asa.log.gpus import visible
 from asa.log.output import RESET, begun, ended
 from asa.log.running import SCRATCH, Notice, Paused, arguments, running, staged, tell_handler
 from asa.log.values import call_with, fill, keep, load
@@ -422,7 +423,7 @@ def environment(cores: int, gpus: tuple[str, ...] | None) -> dict[str, str]:
     """
     variables = {name: str(cores) for name in _THREADS if name not in os.environ}
     if gpus is not None:
-        variables |= node.visible(gpus, os.environ)
+        variables |= visible(gpus, os.environ)
     return variables
 
 

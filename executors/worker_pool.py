@@ -14,9 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from asa.core.task import PAUSED, TAIL, ending, lacks
+from asa.log.gpus import usable
 from asa.log.output import RESET, ended
 from asa.log.running import SCRATCH
-from executors import node, worker
+from executors import worker
 from executors.assignment import Batching, NodeSlots
 from executors.host import HOST, Host, ScratchDisk
 from executors.output import OutputFile
@@ -211,7 +212,7 @@ class ProcessPool:
         self._idle: list[_Slot] = []
         self._running: dict[tuple[WorkerProcess, int], _Slot] = {}
         self._workers: dict[int, WorkerProcess] = {}
-        self._gpus = list(node.gpus(hello.gpus, host.environ))
+        self._gpus = list(usable(hello.gpus, host.environ))
         self._outcomes: list[OrderOutcome] = []
         self._returned: list[int] = []
         self._guard = host.session_guard()

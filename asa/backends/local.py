@@ -13,9 +13,11 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from asa.backends.queue import BatchQueue, QueueEntry
@@ -40,6 +42,7 @@ from asa.core.units import check_number
 from asa.core.units import memory as bytes_of
 from asa.core.view import QueueView
 from asa.log import proc
+from asa.log.gpus import found, usable, visible
 from asa.security.files import private_directory, write_private
 
 log = logging.getLogger(__name__)
@@ -52,8 +55,9 @@ class Local:
     of their own, so Ctrl-C in the driver does not reach them. They go on when the driver is killed; a new object on the
     same directory finds them again.
 
-    Cores, memory and GPUs are counted, not enforced, and two objects do not share them. A job that states no
-    memory takes none. A job gets one node, this machine, however many it asks for.
+    Cores and memory are counted, not enforced; variables such as ``CUDA_VISIBLE_DEVICES`` show each job GPUs of its
+    own. Two objects do not share them. A job that states no memory takes none. A job gets one node, this machine,
+    however many it asks for.
 
     Parameters
     ----------
@@ -62,7 +66,8 @@ class Local:
     memory
         Such as "4G", that jobs may hold together; the machine's memory unless given.
     gpus
-        GPUs that jobs may hold together.
+        GPUs that jobs may hold together; those found unless given, see `asa.log.gpus.found`. More than there are is
+        allowed: jobs then share some.
     dispatcher
         Which waiting jobs start: EASY backfilling unless given; a dispatcher, or the name of one of the laboratory's,
         which need the extra ``[lab]``.
@@ -97,7 +102,7 @@ class Local:
         self,
         cores: int | None = None,
         memory: str | None = None,
-        gpus: int = 0,
+        gpus: int | None = None,
         *,
         dispatcher: str | Dispatcher = EASY,
         directory: str | os.PathLike[str] | None = None,
@@ -112,7 +117,7 @@ class Local:
         capacity = Resources(
             cores=len(os.sched_getaffinity(0)) if cores is None else cores,
             memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if memory is None else bytes_of(memory),
-            gpus=gpus,
+            gpus=len(found(os.environ)) if gpus is None else gpus,
         )
         chosen = DISPATCHERS.create(dispatcher)
         self._temporary = tempfile.mkdtemp(prefix="asa-local-") if directory is None else None
@@ -129,6 +134,7 @@ class Local:
             for record in records
             if record.entry.running and record.process
         }
+        self._devices = {record.entry.job_id: record.gpus for record in records if record.entry.running}
         self._unsaved: dict[str, QueueEntry] = {}
         self._deadlines: dict[str, float] = {}  # of programs asked to end: when they are killed, on the monotonic clock
         self._terminate([record.entry for record in records if record.entry.running and record.entry.ending])
@@ -248,22 +254,31 @@ class Local:
                 "its process is gone and left no exit code: it was killed, or the machine restarted" if lost else "",
             )
             del self._programs[job_id]
+            self._devices.pop(job_id, None)
             self._deadlines.pop(job_id, None)
             log.info("job %s: its process has ended with exit code %s", job_id, ended.exit_code)
 
     def _spawn(self, entry: QueueEntry, now: float) -> JobProcess | None:
         """A process that waits at its gate, or None when it cannot be started."""
+        devices = self._free_devices(entry.request.resources.gpus)
+        seen = visible(devices, os.environ) if devices else {}
         try:
-            program = JobProcess.spawn(entry.request, self._journal.exit_file(entry.job_id))
+            program = JobProcess.spawn(entry.request, self._journal.exit_file(entry.job_id), seen)
         except (OSError, ValueError) as error:
             log.warning("job %s (%s) could not be started: %s", entry.job_id, entry.request.token, error)
             self._queue.ended(entry.job_id, now, None, JobState.FAILED, f"could not be started: {error}")
             return None
         words, pid = shlex.join(entry.request.argv), program.identity.pid
         log.info("job %s (%s): process %d runs %s", entry.job_id, entry.request.token, pid, words)
-        self._programs[entry.job_id] = program
+        self._programs[entry.job_id], self._devices[entry.job_id] = program, devices
         self._queue.placed(entry.job_id, (socket.gethostname(),))
         return program
+
+    def _free_devices(self, count: int) -> tuple[str, ...]:
+        """What these GPUs for a job are called: those that the fewest jobs have."""
+        names = usable(self._queue.capacity.gpus, os.environ)
+        held = Counter(chain.from_iterable(self._devices.values()))
+        return tuple(sorted(sorted(names, key=held.__getitem__)[:count], key=names.index))
 
     def _terminate(self, entries: Sequence[QueueEntry]) -> None:
         for entry in entries:
@@ -276,7 +291,8 @@ class Local:
         self._unsaved.update({entry.job_id: entry for entry in self._queue.changes()})
         for job_id, entry in list(self._unsaved.items()):
             program = self._programs.get(job_id)
-            self._journal.write(JournalRecord(entry, program.identity if program else None))
+            devices = self._devices.get(job_id, ())
+            self._journal.write(JournalRecord(entry, program.identity if program else None, devices))
             del self._unsaved[job_id]
 
 
@@ -285,10 +301,11 @@ class Local:
 
 @dataclass(frozen=True, slots=True)
 class JournalRecord:
-    """A job's entry in the queue, and the process that runs it once it has started."""
+    """A job's entry in the queue; once it has started, the process that runs it and what its GPUs are called."""
 
     entry: QueueEntry
     process: ProcessIdentity | None = None
+    gpus: tuple[str, ...] = ()
 
 
 class JobJournal:
@@ -378,8 +395,8 @@ class JobProcess:
         self._asked = False
 
     @classmethod
-    def spawn(cls, request: JobRequest, exit_file: Path) -> JobProcess:
-        """Start the wrapper, which waits for `go`. The request's working directory is an absolute path.
+    def spawn(cls, request: JobRequest, exit_file: Path, variables: Mapping[str, str] | None = None) -> JobProcess:
+        """Start the wrapper with these variables, too; it waits for `go`. The request's working directory is absolute.
 
         Raises `OSError` or `ValueError` when the directory, the output file or the arguments cannot be used.
         """
@@ -392,7 +409,7 @@ class JobProcess:
                 "/bin/sh",
                 ["sh", "-c", _WRAPPER, str(exit_file), request.workdir, *request.argv],
                 {name: value for name, value in os.environ.items() if name not in request.withheld}
-                | {_MARK: str(exit_file)},
+                | {**(variables or {}), _MARK: str(exit_file)},
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for fd, to in ((inner, 0), (sink, 1), (sink, 2))],
                 setsid=True,
                 setsigmask=[],

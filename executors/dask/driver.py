@@ -54,7 +54,7 @@ class _AssignedWorker:
     name: str
     address: str
     orders: dict[int, TaskOrder] = field(default_factory=dict)
-    gpus: tuple[int, ...] | None = None  # those of its last order that had any: libraries do not let go of them
+    gpus: tuple[int, ...] | None = None  # of all its orders: libraries stay with those, or none, that they first found
     first: TaskOrder | None = None  # as large as all that it was given
     moved: float = 0.0  # when it was last given something, reported something, or was asked
     slow: bool = False  # what it runs is not as short as was thought
@@ -132,7 +132,7 @@ class WorkerAssignment:
                 serial = next(self._serials)
                 worker.orders[serial] = each
                 self._at[each.ticket] = worker, serial
-                given.append(AssignedOrder(serial, each, worker.address, worker.gpus or () if each.gpus else ()))
+                given.append(AssignedOrder(serial, each, worker.address, worker.gpus or ()))
         return given
 
     def review(self, now: float) -> tuple[list[RecallOrders | RetireWorker], list[int]]:
@@ -164,14 +164,14 @@ class WorkerAssignment:
         if not self._slots.fits(order):
             return None
         workers = [worker for worker in self._workers.values() if not worker.orders and not worker.retired]
-        worker = self._with_gpus(order.gpus, workers) if order.gpus else next(iter(workers), None)
+        worker = self._with_gpus(order.gpus, workers) if self._slots.gpus else next(iter(workers), None)
         if worker is not None:
             self._slots.take(order)
             worker.first, worker.slow = order, False
         return worker
 
     def _with_gpus(self, count: int, workers: list[_AssignedWorker]) -> _AssignedWorker | None:
-        """A worker whose libraries know so many of the free GPUs, or none yet."""
+        """A worker whose orders all had so many GPUs, which are free, or that has had no order yet."""
         for worker in workers:
             if worker.gpus is not None and len(worker.gpus) == count and set(worker.gpus) <= set(self._gpus):
                 break

@@ -26,6 +26,7 @@ from dask.base import annotate
 from distributed import Client, Future, Scheduler, SchedulerPlugin, Worker, WorkerPlugin, get_worker
 
 from asa.core.task import TAIL
+from asa.log.gpus import visible
 from asa.log.output import begun, ended
 from asa.security.ca import dask_security
 from executors.dask.messages import (
@@ -39,7 +40,6 @@ from executors.dask.messages import (
     WorkerPlace,
     WorkerReady,
 )
-from executors.node import visible
 from executors.output import OutputFile
 from executors.wire import OrderOutcome, TaskOrder, frame, read
 from executors.worker import Caller, Meter

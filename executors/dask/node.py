@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.task import OUTPUT_LIMIT, ending
+from asa.log.gpus import usable
 from asa.log.messages import notify
 from asa.security.files import write_private
 from executors import node
@@ -165,7 +166,7 @@ class DaskWorkerPool:
         self._returned: list[int] = []
         self._gone: list[str] = []
         self._outputs: list[OutputFile] = []  # of workers that have ended: the next ones go on with them
-        self._gpus = node.gpus(hello.gpus, os.environ)
+        self._gpus = usable(hello.gpus, os.environ)
         self._threads = worker_environment(1, None)
         serve = self._import()
         self._guard = SessionGuard()

@@ -455,3 +455,34 @@ def test_processes_are_logged(work: Path, batch: Local, caplog: pytest.LogCaptur
     assert re.fullmatch(rf"job {handle.job_id} \(a\): process \d+ runs sh -c 'exit 3'", started)
     assert ended == f"job {handle.job_id}: its process has ended with exit code 3"
     assert failed.startswith(f"job {nowhere.job_id} (b) could not be started: ")
+
+
+def test_each_job_sees_gpus_of_its_own_whichever_driver_started_it(tmp_path: Path, work: Path) -> None:
+    def put_gpus(batch: Local, token: str, count: int) -> JobHandle:
+        script = (
+            f'echo "$CUDA_VISIBLE_DEVICES" >{token}.new && mv {token}.new {token}; until [ -e go ]; do sleep .02; done'
+        )
+        return put(batch, replace(sh(token, script, work), resources=Resources(cores=1, gpus=count)))
+
+    def seen(*tokens: str) -> list[str]:
+        wait_until(lambda: batch.query(handles) and all((work / token).exists() for token in tokens))
+        return [(work / token).read_text().strip() for token in tokens]
+
+    batch = Local(cores=4, gpus=4, directory=tmp_path / "jobs")
+    handles = [put_gpus(batch, "one", 1), put_gpus(batch, "two", 2)]
+    assert seen("one", "two") == ["0", "1,2"]
+    batch.close()
+    batch = Local(cores=4, gpus=4, directory=tmp_path / "jobs")
+    handles += [put_gpus(batch, "none", 0), put_gpus(batch, "last", 1)]
+    assert seen("none", "last") == [os.environ.get("CUDA_VISIBLE_DEVICES", ""), "3"]
+    (work / "go").touch()
+    for handle in handles:
+        reach(batch, handle, JobState.COMPLETED)
+    batch.close()
+
+
+def test_gpus_that_are_there_are_what_jobs_may_ask_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7e,GPU-5f")
+    batch = Local(directory=tmp_path / "jobs")
+    assert batch.capabilities().largest.gpus == 2
+    batch.close()

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -197,53 +196,6 @@ def test_resources_are_slurms_or_else_the_machines() -> None:
     assert host.cores(None, {}) == len(os.sched_getaffinity(0)) and host.name({})
     assert host.memory(None, {"SLURM_MEM_PER_NODE": "0"}) == host.memory(None, {}) > 1 << 27
     assert (host.cores(2, of_job), host.memory(5, of_job)) == (2, 5)
-
-
-def test_what_comes_after_no_device_is_not_seen() -> None:
-    assert [host.gpus(4, {"CUDA_VISIBLE_DEVICES": names}) for names in ("", "NoDevFiles", "2,-1,3", "1, 2")] == [
-        (), (), ("2",), ("1", "2"),
-    ]  # fmt: skip
-
-
-GPUS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
-ABOVE_ROCR = ("HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
-
-
-@given(kinds=st.sets(st.sampled_from(GPUS + ABOVE_ROCR), min_size=1), counts=st.lists(st.integers(1, 4), min_size=1))
-def test_every_variable_names_the_devices_of_a_task_alone(kinds: set[str], counts: list[int]) -> None:
-    """Those that count what another shows begin at 0; and what a task starts finds the same."""
-    total = sum(counts)
-    environ = {kind: ",".join(f"{kind[:2]}{number}" for number in range(total)) for kind in kinds}
-    left, seen = list(host.gpus(total, environ)), []
-    for count in counts:
-        mine, left = left[:count], left[count:]
-        seen.append(host.visible(mine, environ))
-        assert host.gpus(total, environ | seen[-1]) == tuple(mine) or not kinds & set(GPUS)
-        assert len(host.gpus(total, environ | seen[-1])) == count
-    for kind in kinds:
-        if kind in ABOVE_ROCR and "ROCR_VISIBLE_DEVICES" in kinds:
-            assert [each[kind] for each in seen] == [",".join(map(str, range(count))) for count in counts]
-        else:
-            assert ",".join(each[kind] for each in seen) == environ[kind]
-    assert host.gpus(total, environ | host.visible([], environ)) == ()
-
-
-def test_on_amd_alone_cuda_counts_what_rocm_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    environ = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "0,1,2")
-    there = {"/dev/kfd"}
-    monkeypatch.setattr(host.os.path, "exists", there.__contains__)
-    assert host.visible(["2"], environ) == {"CUDA_VISIBLE_DEVICES": "0", "ROCR_VISIBLE_DEVICES": "2"}
-    there.add("/dev/nvidiactl")
-    assert host.visible(["2"], environ) == {"CUDA_VISIBLE_DEVICES": "2", "ROCR_VISIBLE_DEVICES": "2"}
-
-
-def test_doctor_says_which_gpus_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in GPUS + ABOVE_ROCR:
-        monkeypatch.delenv(kind, raising=False)
-    assert list(host.gpu_rows()) == []
-    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "0,3")
-    (row,) = host.gpu_rows()
-    assert row["found"].startswith("2 here (ROCR_VISIBLE_DEVICES=0,3)")
 
 
 def test_files_go_where_they_may(tmp_path: Path) -> None:

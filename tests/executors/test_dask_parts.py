@@ -457,18 +457,20 @@ def test_gpus_are_shared_out_and_a_worker_keeps_to_its_own() -> None:
     assert {(each.address, each.gpus) for each in again} == {(each.address, each.gpus) for each in given[:2]}
 
 
-def test_a_worker_whose_libraries_know_other_gpus_is_replaced() -> None:
+@pytest.mark.parametrize(("first", "then"), [(1, 2), (1, 0), (0, 1)])
+def test_a_worker_whose_libraries_know_other_gpus_is_replaced(first: int, then: int) -> None:
+    """Also by one that knows none: what has once looked for GPUs finds the same ones ever after."""
     node = bench(cores=1, gpus=2)
-    node.accept([plain(1, gpus=1)], 0.0)
+    node.accept([plain(1, gpus=first)], 0.0)
     node.assign(0.0)
     end(node, 1)
-    node.accept([plain(2, gpus=2)], 0.0)
+    node.accept([plain(2, gpus=then)], 0.0)
     assert node.assign(0.0) == []
     assert node.review(0.0) == ([RetireWorker("w0")], [])
     assert node.assign(0.0) == [] and node.review(0.0) == ([], [])
     node.remove_worker("w0")
     node.add_worker("w1", "tls://w1")
-    assert [each.gpus for each in node.assign(0.0)] == [(0, 1)]
+    assert [each.gpus for each in node.assign(0.0)] == [tuple(range(then))]
 
 
 def test_more_gpus_than_the_node_has() -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from asa.core.command import CommandResult
 from asa.core.errors import AsaError, InvalidInput, StateError
 from asa.core.units import MIB
+from asa.log.gpus import usable
 from asa.log.messages import VARIABLE, add_log_level, log_to_terminal, notify
 from executors import node
 from executors.cgroup import probe
@@ -194,7 +195,7 @@ def appears(directory: PoolDirectory, patience_s: float, host: AgentHost = AGENT
 
 def agent_options(options: argparse.Namespace, name: str, host: AgentHost = AGENT_HOST) -> AgentOptions:
     """What the command line asks for; ports and directories are filled in later."""
-    cores, gpus = node.cores(options.cores, host.environ), node.gpus(options.gpus, host.environ)
+    cores, gpus = node.cores(options.cores, host.environ), usable(options.gpus, host.environ)
     memory = node.memory(options.memory and node.share(options.memory, options.cores or cores, cores), host.environ)
     margin_s = AgentOptions.margin_s if options.margin is None else options.margin or None
     if margin_s is not None and not 0 < margin_s < math.inf:

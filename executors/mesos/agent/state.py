@@ -129,7 +129,7 @@ class AgentOptions:
     endpoint
         ``IP:PORT``, where executors on this node connect to.
     gpus
-        What its GPUs are called, see `executors.node.gpus`: each container sees those that it asks for. Empty where
+        What its GPUs are called, see `asa.log.gpus.usable`: each container sees those that it asks for. Empty where
         they have no names.
     ends
         When its allocation ends [s since the epoch]; None for never.

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from asa.core.units import MIB
+from asa.log.gpus import visible
 from executors.mesos.agent.state import AgentOptions, TaskShare
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import field, octets, value_of
 from executors.mesos.resources import parse
-from executors.node import visible
 
 KILL_GRACE_S = 3.0
 """How long a task that is killed has by default until SIGKILL [s]; that of Mesos."""
