@@ -29,7 +29,7 @@ FOLLOWED = {
     "howto/set-up-a-site.md": 2,
     "howto/troubleshooting.md": 4,
     "howto/twin.md": 1,
-    "howto/write-a-backend.md": 3,
+    "howto/write-a-backend.md": 2,
     "howto/write-a-dispatcher.md": 1,
     "howto/write-a-strategy.md": 1,
     "index.md": 1,
