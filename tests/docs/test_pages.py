@@ -18,7 +18,6 @@ from tests.lab.traces.shared import shared_file
 pytestmark = pytest.mark.timeout(600)
 
 FOLLOWED = {
-    "comparison.md": 1,
     "howto/calibrate-your-queue.md": 5,
     "howto/files.md": 4,
     "howto/checkpoint.md": 4,
