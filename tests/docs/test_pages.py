@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,16 @@ ELSEWHERE = {
 }
 """Pages whose Python another test runs."""
 
+NOT_COUNTED = (
+    *("api/*", "sites/*", "states.md"),  # made from code, or from results
+    *("*-laboratory.md", "*-experiments.md", "coscheduler*.md", "dispatch.md", "dras.md", "nsa.md", "place*.md"),
+    *("simulator-accuracy.md", "howto/calibrate-your-queue.md", "howto/compare-strategies.md", "howto/twin.md"),
+    *("howto/simulate*.md", "howto/write-a-dispatcher.md", "howto/write-a-sharing-rule.md"),
+)
+"""Pages that are generated, and the laboratory's."""
+MOST_WORDS = 42_000
+"""All others together, as ``wc -w`` counts; 39,000 are aimed at."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", FOLLOWED)
@@ -146,6 +157,15 @@ def test_every_page_with_python_is_run() -> None:
     assert coded - {*FOLLOWED, *FRAGMENTS, *ELSEWHERE} == set()
     for name, test in ELSEWHERE.items():
         assert Path(name).name in (ROOT / test).read_text()
+
+
+def test_pages_are_short() -> None:
+    words = {}
+    for path in (ROOT / "docs").rglob("*.md"):
+        name = str(path.relative_to(ROOT / "docs"))
+        if not any(fnmatchcase(name, each) for each in NOT_COUNTED):
+            words[name] = len(path.read_text().split())
+    assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda item: -item[1])
 
 
 def test_code_of_other_libraries_is_not_taken_for_ours() -> None:
