@@ -97,9 +97,10 @@ NOT_COUNTED = (
     *("*-laboratory.md", "*-experiments.md", "coscheduler*.md", "dispatch.md", "dras.md", "nsa.md", "place*.md"),
     *("simulator-accuracy.md", "howto/calibrate-your-queue.md", "howto/compare-strategies.md", "howto/twin.md"),
     *("howto/simulate*.md", "howto/write-a-dispatcher.md", "howto/write-a-sharing-rule.md"),
+    *(f"decisions/{name}.md" for name in ("compiled-engine", "constraint-solver", "model-files", "two-levels")),
 )
 """Pages that are generated, and the laboratory's."""
-MOST_WORDS = 42_000
+MOST_WORDS = 41_000
 """All others together, as ``wc -w`` counts; 39,000 are aimed at."""
 
 
