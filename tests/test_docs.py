@@ -140,7 +140,7 @@ def test_every_command_is_documented_with_its_options() -> None:
 def test_the_reference_has_exactly_the_names_and_options_there_are(kind: str) -> None:
     heading = f"{kind}s".replace("ys", "ies")
     section = re.search(rf"^### {heading}\n(.*?)(?=^#|\Z)", REFERENCE, re.M | re.S | re.I)
-    assert section, f"neither docs/reference.md nor docs/reference-laboratory.md has a heading '### {heading.capitalize()}'"
+    assert section, f"no page of the reference has the heading '### {heading.capitalize()}'"
     rows = [line.strip("|").split("|") for line in section[1].splitlines() if line.startswith("| `")]
     table = {row[0].strip(" `"): set(re.findall(r"`([a-z]\w*)", re.sub(r"\([^()]*\)", "", row[-1]))) for row in rows}
     assert sorted(table) == NAMED[kind].names()
