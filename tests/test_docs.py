@@ -92,7 +92,7 @@ CLASSES: dict[str, list[str]] = {}
 for source, code in SOURCES.items():
     for name in re.findall(r"^class (\w+)", code, re.M):
         CLASSES.setdefault(name, []).append(source)
-REFERENCE = read(ROOT / "docs" / "reference.md")
+REFERENCE = "\n".join((ROOT / "docs" / f"{name}.md").read_text() for name in ("reference", "reference-laboratory"))
 
 each_page = pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=lambda page: str(page.path.relative_to(ROOT)))
 
@@ -139,8 +139,8 @@ def test_every_command_is_documented_with_its_options() -> None:
 @pytest.mark.parametrize("kind", NAMED)
 def test_the_reference_has_exactly_the_names_and_options_there_are(kind: str) -> None:
     heading = f"{kind}s".replace("ys", "ies")
-    section = re.search(rf"^### {heading}\n(.*?)(?=^#|\Z)", REFERENCE.text, re.M | re.S | re.I)
-    assert section, f"docs/reference.md has no heading '### {heading.capitalize()}'"
+    section = re.search(rf"^### {heading}\n(.*?)(?=^#|\Z)", REFERENCE, re.M | re.S | re.I)
+    assert section, f"no page of the reference has the heading '### {heading.capitalize()}'"
     rows = [line.strip("|").split("|") for line in section[1].splitlines() if line.startswith("| `")]
     table = {row[0].strip(" `"): set(re.findall(r"`([a-z]\w*)", re.sub(r"\([^()]*\)", "", row[-1]))) for row in rows}
     assert sorted(table) == NAMED[kind].names()

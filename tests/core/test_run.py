@@ -617,8 +617,8 @@ def test_a_table_is_drawn_as_a_diagram() -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_documentation_has_the_tables_as_they_are(name: str) -> None:
-    page = Path(__file__).parents[2] / "docs" / "walk.md"
-    assert f"### {name.capitalize()}\n\n```mermaid\n{drawn(TABLES[name])}\n```" in page.read_text()
+    page = Path(__file__).parents[2] / "docs" / "states.md"
+    assert f"## {name.capitalize()}\n\n```mermaid\n{drawn(TABLES[name])}\n```" in page.read_text()
 
 
 def test_an_illegal_event_changes_no_state_and_is_noted(caplog: pytest.LogCaptureFixture) -> None:

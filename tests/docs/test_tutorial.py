@@ -18,7 +18,7 @@ CLUSTER = CLUSTER.split("## Where to go")[0]
 
 def test_its_first_five_parts_do_what_they_say(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    assert follow(HERE, tmp_path) == 28
+    assert follow(HERE, tmp_path) == 24
     assert "<svg" in (tmp_path / "first.html").read_text()
 
 

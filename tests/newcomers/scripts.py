@@ -122,7 +122,7 @@ ENGINEER = (
     Step(
         "see others' strengths",
         "cat $DOCS/comparison.md",
-        sees=("^## Where others are better", "Snakemake .* Nextflow .* executorlib", r"\*\*Not run\*\*"),
+        sees=("^## Where others are better", "Snakemake, Nextflow, Parsl, executorlib", r"\*\*Not run\*\*"),
         stuck="three peers were missing",
     ),
     Step("", WEIGHT, writes="weight.py"),

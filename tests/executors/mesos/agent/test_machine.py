@@ -214,8 +214,8 @@ def test_refuses_executors_that_are_not_known(node, task, executor):
     ("title", "table"), [("Container", CONTAINER_TRANSITIONS), ("Task of a container", TASK_TRANSITIONS)]
 )
 def test_the_documentation_has_the_tables_as_they_are(title: str, table: Any) -> None:
-    page = (Path(__file__).parents[4] / "docs" / "mesos.md").read_text()
-    assert f"\n```mermaid\n{drawn(table)}\n```" in page[page.index(f"### {title}\n") :]
+    page = (Path(__file__).parents[4] / "docs" / "states.md").read_text()
+    assert f"\n```mermaid\n{drawn(table)}\n```" in page[page.index(f"## {title}\n") :]
 
 
 def test_each_transition_of_a_container_is_logged(node, task, caplog) -> None:
