@@ -102,6 +102,7 @@ class StatusCommand:
             f"stages: {_counts(stages if summary.state is RunState.RUNNING else _standing(stages))}",
             f"tasks: {done:,} of {total:,}{'' if known else ' or more'} done, {running:,} running{lost}",
             f"jobs: {_counts(jobs) or 'none'}; {core_hours(summary.core_hours_charged)} core-hours charged",
+            *([f"energy: {summary.energy}"] if summary.energy else []),
             *summary.message.splitlines()[:1],
         ]
         if (since := summary.on_hold) is not None:
@@ -115,6 +116,7 @@ class StatusCommand:
             lines.append(f"its driver is gone: {IN_VIRTUAL_TIME if virtual else f'asa resume {run.name}'}")
         data = {"run": run.name, "state": state, "driver": driver, "stages": dict(stages), "jobs": dict(jobs)}
         counts = {"tasks": total if known else None, "tasks_done": done, "tasks_failed": failed}
+        data |= summary.energy.to_json() if summary.energy else {}
         data |= counts | {"tasks_skipped": skipped, "held": summary.on_hold is not None}
         return CommandResult(data, fitted("\n".join(lines)))
 

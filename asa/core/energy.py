@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.registry import parse_spec
@@ -66,12 +67,15 @@ class NodePower:
         >>> NodePower.of("idle_w=90,busy_w=350,off_w=9,off_after_s=600")
         NodePower(idle_w=90, busy_w=350, off_w=9, off_after_s=600)
         """
-        given, known = parse_spec(f":{text}")[1], [item.name for item in fields(cls)]
-        if unknown := given.keys() - set(known):
-            raise UnknownName("value of a node's power", min(unknown), known)
-        if not {"idle_w", "busy_w"} <= given.keys():
-            raise InvalidInput(f"power {text!r}: idle_w= and busy_w= in watts expected, as in idle_w=90,busy_w=350")
-        return cls(**given)
+        return cls(**_values(text, [item.name for item in fields(cls)]))
+
+    @classmethod
+    def of_cores(cls, text: str) -> tuple[NodePower, int]:
+        """What ``idle_w=90,busy_w=350,cores=48`` says, with the cores of a node; raises as `of`."""
+        given = _values(text, ["idle_w", "busy_w", "cores"])
+        cores = given.pop("cores", None)
+        check_number("cores", cores, 1, whole=True)
+        return cls(**given), cores
 
     def joules(self, cores: int, held_core_s: float, busy_core_s: float) -> float:
         """Energy of a part of nodes of so many cores [J]: cores that were held, of which some were busy [core-s].
@@ -80,3 +84,12 @@ class NodePower:
         800.0
         """
         return (self.idle_w * held_core_s + (self.busy_w - self.idle_w) * busy_core_s) / cores
+
+
+def _values(text: str, known: list[str]) -> dict[str, Any]:
+    given = parse_spec(f":{text}")[1]
+    if unknown := given.keys() - set(known):
+        raise UnknownName("value of a node's power", min(unknown), known)
+    if not {"idle_w", "busy_w"} <= given.keys():
+        raise InvalidInput(f"power {text!r}: idle_w= and busy_w= in watts expected, as in idle_w=90,busy_w=350")
+    return given
