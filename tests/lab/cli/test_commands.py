@@ -155,6 +155,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("compare montage --json nowhere/out.json", 1, "there is no directory"),
         ("compare montag --cores 28", 1, "give montage, blast, statistics"),
         ("simulate log.swf --power idle_w=1", 1, "idle_w= and busy_w= in watts expected"),
+        ("simulate log.swf --dispatcher easy:shift=1h", 1, "the machine has no power or no intensity"),
         ("simulate log.swf --intensity 300", 1, "give --power as well"),
         ("simulate log.swf --power idle_w=1,busy_w=2 --intensity no.csv", 1, "no.csv cannot be read"),
         ("tune log.swf --power idle_w=1,busy_w=2 --intensity -3", 1, "from 0 to 10000 g/kWh"),
@@ -285,6 +286,10 @@ def test_a_machine_has_power(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "two.swf", *words, "--intensity", "720", "--dispatcher", "easy,fcfs", "--quiet"]) == 0
     assert "energy_kwh" in (said := capsys.readouterr().out)
     assert "co2_kg" in said
+    Path("cheap.csv").write_text("0,720\n100,360\n")
+    held = simulated("two.swf", *words, "--intensity", "cheap.csv", "--dispatcher", "easy:shift=100s,gain=0.001")
+    assert (held["mean_wait_s"], held["max_wait_s"]) == (105.0, 110.0)
+    assert held["co2_jobs_kg"] == pytest.approx((120 + 60) * 10 * 1e-7)
     Path("grid.csv").write_text("1970-01-02T00:00,360\n1970-01-02T00:00:05,720\n")
     assert main(["simulate", "two.swf", *words, "--intensity", "grid.csv"]) == 1
     assert "the trace of intensity is from 0 to 10 s" in capsys.readouterr().err

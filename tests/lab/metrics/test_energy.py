@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput, UnknownName
+from asa.lab.cli.tune import line_of
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.energy import Intensity
 from asa.lab.core.schedule import Schedule
@@ -191,3 +192,5 @@ def test_tuned_rules_have_the_energy_of_the_whole_log() -> None:
     for row in rows:
         whole = energy(simulate(jobs, cluster, row["dispatcher"]))
         assert {name: row[name] for name in whole} == whole
+        shown = line_of({**row, "of_easy": {}})
+        assert (shown["energy_kwh"], shown["co2_kg"]) == (round(whole["energy_kwh"]), round(whole["co2_kg"]))
