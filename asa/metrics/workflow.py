@@ -234,7 +234,7 @@ class RunSummary:
             **{name: getattr(self.start, name) for name in described},
             "started": self.start.at,
             **{name: getattr(self, name) for name in numbers},
-            **(self.energy.to_json() if self.energy else {}),
+            **(energy.to_json() if (energy := self.energy) else {}),
             "quoted": None if self.quoted is None else to_json(self.quoted),
             "stages": [_plain(stage) for stage in self.stages],
             "jobs": [_plain(job) for job in self.jobs],
