@@ -533,7 +533,7 @@ class JobWatch:
             events.append(Queued(now, token, *now_said))
         if status.state.final:
             ended = now if status.ended is None else status.ended
-            how = (status.state, status.started, status.exit_code, status.reason, status.cores)
+            how = (status.state, status.started, status.exit_code, status.reason, status.cores, status.energy_j)
             events.append(JobEnded(ended, token, *how))
             with self._lock:
                 del self._jobs[token]

@@ -88,6 +88,7 @@ class StatusCommand:
         run = open_run(options.run)
         holder, summary = run.directory.lock().holder(), run.summary
         driver = f"process {holder.pid} on {holder.host}" if holder else None
+        energy = summary.energy
         stages = Counter(stage.state.value for stage in summary.stages)
         jobs = Counter(job.state.value for job in summary.jobs if not job.lender)
         done = sum(stage.done for stage in summary.stages)
@@ -102,6 +103,7 @@ class StatusCommand:
             f"stages: {_counts(stages if summary.state is RunState.RUNNING else _standing(stages))}",
             f"tasks: {done:,} of {total:,}{'' if known else ' or more'} done, {running:,} running{lost}",
             f"jobs: {_counts(jobs) or 'none'}; {core_hours(summary.core_hours_charged)} core-hours charged",
+            *([f"energy: {energy}"] if energy else []),
             *summary.message.splitlines()[:1],
         ]
         if (since := summary.on_hold) is not None:
@@ -115,6 +117,7 @@ class StatusCommand:
             lines.append(f"its driver is gone: {IN_VIRTUAL_TIME if virtual else f'asa resume {run.name}'}")
         data = {"run": run.name, "state": state, "driver": driver, "stages": dict(stages), "jobs": dict(jobs)}
         counts = {"tasks": total if known else None, "tasks_done": done, "tasks_failed": failed}
+        data |= energy.to_json() if energy else {}
         data |= counts | {"tasks_skipped": skipped, "held": summary.on_hold is not None}
         return CommandResult(data, fitted("\n".join(lines)))
 

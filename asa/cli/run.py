@@ -406,7 +406,8 @@ def outcome_of(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:
             print(run.shown_result(), flush=True)
         summary = run.summarise(patience)
         if not options.quiet:
-            so_far = "" if run.wait(0.0) else " so far: jobs are still ending"
+            so_far = f", {energy}" if (energy := summary.energy) else ""
+            so_far += "" if run.wait(0.0) else " so far: jobs are still ending"
             print(
                 f"makespan {brief(summary.makespan_s)}, waited {brief(summary.total_perceived_wait_s)}, "
                 f"{summary.core_hours_charged:.3g} core-hours charged, {summary.core_hours_used:.3g} used{so_far}",

@@ -22,7 +22,7 @@ from asa.core.serial import from_json, to_json
 from asa.core.stage import StageSpec, Width
 from asa.core.task import SOURCES
 
-VERSION = 7
+VERSION = 8
 """Of logs that are written now: it changes with what is in them. Older ones can be read, but their runs not resumed."""
 
 
@@ -459,7 +459,10 @@ class Cancelled(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobEnded(Event):
-    """The job has ended, however; its cores, as in `AllocationStarted`, are no longer charged."""
+    """The job has ended, however; its cores, as in `AllocationStarted`, are no longer charged.
+
+    `energy_j` is what its last run drew [J]; None where the batch system has not measured it, and in logs before 8.
+    """
 
     allocation: str
     state: JobState
@@ -467,6 +470,7 @@ class JobEnded(Event):
     exit_code: int | None = None
     reason: str = ""
     cores: int | None = None
+    energy_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

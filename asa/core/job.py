@@ -424,6 +424,8 @@ class JobStatus:
         and where the batch system does not say.
     submitted
         When it was submitted, by the batch system's clock [s since the epoch]; None when that is not known (any more).
+    energy_j
+        What its last run drew [J], once it has ended; None where the batch system does not measure it.
     """
 
     handle: JobHandle
@@ -439,6 +441,7 @@ class JobStatus:
     restarts: int = 0
     cores: int | None = None
     submitted: float | None = None
+    energy_j: float | None = None
 
 
 class QueueRegime(enum.Enum):

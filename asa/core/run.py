@@ -994,8 +994,8 @@ class Held:
     started, runs
         When it started last [s since the epoch], None while it waits; from when to when its job ran before, and on how
         many cores.
-    allocated
-        Cores that its job holds or held last, where the batch system has said so.
+    allocated, energy_j
+        Cores that its job holds or held last, and what its last run drew [J], where the batch system has said so.
     asked, ended, used, idle_since
         When it was asked for, was over, got its first task, and since when it runs nothing [s since the epoch].
     nodes, hosts, confirmed
@@ -1056,6 +1056,7 @@ class Held:
     handle: JobHandle | None = None
     runs: list[tuple[float, float, int]] = field(default_factory=list)
     allocated: int | None = None
+    energy_j: float | None = None
     ended: float | None = None
     end_reason: str = ""
     requeued: bool = False
@@ -1524,7 +1525,7 @@ class Pool:
 
     def _end(self, held: Held, event: JobEnded | SubmitRefused | LeaseEnded) -> None:
         if isinstance(event, JobEnded):
-            held.allocated = event.cores or held.allocated
+            held.allocated, held.energy_j = event.cores or held.allocated, event.energy_j
         if held.used is None:
             self.idle_core_s += held.idle_core_s(event.at)
         what = type(event).__name__

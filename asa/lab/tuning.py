@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from asa.core.units import WEEK
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import ORDERS
+from asa.lab.metrics.energy import energy
 from asa.lab.metrics.schedule import bounded_slowdown
 from asa.lab.simulator.run import simulate
 from asa.lab.study import Estimate, estimate
@@ -93,11 +95,15 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
 
 
 class PartWaits(NamedTuple):
-    """Waits [s] and bounded slowdowns of the jobs of a part that ran, and the weeks they came in; shape (n,) each."""
+    """Waits [s] and bounded slowdowns of the jobs of a part that ran, and the weeks they came in; shape (n,) each.
+
+    And what the machine drew from the log's first job to the part's last end: see `asa.lab.metrics.energy.energy`.
+    """
 
     wait: Floats
     slowdown: Floats
     week: Ints
+    drawn: Mapping[str, float] = MappingProxyType({})
 
 
 class Shares(NamedTuple):
@@ -229,7 +235,13 @@ class Trial:
     def outcome(self, dispatcher: TunedRule | str, part: int) -> PartWaits:
         """What becomes of the jobs of a part (0, 1 or 2) when a dispatcher has served the machine from the start."""
         rows = self.parts[part]
-        made = simulate(self._workload.take(np.arange(rows.stop)), self._cluster, str(dispatcher), keep_nodes=False)
+        power = self._cluster.power
+        made = simulate(
+            self._workload.take(np.arange(rows.stop)),
+            self._cluster,
+            str(dispatcher),
+            keep_nodes=power is not None and power.off_w is not None,
+        )
         self.simulated += 1
         if self._progress is not None:
             self._progress(self.simulated, max(self.simulated, self.most), f"{dispatcher}")
@@ -237,7 +249,7 @@ class Trial:
         mine = mine[mine >= rows.start]
         submit, start, end = made.workload.submit[mine], made.start[mine], made.end[mine]
         week = ((submit - made.workload.submit[0]) // WEEK).astype(np.int64)
-        return PartWaits(start - submit, bounded_slowdown(end - submit, end - start), week)
+        return PartWaits(start - submit, bounded_slowdown(end - submit, end - start), week, energy(made))
 
     def judge(self, rule: TunedRule, part: int) -> TriedRule:
         """How a rule does on a part."""
@@ -315,7 +327,7 @@ class Trial:
             mean, slowdown, p99, most = measures(found)
             numbers = {"mean_wait_s": mean, "mean_bounded_slowdown": slowdown, "p99_wait_s": p99, "max_wait_s": most}
             of_easy = intervals(found, self._easy[2], seed=seed)._asdict()
-            rows.append({"dispatcher": name, "jobs": len(found.wait), **numbers, "of_easy": of_easy})
+            rows.append({"dispatcher": name, "jobs": len(found.wait), **numbers, **found.drawn, "of_easy": of_easy})
         return rows, refused
 
 

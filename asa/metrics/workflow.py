@@ -5,16 +5,19 @@ All times are seconds since the epoch, all durations seconds, all core-hours cor
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
 
 from asa.core.arrays import Floats, Ints
-from asa.core.errors import InvalidInput
+from asa.core.energy import KWH, NodePower
+from asa.core.errors import AsaError, InvalidInput
 from asa.core.event import Event, Quoted, RunStarted, RunState, TaskFailed, TasksDone
 from asa.core.job import JobState
 from asa.core.run import FoldedRun, Held, StageProgress
@@ -22,6 +25,8 @@ from asa.core.serial import to_json
 from asa.core.stage import StageState
 from asa.core.units import HOUR, brief
 from asa.metrics.attempts import Attempts, attempts_of
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,8 @@ class JobSummary:
         became ready, less what tasks of other stages used in it meanwhile.
     reason
         Why it was cancelled or how it ended, in the words of the run or of the site.
+    energy_j
+        What it drew, as the batch system measured it [J]; None where it did not, and of a job that was requeued.
     """
 
     token: str
@@ -141,6 +148,7 @@ class JobSummary:
     reason: str
     lender: str = ""
     asked_cores: int = 0
+    energy_j: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +222,7 @@ class RunSummary:
     quoted: Quoted | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able numbers of the run, its stages and its jobs. Unknown values are None, none is left out."""
+        """JSON-able numbers of the run, its stages and its jobs. Unknown values are None, only energy is left out."""
         described = ("run", "workflow", "backend", "strategy", "executor", "pool", "site", "partition")
         numbers = (
             "message", "ended", "resumes", "makespan_s", "total_perceived_wait_s", "core_hours_charged",
@@ -226,10 +234,16 @@ class RunSummary:
             **{name: getattr(self.start, name) for name in described},
             "started": self.start.at,
             **{name: getattr(self, name) for name in numbers},
+            **(energy.to_json() if (energy := self.energy) else {}),
             "quoted": None if self.quoted is None else to_json(self.quoted),
             "stages": [_plain(stage) for stage in self.stages],
             "jobs": [_plain(job) for job in self.jobs],
         }
+
+    @property
+    def energy(self) -> RunEnergy | None:
+        """What its jobs drew, those that go on up to now; None where nothing is measured and no model is declared."""
+        return RunEnergy.of([job for job in self.jobs if job.runs and not job.lender], declared_power())
 
     def __repr__(self) -> str:
         return (
@@ -252,6 +266,79 @@ class RunSummary:
         return html_table(("stage", "state", "tasks done", "waited", "ran"), rows, escape(repr(self)[1:-1]) + more)
 
 
+@dataclass(frozen=True)
+class RunEnergy:
+    """The energy of a run's jobs.
+
+    Parameters
+    ----------
+    measured_kwh, measured_jobs
+        What the batch system measured, and of how many jobs.
+    modelled_kwh, modelled_jobs
+        What the declared model says of the others: their cores' share of idle nodes, and what busy cores add.
+    unknown_jobs
+        Jobs of which neither is known.
+    """
+
+    measured_kwh: float = 0.0
+    measured_jobs: int = 0
+    modelled_kwh: float = 0.0
+    modelled_jobs: int = 0
+    unknown_jobs: int = 0
+
+    @classmethod
+    def of(cls, jobs: Sequence[JobSummary], model: tuple[NodePower, int] | None) -> RunEnergy | None:
+        """That of jobs, those not measured by a model of nodes and their cores; None where there is nothing to say."""
+        known = [job.energy_j for job in jobs if job.energy_j is not None]
+        rest = [job for job in jobs if job.energy_j is None]
+        if not known and (model is None or not rest):
+            return None
+        if model is None:
+            return cls(sum(known) / KWH, len(known), unknown_jobs=len(rest))
+        power, cores = model
+        charged, used = (sum(getattr(job, f"core_hours_{what}") for job in rest) for what in ("charged", "used"))
+        return cls(sum(known) / KWH, len(known), power.joules(cores, charged * HOUR, used * HOUR) / KWH, len(rest))
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers, each named `energy_...`; `energy_kwh` is of all jobs, None where it is not known of some."""
+        whole = None if self.unknown_jobs else self.measured_kwh + self.modelled_kwh
+        return {"energy_kwh": whole} | {f"energy_{name}": value for name, value in asdict(self).items()}
+
+    def __str__(self) -> str:
+        parts = [
+            f"{amount:.3g} kWh {how}" + (f" ({jobs} of {self.jobs} jobs)" if jobs < self.jobs else "")
+            for amount, how, jobs in (
+                (self.measured_kwh, "measured", self.measured_jobs),
+                (self.modelled_kwh, "modelled", self.modelled_jobs),
+            )
+            if jobs
+        ]
+        return ", ".join(parts)
+
+    @property
+    def jobs(self) -> int:
+        """All of them."""
+        return self.measured_jobs + self.modelled_jobs + self.unknown_jobs
+
+
+POWER_VARIABLE = "ASA_NODE_POWER"
+
+
+def declared_power(environ: Mapping[str, str] = os.environ) -> tuple[NodePower, int] | None:
+    """The model of nodes that the environment declares, and their cores; None where it declares none.
+
+    One that cannot be read is said in the log, and passed over: it must spoil no report.
+    """
+    text = environ.get(POWER_VARIABLE, "").strip()
+    if not text:
+        return None
+    try:
+        return NodePower.of_cores(text)
+    except AsaError as error:
+        _log.warning("%s: %s", POWER_VARIABLE, error)
+        return None
+
+
 ROWS_MOST = 100
 """Stages that a notebook shows of a summary."""
 
@@ -266,7 +353,8 @@ def html_table(heads: Iterable[str], rows: Iterable[Iterable[str]], below: str) 
 
 
 def _plain(part: StageSummary | JobSummary) -> dict[str, Any]:
-    return {name: to_json(getattr(part, name)) for name in part.__slots__}
+    made = {name: to_json(getattr(part, name)) for name in part.__slots__}
+    return {name: value for name, value in made.items() if name != "energy_j" or value is not None}
 
 
 def summarise(events: Iterable[Event | TasksDone], now: float | None = None, *, driven: bool = True) -> RunSummary:
@@ -394,6 +482,7 @@ def _job(token: str, job: Held, run: FoldedRun, attempts: Attempts, now: float, 
         reason=job.why_ended,
         lender=job.lender,
         asked_cores=job.request.resources.cores,
+        energy_j=job.energy_j if len(runs) == 1 and not job.lender else None,
     )
 
 

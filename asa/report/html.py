@@ -100,6 +100,7 @@ def _figures(run: RunSummary) -> str:
         (core_hours(run.core_hours_used), f"core-hours used{share}"),
         (core_hours(run.overhead_core_hours), f"core-hours overhead: idle, came early{allowed(run)}"),
         (counted(len(run.attempts), "run"), f"of tasks, {run.failed_attempts:,} failed"),
+        *([(str(energy), "energy")] if (energy := run.energy) else []),
     )
     cards = "".join(f"<div><b>{value}</b><span>{name}</span></div>" for value, name in figures)
     return f'<div class="figures">{cards}</div>'

@@ -178,6 +178,14 @@ def test_retries_become_slower_and_trouble_has_the_reason(desk: Desk) -> None:
     assert len(desk.of(Submitted)) == 1
 
 
+def test_what_a_job_drew_is_told_with_its_end(desk: Desk) -> None:
+    query = desk.batch.query
+    desk.batch.query = lambda handles: [replace(status, energy_j=5e6) for status in query(handles)]
+    desk.watch.submit([request("a")])
+    desk.until(100.0)
+    assert desk.of(JobEnded) == [JobEnded(40.0, "a", JobState.COMPLETED, 10.0, 0, energy_j=5e6)]
+
+
 @pytest.mark.parametrize("error", [AWAY, OSError("Too many open files"), ValueError("what is this?")])
 def test_whatever_a_backend_raises_does_not_end_the_watch(error: Exception, desk: Desk) -> None:
     desk.watch.submit([request("a")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -147,6 +148,13 @@ def test_the_status_of_a_run(state: Path) -> None:
     Path("gate").touch()
     driver.communicate(timeout=60)
     assert command("status", run.name).stdout.splitlines()[1:3] == ["stages: 1 done", "tasks: 2 of 2 done, 0 running"]
+    assert "energy" not in command("status", run.name).stdout
+    declared = os.environ | {"ASA_NODE_POWER": "idle_w=100,busy_w=300,cores=4"}
+    more = command("status", run.name, "--json", "status.json", env=declared).stdout
+    assert re.search(r"^energy: [\d.e-]+ kWh modelled$", more, re.M)
+    assert json.loads(Path("status.json").read_text())["energy_kwh"] > 0
+    assert command("report", run.name, "-o", "run.html", env=declared).returncode == 0
+    assert "kWh modelled</b><span>energy</span>" in Path("run.html").read_text()
     command("run", "flow.py:broken", "--quiet", "--name", "broken")
     assert "ValueError: no" in command("status").stdout.splitlines()[-1]
 

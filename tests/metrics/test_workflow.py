@@ -410,6 +410,59 @@ def test_what_a_job_was_given_is_charged_not_what_it_asked_for() -> None:
     assert run.core_hours_charged == pytest.approx((8 * 30 + 4 * 30 + 2 * 10) / HOUR)
 
 
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> RunSummary:
+    """Three jobs of 4 cores: 100 s with half of their cores busy, of which 36 kJ was measured; 50 s after 20 s that a
+    requeue took; and one that goes on, for 10 s so far."""
+    monkeypatch.delenv("ASA_NODE_POWER", raising=False)
+    events: list[Event] = [
+        *run_begins(stage_spec("a", 2, 1)),
+        *(event for key in ("j0", "j1", "j2", "j3") for event in job_asked(0.0, key, 4, "a")),
+        AllocationStarted(10.0, "j0", 10.0, ("n1",), 4),
+        TasksLaunched(10.0, "a", ((0, 2),), "j0"),
+        TaskDone(110.0, "a", 0, "j0", "n1", 10.0),
+        TaskDone(110.0, "a", 1, "j0", "n1", 10.0),
+        JobEnded(110.0, "j0", JobState.COMPLETED, 10.0, 0, energy_j=36e3),
+        AllocationStarted(110.0, "j1", 110.0, ("n1",), 4),
+        Requeued(130.0, "j1", "node failure"),
+        AllocationStarted(140.0, "j1", 140.0, ("n1",), 4),
+        JobEnded(190.0, "j1", JobState.COMPLETED, 140.0, 0, energy_j=9e3),
+        AllocationStarted(190.0, "j2", 190.0, ("n1",), 4),
+    ]
+    return summarise(events, now=200.0)
+
+
+def test_the_energy_that_was_measured(measured: RunSummary) -> None:
+    """Of the last run of a requeued job alone it says too little; a job that never ran drew nothing."""
+    assert [job.energy_j for job in measured.jobs] == [36e3, None, None, None]
+    assert str(measured.energy) == "0.01 kWh measured (1 of 3 jobs)"
+    said = measured.to_json()
+    assert (said["energy_kwh"], said["energy_measured_kwh"], said["energy_unknown_jobs"]) == (None, 0.01, 2)
+    assert ("energy_j" in said["jobs"][0], "energy_j" in said["jobs"][1]) == (True, False)
+
+
+def test_the_energy_that_a_model_says_of_the_other_jobs(
+    measured: RunSummary, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ASA_NODE_POWER", "idle_w=80,busy_w=240,cores=8")
+    assert str(measured.energy) == "0.01 kWh measured (1 of 3 jobs), 0.000889 kWh modelled (2 of 3 jobs)"
+    said = measured.to_json()
+    assert said["energy_modelled_kwh"] == pytest.approx(10 * 4 * (20 + 50 + 10) / 3.6e6)
+    assert said["energy_kwh"] == pytest.approx(said["energy_modelled_kwh"] + 0.01)
+    alone = replace(measured, jobs=(replace(measured.jobs[0], energy_j=None),))
+    assert str(alone.energy) == "0.00222 kWh modelled"  # 40 W idle, 80 W more while half of its cores are busy
+    monkeypatch.setenv("ASA_NODE_POWER", "idle_w=80,busy_w=240")
+    assert str(measured.energy) == "0.01 kWh measured (1 of 3 jobs)"
+    assert "ASA_NODE_POWER: cores=None: a whole number of at least 1 expected" in caplog.text
+
+
+def test_where_no_energy_is_known_nothing_is_said(example: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASA_NODE_POWER", raising=False)
+    run = summarise(example)
+    assert run.energy is None
+    assert not [name for part in (run.to_json(), run.to_json()["jobs"][0]) for name in part if "energy" in name]
+
+
 def test_refused_job_costs_nothing() -> None:
     run = summarise(
         [*run_begins(stage_spec("a", 1, 1)), *job_asked(0.0, "j0", 1, "a")[:1], SubmitRefused(1.0, "j0", "no")]

@@ -5,7 +5,7 @@ case "$me $*" in
 "sbatch --version") echo slurm 23.11.4 ;;
 sbatch*) cat > /dev/null; id=$(grep -c "sbatch --parsable" ~/calls.txt); echo $id
   name=$(grep -o 'job-name=[^ ]*' <<< "$*" | cut -d= -f2)
-  echo "$id|N/A|PENDING|Resources|$(date +%s)|N/A|N/A|N/A|0|0|||2|$name|" > ~/jobs/$id ;;
+  echo "$id|N/A|PENDING|Resources|$(date +%s)|N/A|N/A|N/A|0|0|||2||$name|" > ~/jobs/$id ;;
 squeue*UserName*) ;;
 squeue*) cat ~/jobs/* 2> /dev/null ;;
 "scontrol show config") echo "ClusterName = fake"; echo "PriorityType = priority/basic" ;;

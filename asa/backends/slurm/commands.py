@@ -179,14 +179,15 @@ class SlurmCommands:
 
 QUEUE_FIELDS = (
     "ArrayJobID", "ArrayTaskID", "State", "Reason", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "exit_code",
-    "RestartCnt", "NodeList", "AccrueTime", "NumCPUs", "Name",
+    "RestartCnt", "NodeList", "AccrueTime", "NumCPUs", "tres-alloc", "Name",
 )  # fmt: skip
 VISIBLE_FIELDS = (
     "ArrayJobID", "ArrayTaskID", "UserName", "Partition", "State", "Reason", "PriorityLong", "NumCPUs", "NumNodes",
     "TimeLimit", "SubmitTime", "EndTime", "NodeList", "Name",
 )  # fmt: skip
 ACCOUNTING_FIELDS = (
-    "JobID", "State", "Submit", "Eligible", "Start", "End", "ExitCode", "NodeList", "AllocCPUS", "JobName",
+    "JobID", "State", "Submit", "Eligible", "Start", "End", "ExitCode", "NodeList", "AllocCPUS", "ConsumedEnergyRaw",
+    "JobName",
 )  # fmt: skip
 NODE_FORMAT = "%R|%D|%c|%m|%G|%t"
 DELIMITER = "|"  # only names may contain it, and they come last
@@ -282,6 +283,7 @@ _NO_LIMIT = ("UNLIMITED", "INFINITE", "NONE")
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 _GPUS = re.compile(r"gpu(?::([^:,()]+))?:(\d{1,9})(?!\d)")
 _WALL_TIME = re.compile(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})")
+_ENERGY = re.compile(r"(?:^|,)energy=(\d{1,15})(?!\d)", re.ASCII)
 _ELEMENTS = re.compile(r"(\d{1,18})(?:-(\d{1,18})(?::(\d{1,18}))?)?", re.ASCII)
 ELEMENTS_MOST = 100_000
 """Of how many elements that one row stands for there are records; Slurm takes 1,000 an array unless sites change it."""
@@ -339,6 +341,7 @@ def _queued(job: Mapping[str, str]) -> JobRecord:
         restarts=_count(job["RestartCnt"], 0),
         nodes=host_names(_text(job["NodeList"])),
         cpus=_count(job["NumCPUs"], 0) or None,
+        energy_j=parse_energy(job["tres-alloc"]),
     )
 
 
@@ -424,6 +427,7 @@ def _accounted(job: Mapping[str, str], key: str) -> JobRecord:
         exit_code=parse_exit_status(job["ExitCode"]),
         nodes=host_names(_text(job["NodeList"])),
         cpus=_count(job["AllocCPUS"], 0) or None,
+        energy_j=parse_energy(f"energy={job['ConsumedEnergyRaw']}"),
     )
 
 
@@ -492,6 +496,16 @@ def parse_wall_time(text: str) -> float | None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def parse_energy(text: str) -> float | None:
+    """What a job has drawn [J], of all that it was given; None where the site does not measure it: 0, or next to 2^64.
+
+    >>> parse_energy("cpu=4,node=1,billing=4,energy=1234"), parse_energy("cpu=4,energy=18446744073709551614")
+    (1234.0, None)
+    """
+    match = _ENERGY.search(text)
+    return float(match[1]) or None if match else None
 
 
 def parse_exit_status(text: str) -> int | None:

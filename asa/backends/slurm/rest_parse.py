@@ -186,6 +186,7 @@ def _queued(job: Mapping[str, Any], key: str) -> JobRecord:
         restarts=_number(job.get("restart_cnt")) or 0,
         nodes=host_names(_text(job.get("nodes"))),
         cpus=_number(job.get("cpus")) or None,
+        energy_j=commands.parse_energy(_text(job.get("tres_alloc_str"))),
     )
 
 
@@ -240,12 +241,13 @@ def _accounted(job: Mapping[str, Any]) -> JobRecord:
         exit_code=None if code == 0 and word.startswith("FAILED") else code,
         restarts=_number(job.get("restart_cnt")) or 0,
         nodes=host_names(_text(job.get("nodes"))),
-        cpus=_allocated_cpus(job),
+        cpus=_allocated(job, "cpu"),
+        energy_j=commands.parse_energy(f"energy={_allocated(job, 'energy')}"),
     )
 
 
-def _allocated_cpus(job: Mapping[str, Any]) -> int | None:
-    found = (item for item in _at(job, "tres/allocated") or () if item.get("type") == "cpu")
+def _allocated(job: Mapping[str, Any], what: str) -> int | None:
+    found = (item for item in _at(job, "tres/allocated") or () if item.get("type") == what)
     return next((_number(item.get("count")) or None for item in found), None)
 
 

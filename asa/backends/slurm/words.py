@@ -49,6 +49,8 @@ class JobRecord:
         Since when its age counts (``AccrueTime``), perhaps in the future; None while Slurm has set no such time.
     cpus
         CPUs that it holds or held; while it waits those that it asks for. None where nothing is said of that.
+    energy_j
+        What it has drawn [J], once it has ended; None where Slurm does not measure it (``AcctGatherEnergyType``).
     """
 
     key: str
@@ -64,6 +66,7 @@ class JobRecord:
     nodes: tuple[str, ...] = ()
     ages_since: float | None = None
     cpus: int | None = None
+    energy_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +252,7 @@ def _from_record(handle: JobHandle, record: JobRecord, now: float) -> JobStatus:
         restarts=record.restarts,
         cores=_held(record),
         submitted=record.submitted if record.submitted and not record.restarts else None,
+        energy_j=record.energy_j if state.final and ran else None,
     )
 
 

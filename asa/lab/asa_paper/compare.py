@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import Capabilities
@@ -35,9 +37,10 @@ from asa.lab.asa_paper.tables import (
     time_covered,
 )
 from asa.lab.asa_paper.workflows import ALL, MODELS, WorkflowCase, cases
+from asa.lab.metrics.energy import Stretches, energy_of_cores
 from asa.lab.study import Estimate
 from asa.lab.virtual import MemoryWaits, run_virtual
-from asa.metrics.workflow import summarise
+from asa.metrics.workflow import RunSummary, summarise
 from asa.workflows.graph import Graph, make_graph
 
 REFERENCE = "per-stage"
@@ -145,8 +148,9 @@ def _run(
         run_time=lambda stage, walltime_s: times.get(stage, walltime_s),
         name=part.case.name,
     )
-    return row_of(
-        summarise(events),
+    found = summarise(events)
+    row = row_of(
+        found,
         system=scene.name,
         regime=scene.regime,
         workflow=part.case.name,
@@ -154,6 +158,20 @@ def _run(
         strategy=strategy,
         seed=unit.queue.seed,
     )
+    return _with_energy(scene, row, *_spans(found, scene.engine.now - found.start.at))
+
+
+def _spans(run: RunSummary, past: float) -> tuple[Stretches, Stretches]:
+    """When a run held cores, and when these were busy, on a clock that is `past` its own [s]."""
+    runs = [(begin + past, end + past, job.cores) for job in run.jobs for begin, end in job.runs]
+    begin, end, cores = np.array(runs, dtype=np.float64).reshape(-1, 3).T
+    tasks = run.attempts
+    return (begin, end, cores.astype(np.int64)), (tasks.started + past, tasks.ended + past, tasks.cores)
+
+
+def _with_energy(scene: QueueSnapshot, row: RunRow, held: Stretches, busy: Stretches) -> RunRow:
+    found = energy_of_cores(scene.engine.cluster, held, busy)
+    return replace(row, energy_kwh=found.get("energy_kwh"), co2_kg=found.get("co2_kg"))
 
 
 def _oracle(unit: Unit, scene: QueueSnapshot, part: StagedCase, times: dict[str, float]) -> RunRow:
@@ -162,7 +180,9 @@ def _oracle(unit: Unit, scene: QueueSnapshot, part: StagedCase, times: dict[str,
         for stage in part.stages
     ]
     plan = oracle(scene.engine, scene.rule, needs)
-    return RunRow(
+    spans = np.array([(stage.started, stage.ended) for stage in plan]).T
+    held = (spans[0], spans[1], np.array([stage.need.kind.cores for stage in plan]))
+    row = RunRow(
         system=scene.name,
         regime=scene.regime,
         workflow=part.case.name,
@@ -176,6 +196,7 @@ def _oracle(unit: Unit, scene: QueueSnapshot, part: StagedCase, times: dict[str,
         misses=0,
         stages=tuple(stage.span for stage in plan),
     )
+    return _with_energy(scene, row, held, held)
 
 
 def _judged(

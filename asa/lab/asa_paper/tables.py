@@ -52,6 +52,9 @@ class RunRow:
         Jobs that came before their stage and were released unused, to be asked for again.
     outstanding
         Jobs of a stage that were in the queue at a time, at most.
+    energy_kwh, co2_kg
+        What its allocations drew, see `asa.lab.metrics.energy.energy_of_cores`; None where the site declares no power
+        of its nodes, or no intensity.
     """
 
     system: str
@@ -67,6 +70,8 @@ class RunRow:
     misses: int
     stages: tuple[StageSpan, ...]
     outstanding: int = 1
+    energy_kwh: float | None = None
+    co2_kg: float | None = None
 
     @property
     def case(self) -> tuple[str, str, int]:
@@ -74,7 +79,8 @@ class RunRow:
         return self.system, self.workflow, self.cores
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"stages": [stage._asdict() for stage in self.stages]}
+        made = {name: value for name, value in asdict(self).items() if value is not None}
+        return made | {"stages": [stage._asdict() for stage in self.stages]}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RunRow:
@@ -87,7 +93,7 @@ class RunRow:
 
 
 def row_of(run: RunSummary, *, system: str, regime: str, workflow: str, cores: int, strategy: str, seed: int) -> RunRow:
-    """The row of a run.
+    """The row of a run, without its energy.
 
     Raises
     ------
@@ -184,7 +190,8 @@ class Grid:
                 f"{len(rows)} rows for {len(seeds)} seeds, {len(cases)} cases and {len(strategies)} strategies: "
                 "one row for each combination expected"
             )
-        names = (*METRICS, "overhead_core_hours", "misses", "outstanding")
+        drawn = [name for name in _ENERGY if all(getattr(row, name) is not None for row in rows)]
+        names = (*METRICS, "overhead_core_hours", "misses", "outstanding", *drawn)
         return cls(
             cases,
             strategies,
@@ -354,6 +361,8 @@ HEADINGS = {"total_wait_s": "total wait [s]", "makespan_s": "makespan [s]", "cor
 
 _MORE = {"overhead_core_hours": "overhead [core-h]", "misses": "misses", "outstanding": "in queue"}
 
+_ENERGY = {"energy_kwh": "energy [kWh]", "co2_kg": "CO2 [kg]"}
+
 _TABLE2 = {
     "real_h": "WT [h]", "predicted_h": "predicted [h]", "perceived_h": "PWT [h]", "hit": "hit", "miss": "miss",
     "overhead_core_hours": "OH [core-h]", "idle_core_hours": "idle [core-h]", "hit_exact": "exact",
@@ -395,7 +404,7 @@ def _seeds(seeds: int) -> str:
 def _runs(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         {"workflow": row["workflow"], "cores": row["cores"], "strategy": row["strategy"]}
-        | {heading: str(row[name]) for name, heading in {**HEADINGS, **_MORE}.items()}
+        | {heading: str(row[name]) for name, heading in {**HEADINGS, **_MORE, **_ENERGY}.items() if name in row}
         for row in rows
     ]
     return table(lines, "nothing was run")

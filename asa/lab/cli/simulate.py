@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.core.command import CommandResult, positive
+from asa.core.energy import NodePower
 from asa.core.errors import AsaError, InvalidInput
 from asa.core.registry import DISPATCHERS
 from asa.core.units import DAY
@@ -75,6 +77,7 @@ class Simulate:
         add("--save-decisions", metavar="DIR", help="write some of the decisions as instances for asa dispatch")
         add("--decisions", type=positive, default=2000, metavar="N", help="how many, drawn at random (2000)")
         add("--seed", type=int, default=0, metavar="S", help="seed of that draw (0)")
+        add_energy_options(parser)
         add("--csv", metavar="OUT", help="write the jobs as Batsim does; evalys reads it")
         add("--swf", metavar="OUT", help="write the schedule as an SWF log; gzipped when the name ends in .gz")
         add("--plot", metavar="OUT", help="draw the schedule, or the comparison: .png, .pdf or .svg")
@@ -101,6 +104,7 @@ class Simulate:
         if options.ties == "number":
             workload = workload.take(np.lexsort((workload.number, workload.submit)))
         cluster = site.cluster(trace.epoch) if site else trace.machine(options.nodes or 0, options.cores_per_node or 0)
+        cluster = with_energy(cluster, options, trace.epoch)
         about: dict[str, Any] = {"trace": Path(options.trace).name, "nodes": cluster.nodes, "cores": cluster.cores}
         about |= {"site": site.name} if site else {}
         said = ""
@@ -138,6 +142,34 @@ class Simulate:
         said = "\n".join(filter(None, [_of_refusals(rows), said]))
         text = "\n\n".join(filter(None, [comparison(rows), said, "\n".join(refused), str(trace.report)]))
         return CommandResult({"rows": rows, "refused": refused}, text, 1 if refused else 0)
+
+
+def add_energy_options(parser: argparse.ArgumentParser) -> None:
+    """Options for `with_energy`."""
+    add = parser.add_argument
+    add(
+        "--power",
+        metavar="idle_w=W,busy_w=W",
+        help="what nodes draw with no core busy, and with all; off_w=W,off_after_s=S: powered down (the site's)",
+    )
+    add(
+        "--intensity",
+        metavar="G|FILE",
+        help="CO2 of the grid [g/kWh]: a number, or a CSV file of times and such numbers (the site's)",
+    )
+
+
+def with_energy(cluster: Cluster, options: argparse.Namespace, epoch: float) -> Cluster:
+    """The machine with the power and the intensity of these options, for jobs whose clock reads 0 at `epoch`."""
+    if options.power:
+        cluster = replace(cluster, power=NodePower.of(options.power))
+    if options.intensity:
+        from asa.lab.traces.intensity import intensity_of
+
+        cluster = replace(cluster, intensity=intensity_of(options.intensity, epoch))
+    if cluster.intensity is not None and cluster.power is None and options.intensity:
+        raise InvalidInput(f"--intensity {options.intensity}: give --power as well, what nodes draw")
+    return cluster
 
 
 def _site(options: argparse.Namespace) -> SiteModel | None:

@@ -10,6 +10,7 @@ from typing import Any
 from asa.core.command import CommandResult, table
 from asa.core.errors import AsaError, InvalidInput
 from asa.core.registry import DISPATCHERS
+from asa.lab.cli.simulate import add_energy_options, with_energy
 from asa.lab.core.registry import PREDICTORS
 from asa.lab.core.signals import ends_on_signals
 from asa.report.outputs import check_outputs, progress_bar
@@ -33,6 +34,7 @@ class Tune:
             metavar="NAMES",
             help="dispatchers to compare to, repeated or with commas (sjf after 60 h, wfp3, easy++)",
         )
+        add_energy_options(parser)
         add("--seed", type=int, default=0, metavar="S", help="seed of what is drawn (0)")
         add("--quiet", action="store_true", help="show no progress")
 
@@ -82,7 +84,7 @@ def _tuned(
     with progress_bar(name, quiet=options.quiet, counts=True) as bar:
         trial = Trial(
             trace.workload,
-            trace.machine(),
+            with_energy(trace.machine(), options, trace.epoch),
             objective=options.objective,
             longest=options.longest,
             progress=None if bar is None else lambda done, most, _: bar(done, most),
@@ -104,4 +106,6 @@ def _tuned(
 def line_of(row: dict[str, Any]) -> dict[str, Any]:
     """What is printed of a row of `asa.lab.tuning.Trial.report`."""
     of_easy = {key: str(value) for key, value in row["of_easy"].items()}
-    return {"of EASY's, on the last 20 %": row["dispatcher"], **of_easy, "mean wait [s]": round(row["mean_wait_s"])}
+    drawn = {name: round(row[name]) for name in ("energy_kwh", "co2_kg") if name in row}
+    waits = {"mean wait [s]": round(row["mean_wait_s"])}
+    return {"of EASY's, on the last 20 %": row["dispatcher"], **of_easy, **waits, **drawn}

@@ -10,7 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from asa.core.arrays import Ints
+from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput
+from asa.lab.core.energy import Intensity
 
 MOST_NODES = 2**24
 """No machine has more nodes; tables of them have room for these."""
@@ -164,12 +166,16 @@ class Cluster:
         Resources that running jobs may hold more of than there is, because they share it (co-scheduling).
     names
         Names of the nodes; ``n0``, ``n1`` ... unless given.
+    power
+        What each node draws; None where that is not known. Nodes have as many cores each, and share none.
+    intensity
+        How much CO2 a kilowatt-hour stands for; None where that is not known.
 
     Raises
     ------
     InvalidInput
-        When the shapes do not fit together, an amount is negative, or a partition or a window names a node that is not
-        there.
+        When the shapes do not fit together, an amount is negative, a partition or a window names a node that is not
+        there, or nodes differ whose power is declared.
 
     Examples
     --------
@@ -184,6 +190,8 @@ class Cluster:
     names: tuple[str, ...] = ()
     windows: tuple[NodeWindow, ...] = ()
     qos: Mapping[str, Qos] = field(default_factory=dict)
+    power: NodePower | None = None
+    intensity: Intensity | None = None
 
     def __post_init__(self) -> None:
         capacity = np.ascontiguousarray(self.capacity, dtype=np.int64)
@@ -208,6 +216,8 @@ class Cluster:
             raise InvalidInput(f"{min(unknown)!r} cannot be shareable, for nodes have none: expected some of {known}")
         if self.names and len(self.names) != len(capacity):
             raise InvalidInput(f"{len(self.names)} names for {len(capacity)} nodes: give one for each, or none")
+        if self.power is not None and ((capacity[:, 0] != max(capacity[0, 0], 1)).any() or "cores" in self.shareable):
+            raise InvalidInput("the power of nodes is declared: nodes of as many cores each, not shared, expected")
         capacity.setflags(write=False)
         object.__setattr__(self, "capacity", capacity)
 

@@ -37,6 +37,7 @@ from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ran
 from asa.lab.core.registry import PREDICTORS
 from asa.lab.core.table import TableView
 from asa.lab.dispatchers.room import columns
+from asa.lab.dispatchers.shift import Shift
 from asa.lab.placement.nodes import BLOCK, close, place_within
 
 # -- Orders of the queue ----------------------------------------------------------------------------------------------
@@ -720,10 +721,18 @@ def rule_of(dispatcher: Any) -> BackfillRule:
     >>> rule_of("backfill:depth=2,limit=100")
     BackfillRule(depth=2.0, limit=100, order=-1, threshold=inf, fill=-1, strict_after=inf, oldest=4611686018427387904)
     """
-    rule: BackfillRule | None = getattr(DISPATCHERS.create(dispatcher), "native", None)
+    made = DISPATCHERS.create(dispatcher)
+    rule: BackfillRule | None = getattr(made, "native", None)
+    refuse_shift(made)
     if rule is None:
         raise InvalidInput(f"dispatcher {dispatcher!r} is no backfilling rule: expected one such as easy")
     return rule
+
+
+def refuse_shift(dispatcher: Any) -> None:
+    """Refuse a dispatcher that holds jobs where only logs are simulated so, from their submissions on."""
+    if getattr(dispatcher, "shift", None) is not None:
+        raise InvalidInput("shift= is for whole logs, as in asa simulate and asa tune: leave it out here")
 
 
 class Backfill:
@@ -762,6 +771,9 @@ class Backfill:
     oldest
         How many of the jobs that have waited for longer than `threshold` come first; a whole number >= 1, or infinite.
         In a congested queue nearly all have, and would be served first come, first served.
+    shift, gain, shift_qos
+        Jobs are held for less intense hours of the grid, at most so long, where an hour saves so much CO2 [g], if they
+        name this QOS; see `asa.lab.dispatchers.shift.Shift`. Without `shift` none is.
 
     Raises
     ------
@@ -782,7 +794,13 @@ class Backfill:
         predictor: Any = None,
         strict_after: float | str = math.inf,
         oldest: float = math.inf,
+        shift: float | str = "",
+        gain: float = 0.0,
+        shift_qos: str = "",
     ) -> None:
+        self.shift = Shift(shift, gain, shift_qos) if shift != "" else None
+        if self.shift is None and (gain or shift_qos):
+            raise InvalidInput("gain= and shift_qos= say which jobs are held, and none is: say shift=12h")
         self._plain = ReservationRule(depth, limit)
         self.depth, self.limit = depth, limit
         self.fill = None if fill is None else find_order(fill)
@@ -819,6 +837,7 @@ class Backfill:
         """What to start now, and which later starts are promised; in the queue's order."""
         if not isinstance(view, QueueView):
             return decide_on_tables(self, view)
+        refuse_shift(self)
         queue = [*view.queue] if self.order is None else [view.queue[place] for place in self.order.arrange(view)]
         decisions = self._plain.decide_in_order(view, queue)
         blocked = next((item.job for item in decisions if isinstance(item, Reserve)), None)
@@ -834,27 +853,45 @@ class Fcfs(Backfill):
     """First come, first served: no job is overtaken."""
 
     def __init__(
-        self, limit: float = math.inf, order: str | Key | None = None, threshold: float | str = math.inf
+        self,
+        limit: float = math.inf,
+        order: str | Key | None = None,
+        threshold: float | str = math.inf,
+        shift: float | str = "",
+        gain: float = 0.0,
+        shift_qos: str = "",
     ) -> None:
-        super().__init__(0, limit, order, threshold)
+        super().__init__(0, limit, order, threshold, shift=shift, gain=gain, shift_qos=shift_qos)
 
 
 class Easy(Backfill):
     """EASY backfilling: the first blocked job has a reservation, the others fill what it leaves."""
 
     def __init__(
-        self, limit: float = math.inf, order: str | Key | None = None, threshold: float | str = math.inf
+        self,
+        limit: float = math.inf,
+        order: str | Key | None = None,
+        threshold: float | str = math.inf,
+        shift: float | str = "",
+        gain: float = 0.0,
+        shift_qos: str = "",
     ) -> None:
-        super().__init__(1, limit, order, threshold)
+        super().__init__(1, limit, order, threshold, shift=shift, gain=gain, shift_qos=shift_qos)
 
 
 class Conservative(Backfill):
     """Conservative backfilling: every blocked job has a reservation."""
 
     def __init__(
-        self, limit: float = math.inf, order: str | Key | None = None, threshold: float | str = math.inf
+        self,
+        limit: float = math.inf,
+        order: str | Key | None = None,
+        threshold: float | str = math.inf,
+        shift: float | str = "",
+        gain: float = 0.0,
+        shift_qos: str = "",
     ) -> None:
-        super().__init__(math.inf, limit, order, threshold)
+        super().__init__(math.inf, limit, order, threshold, shift=shift, gain=gain, shift_qos=shift_qos)
 
 
 class EasyPlusPlus(Backfill):
@@ -880,5 +917,10 @@ class EasyPlusPlus(Backfill):
         fill: str | None = "sjf",
         predictor: Any = "alike",
         strict_after: float | str = "24h",
+        shift: float | str = "",
+        gain: float = 0.0,
+        shift_qos: str = "",
     ) -> None:
-        super().__init__(1, limit, order, threshold, fill, predictor, strict_after)
+        super().__init__(
+            1, limit, order, threshold, fill, predictor, strict_after, shift=shift, gain=gain, shift_qos=shift_qos
+        )

@@ -16,6 +16,7 @@ from asa.core.errors import InvalidInput
 from asa.core.job import JobState
 from asa.core.units import HOUR, WEEK
 from asa.lab.core.schedule import OUTCOMES, Schedule
+from asa.lab.metrics.energy import energy
 
 BOUND_S = 10.0
 """Jobs that ran for less count as having run so long in a bounded slowdown [s]."""
@@ -260,6 +261,7 @@ def summarise(schedule: Schedule, starved_s: float = STARVED_S) -> dict[str, Any
           `max_queue_length`, and `mean_queue_length` over the makespan. Jobs that another one holds back do not count.
         - `users`, `mean_user_bounded_slowdown`, `max_user_bounded_slowdown`: of the users' own means; `jain_index` of
           these (1: all users fared alike).
+        - where the power of nodes is declared, what `asa.lab.metrics.energy.energy` has.
         - `decisions`, and `seconds` and `jobs_per_second` of the simulation loop; `peak_memory_mb` of the whole
           process so far, in units of 10^6 bytes.
 
@@ -300,6 +302,7 @@ def summarise(schedule: Schedule, starved_s: float = STARVED_S) -> dict[str, Any
         "mean_user_bounded_slowdown": float(users.mean()) if len(users) else math.nan,
         "max_user_bounded_slowdown": float(users.max(initial=-math.inf)),
         "jain_index": jain_index(users),
+        **energy(schedule),
         "decisions": schedule.decisions,
         "seconds": schedule.seconds,
         "jobs_per_second": len(schedule) / schedule.seconds if schedule.seconds > 0 else math.nan,

@@ -32,6 +32,8 @@ COMPARED = (
     "seconds",
 )
 """What a comparison shows of each dispatcher."""
+ENERGY = ("energy_kwh", "co2_kg")
+"""And this, where the power of nodes is declared."""
 
 
 def title(row: Mapping[str, Any]) -> str:
@@ -45,7 +47,8 @@ def comparison(rows: Sequence[Mapping[str, Any]]) -> str:
     def short(value: Any) -> Any:
         return round(value) if isinstance(value, float) and abs(value) >= 1000 else value
 
-    return table([{name: short(row[name]) for name in ("dispatcher", *COMPARED)} for row in rows], "nothing")
+    names = ("dispatcher", *COMPARED, *(name for name in ENERGY if name in rows[0]))
+    return table([{name: short(row[name]) for name in names} for row in rows], "nothing")
 
 
 def in_words(row: Mapping[str, Any]) -> str:
@@ -69,6 +72,7 @@ def in_words(row: Mapping[str, Any]) -> str:
         f"{row['starved']:,} waited longer than a week",
         "users": f"{row['users']:,}, mean bounded slowdown {_number(row['mean_user_bounded_slowdown'])}, worst "
         f"{_number(row['max_user_bounded_slowdown'])}; Jain's index {_number(row['jain_index'])}",
+        **_energy(row),
         "simulation": f"{_number(row['seconds'])} s, {_number(row['jobs_per_second'])} jobs a second, "
         f"{_number(row['peak_memory_mb'])} MB",
     }
@@ -85,6 +89,16 @@ def in_words(row: Mapping[str, Any]) -> str:
         for entry in row["by_size"]
     ]
     return "\n".join([head, *body, "", table(sizes, "no job ran")])
+
+
+def _energy(row: Mapping[str, Any]) -> dict[str, str]:
+    """The line of energy, where there is one."""
+    words = [
+        f"{_number(row[all_])} {unit}, {_number(row[jobs])} by busy cores"
+        for all_, jobs, unit in (("energy_kwh", "energy_jobs_kwh", "kWh"), ("co2_kg", "co2_jobs_kg", "kg of CO2"))
+        if all_ in row
+    ]
+    return {"energy": "; ".join(words)} if words else {}
 
 
 def _span(seconds: float | None) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
+from asa.core.arrays import Ints
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput, Starved, UnknownName
 from asa.core.ports import Dispatcher, JobPredictor
@@ -18,10 +19,11 @@ from asa.core.units import DAY
 from asa.core.view import QueuedJob
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.registry import PREDICTORS
-from asa.lab.core.schedule import Schedule
+from asa.lab.core.schedule import Placements, Schedule
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.backfill import BackfillRule
+from asa.lab.dispatchers.backfill import BackfillRule, refuse_shift
+from asa.lab.dispatchers.shift import Shift
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.settings import MachineSettings
 from asa.lab.simulator.state import FINISHED, SUBMITTED, StopReason, walltimes
@@ -94,6 +96,8 @@ class DispatchLoop:
         What the machine's time goes by while the dispatcher thinks, and some jobs wait [s]. None: it stands still.
     watch
         Called before each decision, outside of that time.
+    shifted
+        Whether jobs have been held already, for a dispatcher that does so.
 
     Attributes
     ----------
@@ -103,8 +107,16 @@ class DispatchLoop:
     """
 
     def __init__(
-        self, engine: Engine, rule: Any, clock: Callable[[], float] | None = None, watch: Watch | None = None
+        self,
+        engine: Engine,
+        rule: Any,
+        clock: Callable[[], float] | None = None,
+        watch: Watch | None = None,
+        *,
+        shifted: bool = False,
     ) -> None:
+        if not shifted:
+            refuse_shift(rule)
         self.engine, self._rule, self._clock, self._watch = engine, rule, clock, watch
         self._window = float(getattr(rule, "window", 0.0))
         self._next = -math.inf  # number of the first window at whose end it may be asked: once at each
@@ -258,9 +270,12 @@ def simulate(
     if dispatch_time not in DISPATCH_TIMES:
         raise UnknownName("dispatch time", dispatch_time, DISPATCH_TIMES)
     rule: Any = DISPATCHERS.create(dispatcher)
+    given, order = workload, None
+    if (shift := getattr(rule, "shift", None)) is not None:
+        workload, order = _held(workload, cluster, shift)
     engine = Engine(workload, cluster, MachineSettings(**settings))
     check_walltimes(workload, cluster, rule, engine.settings, dispatcher)
-    served = DispatchLoop(engine, rule, clock if dispatch_time == "charge" else None, watch)
+    served = DispatchLoop(engine, rule, clock if dispatch_time == "charge" else None, watch, shifted=True)
     _compile(served)
     if served.native is None and isinstance(dispatcher, str):
         rehearse(engine, DISPATCHERS.create(dispatcher))
@@ -273,7 +288,26 @@ def simulate(
         raise Starved(f"{dispatcher}: {error}") from None
     seconds = time.perf_counter() - begun
     _tell(progress, engine)
-    return replace(engine.schedule(), seconds=seconds)
+    made = replace(engine.schedule(), seconds=seconds)
+    return made if order is None else _as_submitted(made, given, order)
+
+
+def _held(workload: Workload, cluster: Cluster, shift: Shift) -> tuple[Workload, Ints]:
+    """The jobs as they come into the queue, and which rows of the workload they are."""
+    releases = shift.releases(workload, walltimes(workload, cluster), cluster)
+    columns = {item.name: getattr(workload, item.name) for item in fields(workload)}
+    return Workload.of(**columns | {"submit": releases}), np.argsort(releases, kind="stable")
+
+
+def _as_submitted(schedule: Schedule, workload: Workload, order: Ints) -> Schedule:
+    """A schedule of jobs that came into the queue in this order, by the rows of the workload."""
+    place = np.argsort(order)
+    columns = ("eligible", "start", "end", "outcome", "restarts")
+    found = replace(schedule, workload=workload, **{name: getattr(schedule, name)[place] for name in columns})
+    if (placed := schedule.placements) is None:
+        return found
+    rows = np.argsort(order[placed.job], kind="stable")
+    return replace(found, placements=Placements(order[placed.job][rows], placed.runs[rows]))
 
 
 def _compile(served: DispatchLoop) -> None:

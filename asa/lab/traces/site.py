@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asa.core.arrays import Floats, Ints
+from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput, UnknownName, cause
 from asa.core.hostlist import expand
 from asa.core.units import DAY, HOUR, WEEK
@@ -45,6 +46,7 @@ from asa.lab.core.cluster import MOST_NODES, Cluster, NodeWindow, Partition, Qos
 from asa.lab.core.files import LARGEST, parse_json, shortened
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.traces.accounting import moment
+from asa.lab.traces.intensity import intensity_of
 from asa.lab.traces.patterns import Cycle, measure, offered_load, span, zipf
 
 # -- Mixture ----------------------------------------------------------------------------------------------------------
@@ -315,6 +317,11 @@ class SiteModel:
         When nodes are kept from jobs; in a file their nodes are such a list, too.
     qos
         By name, the first is the default; empty where users have no limits.
+    power
+        What each node draws; None where that is not known.
+    intensity
+        How much CO2 a kilowatt-hour stands for [g/kWh], or a file as `asa.lab.traces.intensity.read_intensity` takes
+        it; None where that is not known.
     """
 
     name: str
@@ -335,6 +342,8 @@ class SiteModel:
     partitions: Mapping[str, Partition] = field(default_factory=dict, hash=False)
     windows: tuple[SiteWindow, ...] = ()
     qos: Mapping[str, Qos] = field(default_factory=dict, hash=False)
+    power: NodePower | None = None
+    intensity: float | str | None = None
 
     def __post_init__(self) -> None:
         Cycle(self.week, WEEK)
@@ -412,11 +421,15 @@ class SiteModel:
         Raises
         ------
         InvalidInput
-            When it has windows with dates, and the clock does not tell its own.
+            When it has windows or intensities with dates, and the clock does not tell its own; when the file of
+            intensities cannot be read.
         """
         windows = tuple(window.on_clock(epoch) for window in self.windows)
         plain = Cluster.of(self.nodes, self.cores_per_node)
-        return replace(plain, partitions=self.partitions, windows=windows, qos=self.qos)
+        grid = None if self.intensity is None else intensity_of(self.intensity, epoch)
+        return replace(
+            plain, partitions=self.partitions, windows=windows, qos=self.qos, power=self.power, intensity=grid
+        )
 
     def workload(self, duration_s: float, seed: int) -> Workload:
         """Jobs submitted in [0, `duration_s`) that offer the site's load over that time, to within the last job.
@@ -456,7 +469,8 @@ class SiteModel:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        made = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        made: dict[str, Any] = asdict(self)
+        made |= {key: list(value) for key, value in made.items() if isinstance(value, tuple)}
         made["classes"] = [_said(each) for each in self.classes]
         made["partitions"] = {
             name: {**_said(each), "nodes": _hosts(each.nodes)} for name, each in self.partitions.items()
@@ -467,7 +481,10 @@ class SiteModel:
         made["qos"] = {
             name: {key: value for key, value in asdict(each).items() if value} for name, each in self.qos.items()
         }
-        return {key: value for key, value in made.items() if value or key not in ("partitions", "windows", "qos")}
+        if self.power is not None:
+            made["power"] = {key: value for key, value in made["power"].items() if value is not None}
+        added = ("partitions", "windows", "qos", "power", "intensity")
+        return {key: value for key, value in made.items() if key not in added or value not in (None, {}, [])}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SiteModel:
@@ -489,7 +506,11 @@ class SiteModel:
                 _on_nodes(SiteWindow, f"windows[{place}]", each, all_nodes=True)
                 for place, each in enumerate(_list(given, "windows"))
             )
-            given["qos"] = {name: _qos(name, each) for name, each in dict(given.get("qos", {})).items()}
+            given["qos"] = {
+                name: _named(Qos, f"QOS {shortened(name)}", each) for name, each in dict(given.get("qos", {})).items()
+            }
+            if "power" in given:
+                given["power"] = _named(NodePower, "power", given["power"])
             made: SiteModel = _make(cls, given)
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"this is no site model: {error}") from error
@@ -500,9 +521,12 @@ class SiteModel:
 
     @classmethod
     def read(cls, path: str | Path) -> SiteModel:
-        """A site from a JSON file."""
+        """A site from a JSON file, beside which the file of its intensities is looked for."""
         try:
-            return cls.from_dict(parse_json(Path(path).read_bytes()))
+            values = parse_json(Path(path).read_bytes())
+            if isinstance(file := values.get("intensity"), str):
+                values["intensity"] = str(Path(path).parent / file)
+            return cls.from_dict(values)
         except OSError as error:
             raise InvalidInput(f"{path} cannot be read: {cause(error)}") from error
         except (ValueError, AttributeError, InvalidInput) as error:
@@ -585,15 +609,14 @@ def _on_nodes(kind: Any, who: str, values: Mapping[str, Any], *, all_nodes: bool
         raise ValueError(f"{who}: {error}") from error
 
 
-def _qos(name: str, values: Any) -> Qos:
-    """A QOS from what a file says."""
+def _named(kind: Any, who: str, values: Any) -> Any:
+    """A dataclass of this kind from what a file says; errors name it `who`."""
     if not isinstance(values, Mapping):
-        raise ValueError(f"QOS {shortened(name)} is {shortened(values)}: a JSON object expected")
+        raise ValueError(f"{who} is {shortened(values)}: a JSON object expected")
     try:
-        made: Qos = _make(Qos, values)
+        return _make(kind, values)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"QOS {shortened(name)}: {error}") from error
-    return made
+        raise ValueError(f"{who}: {error}") from error
 
 
 def _hosts(nodes: Sequence[int]) -> str:
@@ -627,6 +650,7 @@ def _make(kind: Any, values: Mapping[str, Any]) -> Any:
 
 _JSON = {
     "int": (int,), "float": (int, float), "float | None": (int, float), "float | str": (int, float, str),
+    "float | str | None": (int, float, str),
     "str": (str,), "tuple[int, ...]": (int,), "tuple[float, ...]": (int, float), "tuple[str, ...]": (str,),
 }  # fmt: skip
 """What JSON has for a field of this kind, or its items; true is no number."""

@@ -68,13 +68,13 @@ def test_everybodys_jobs_are_asked_for_by_partition() -> None:
 
 
 SQUEUE = """\
-13|N/A|NODE_FAIL|NodeDown|1795255600|1795255600|1795255600|1795255602|0|0|c21554n4|1795255600|1|nf|
-12|N/A|PENDING|BeginTime|1795255604|1795255610|1795255610|1795255910|0|1||1795255610|4|req|
-5|N/A|CANCELLED|JobHeldUser|1795254637|N/A|1795254637|1795254637|0|0||N/A|1|pend|
-1|N/A|FAILED|NonZeroExitCode|1795254637|1795254637|1795254638|1795254639|256|0|c21554n1|1795254637|1|asa-abcdefghijklmnopqrstuvwxyz-01-1|
-3|1|PENDING|JobArrayTaskLimit|1795254637|N/A|N/A|N/A|0|0||1795254637|2|arr|
-3|0|RUNNING|None|1795254637|1795254637|1795254638|1795254938|0|0|c21554n[1-2]|1795254637|10|arr|
-4|N/A|RUNNING|None|1795254637|1795254637|1795254638|1795254938|0|0|c21554n1|1795254637|8|we|ird|
+13|N/A|NODE_FAIL|NodeDown|1795255600|1795255600|1795255600|1795255602|0|0|c21554n4|1795255600|1|cpu=1,node=1,billing=1,energy=12345|nf|
+12|N/A|PENDING|BeginTime|1795255604|1795255610|1795255610|1795255910|0|1||1795255610|4|cpu=1,node=1,billing=1|req|
+5|N/A|CANCELLED|JobHeldUser|1795254637|N/A|1795254637|1795254637|0|0||N/A|1|cpu=1,node=1,billing=1|pend|
+1|N/A|FAILED|NonZeroExitCode|1795254637|1795254637|1795254638|1795254639|256|0|c21554n1|1795254637|1|cpu=1,energy=18446744073709551614,node=1|asa-abcdefghijklmnopqrstuvwxyz-01-1|
+3|1|PENDING|JobArrayTaskLimit|1795254637|N/A|N/A|N/A|0|0||1795254637|2|cpu=1,node=1,billing=1|arr|
+3|0|RUNNING|None|1795254637|1795254637|1795254638|1795254938|0|0|c21554n[1-2]|1795254637|10|cpu=1,node=1,billing=1|arr|
+4|N/A|RUNNING|None|1795254637|1795254637|1795254638|1795254938|0|0|c21554n1|1795254637|8|cpu=8,mem=4G,node=1,energy=99|we|ird|
 """
 
 VISIBLE = """\
@@ -85,15 +85,15 @@ VISIBLE = """\
 """
 
 SACCT = """\
-12|REQUEUED|1795255600|1795255600|1795255600|1795255602|0:0|c21554n1|1|req
-13|NODE_FAIL|1795255600|1795255600|1795255600|1795255602|0:0|c21554n4|1|nf
-14|NODE_FAIL|1795255600|1795255600|1795255600|1795255602|0:0|c21554n4|1|nfr
-14|RUNNING|1795255602|1795255608|1795255608|Unknown|0:0|c21554n4|1|nfr
-12|PENDING|1795255604|1795255610|Unknown|Unknown|0:0|None assigned|0|req
-15|CANCELLED by 0|1795255610|1795255610|1795255610|1795255612|0:0|c21554n4|1|usr
-4|COMPLETED|1795254637|1795254637|1795254638|1795254668|0:0|c21554n1|1|we|ird
-3_2|COMPLETED|1795254637|1795254678|1795254678|1795254698|0:0|c21554n1|1|arr
-3_[3-4%1]|PENDING|1795254637|Unknown|Unknown|Unknown|0:0|None assigned|0|arr
+12|REQUEUED|1795255600|1795255600|1795255600|1795255602|0:0|c21554n1|1|0|req
+13|NODE_FAIL|1795255600|1795255600|1795255600|1795255602|0:0|c21554n4|1|18446744073709551614|nf
+14|NODE_FAIL|1795255600|1795255600|1795255600|1795255602|0:0|c21554n4|1|0|nfr
+14|RUNNING|1795255602|1795255608|1795255608|Unknown|0:0|c21554n4|1|0|nfr
+12|PENDING|1795255604|1795255610|Unknown|Unknown|0:0|None assigned|0|0|req
+15|CANCELLED by 0|1795255610|1795255610|1795255610|1795255612|0:0|c21554n4|1||usr
+4|COMPLETED|1795254637|1795254637|1795254638|1795254668|0:0|c21554n1|1|5400000|we|ird
+3_2|COMPLETED|1795254637|1795254678|1795254678|1795254698|0:0|c21554n1|1|0|arr
+3_[3-4%1]|PENDING|1795254637|Unknown|Unknown|Unknown|0:0|None assigned|0|0|arr
 """
 
 PARTITIONS = """\
@@ -135,12 +135,13 @@ def test_squeue() -> None:
     records = by_key(commands.parse_queue(SQUEUE))
     assert list(records) == ["13", "12", "5", "1", "3_1", "3_0", "4"]
     at = 1795255600
-    failed = JobRecord("13", "nf", "NODE_FAIL", "NodeDown", at, at, at, at + 2, 0, 0, ("c21554n4",), at, 1)
+    failed = JobRecord("13", "nf", "NODE_FAIL", "NodeDown", at, at, at, at + 2, 0, 0, ("c21554n4",), at, 1, 12345.0)
     assert records["13"] == failed
     assert records["12"].restarts == 1
     assert (records["12"].ages_since, records["5"].ages_since) == (1795255610, None)
     assert (records["1"].exit_code, records["1"].name) == (1, "asa-abcdefghijklmnopqrstuvwxyz-01-1")
     assert (records["3_0"].nodes, records["3_0"].reason) == (("c21554n1", "c21554n2"), "")
+    assert (records["12"].energy_j, records["1"].energy_j, records["4"].energy_j) == (None, None, 99.0)
     assert (records["5"].eligible, records["5"].nodes, records["4"].name) == (None, (), "we|ird")
     other = "CLUSTER: asa\n" + SQUEUE.splitlines()[0] + "\n"
     assert [record.key for record in commands.parse_queue(other)] == ["13"]
@@ -154,14 +155,18 @@ def test_sacct_has_each_job_once_as_it_was_last() -> None:
     assert (records["13"].restarts, records["13"].end) == (0, 1795255602)
     assert records["15"].word == "CANCELLED by 0"
     assert (records["4"].name, records["4"].cpus, records["3_4"].cpus) == ("we|ird", 1, None)
+    assert [records[key].energy_j for key in ("4", "13", "15", "12")] == [5.4e6, None, None, None]
 
 
 def test_sacct_of_jobs_that_were_reused_shrunk_and_requeued() -> None:
-    reused = SACCT + "15|COMPLETED|1795259999|1795259999|1795259999|1795260000|0:0|c21554n4|1|other\n"
+    reused = SACCT + "15|COMPLETED|1795259999|1795259999|1795259999|1795260000|0:0|c21554n4|1|0|other\n"
     assert {record.name for record in commands.parse_accounting(reused) if record.key == "15"} == {"usr", "other"}
-    shrunk = "7|RESIZING|10|10|10|20|0:0|n[1-2]|4|a\n7|COMPLETED|10|10|20|30|0:0|n1|2|a\n"  # by hand, after the manual
+    shrunk = (
+        "7|RESIZING|10|10|10|20|0:0|n[1-2]|4|0|a\n7|COMPLETED|10|10|20|30|0:0|n1|2|70|a\n"  # by hand, after the manual
+    )
     (now,) = commands.parse_accounting(shrunk)
     assert (now.word, now.restarts, now.cpus) == ("COMPLETED", 0, 2)
+    assert now.energy_j == 70.0
     lines = [line for line in SACCT.splitlines() if line.startswith("12|")]
     backwards = commands.parse_accounting("\n".join(reversed(lines)))
     assert [(record.word, record.restarts) for record in backwards] == [("PENDING", 1)]
@@ -276,7 +281,7 @@ def test_submitting(programs: Programs) -> None:
 
 
 def test_asking(programs: Programs) -> None:
-    programs.make("squeue", "echo '464|N/A|PENDING|Priority|100|100|N/A|N/A|0|0||N/A|1|token|'")
+    programs.make("squeue", "echo '464|N/A|PENDING|Priority|100|100|N/A|N/A|0|0||N/A|1||token|'")
     (record,) = programs.transport("other").queue(["464", "465"])
     assert (record.key, record.name, record.word) == ("464", "token", "PENDING")
     assert programs.calls[0].startswith("--clusters=other --noheader")
@@ -329,7 +334,7 @@ def test_a_machine_without_slurm(programs: Programs) -> None:
 
 
 def test_jobs_are_found_by_name(programs: Programs) -> None:
-    programs.make("squeue", "echo '464|N/A|PENDING|Priority|100|100|N/A|N/A|0|0||N/A|1|token|'")
+    programs.make("squeue", "echo '464|N/A|PENDING|Priority|100|100|N/A|N/A|0|0||N/A|1||token|'")
     assert [record.key for record in programs.transport().queue_by_name(["token", "other"])] == ["464"]
     assert programs.calls[0].endswith(" --name=token,other")
 

@@ -982,6 +982,8 @@ def test_a_job_in_later_versions() -> None:
     assert rest_parse.queue({"jobs": [job]}, "ada") == [
         JobRecord("7", "token", "CANCELLED,COMPLETING", "", 100.0, 101.0, 102.0, None, 137, 2, ("n1", "n2"), cpus=3)
     ]
+    job["tres_alloc_str"] = "cpu=3,mem=1G,node=2,billing=3,energy=4321"
+    assert rest_parse.queue({"jobs": [job]}, "ada")[0].energy_j == 4321.0
     job["exit_code"] = {"status": ["ERROR"], "return_code": wrapped(3), "signal": {"id": wrapped(None)}}
     assert rest_parse.queue({"jobs": [job]}, "ada")[0].exit_code == 3
 
@@ -996,6 +998,10 @@ def test_jobs_in_the_accounting() -> None:
     )  # fmt: skip
     assert (jobs["waiting"].start, jobs["waiting"].nodes) == (None, ())
     assert rest_parse.accounting(recorded("slurmdb-jobs"), "bob") == []
+    answer = json.loads(json.dumps(recorded("slurmdb-jobs")))
+    for item in (each for job in answer["jobs"] for each in job["tres"]["allocated"] if each["type"] == "energy"):
+        item["count"] = 77
+    assert {record.energy_j for record in rest_parse.accounting(answer, "ada")} == {None, 77.0}
 
 
 def test_the_accounting_of_later_versions() -> None:

@@ -173,6 +173,13 @@ def test_the_cores_of_a_job_are_those_it_has(record: JobRecord, cores: int | Non
     assert job_status(JOB, record, None, NOW).cores == cores
 
 
+@pytest.mark.parametrize(
+    ("word", "nodes", "energy_j"), [("COMPLETED", ("n1",), 7.0), ("RUNNING", ("n1",), None), ("CANCELLED", (), None)]
+)
+def test_what_a_job_drew_is_known_once_it_has_run(word: str, nodes: tuple[str, ...], energy_j: float | None) -> None:
+    assert job_status(JOB, replace(record(word, nodes=nodes), energy_j=7.0), None, NOW).energy_j == energy_j
+
+
 def test_the_user_who_cancelled_is_in_the_reason() -> None:
     assert job_status(JOB, None, record("CANCELLED by 1000"), NOW).reason == "cancelled by uid 1000"
 

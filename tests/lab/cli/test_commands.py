@@ -9,10 +9,12 @@ import gzip
 import importlib.util
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ import numpy as np
 import pytest
 
 from asa.cli.main import main
+from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS
 from asa.lab.cli.simulate import days
@@ -151,6 +154,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("compare montage --plot nowhere/out.png", 1, "there is no directory"),
         ("compare montage --json nowhere/out.json", 1, "there is no directory"),
         ("compare montag --cores 28", 1, "give montage, blast, statistics"),
+        ("simulate log.swf --power idle_w=1", 1, "idle_w= and busy_w= in watts expected"),
+        ("simulate log.swf --dispatcher easy:shift=1h", 1, "the machine has no power or no intensity"),
+        ("simulate log.swf --intensity 300", 1, "give --power as well"),
+        ("simulate log.swf --power idle_w=1,busy_w=2 --intensity no.csv", 1, "no.csv cannot be read"),
+        ("tune log.swf --power idle_w=1,busy_w=2 --intensity -3", 1, "from 0 to 10000 g/kWh"),
         ("compare flow.py --system small.json", 1, "--set NAME=VALUE"),
         ("compare flow.py --system small.json --set cores", 1, "write NAME=VALUE"),
         ("compare flow.py --system small.json --set cores=4 --cores 8", 1, "give one of them"),
@@ -247,6 +255,44 @@ def test_a_site_keeps_nodes_from_jobs_for_a_time(capsys: pytest.CaptureFixture[s
     assert main(["simulate", "log.swf", "--site", "pair.json"]) == 1
     assert "pair.json holds no site model" in (said := capsys.readouterr().err)
     assert "windows[1]: 'label' is none of end, name, nodes, start, users" in said
+
+
+def test_a_machine_has_power(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two cores of one node for 10 s, then one for 10 s, while the grid goes from 360 to 720 g/kWh at 15 s."""
+    Path("two.swf").write_text(
+        "; UnixStartTime: 86400\n; MaxProcs: 2\n"
+        "1 0 -1 10 2 -1 -1 2 10 -1 1 1 1 1 1 -1 -1 -1\n"
+        "2 0 -1 10 1 -1 -1 1 10 -1 1 1 1 1 1 -1 -1 -1\n"
+    )
+    Path("grid.csv").write_text("time,g\n1970-01-02T00:00,360\n1970-01-02T00:00:15,720\n")
+    words = ["--cores-per-node", "2", "--power", "idle_w=60,busy_w=180"]
+    expected = {"energy_kwh": (180 + 120) * 10 / 3.6e6, "energy_jobs_kwh": (120 + 60) * 10 / 3.6e6}
+    found = simulated("two.swf", *words)
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert "co2_kg" not in found
+    said = capsys.readouterr().out
+    assert "\n  energy            0.00 kWh, 0.00 by busy cores\n" in said
+    grams = {
+        "co2_kg": (180 * 10 + 120 * 5) * 1e-7 + 120 * 5 * 2e-7,
+        "co2_jobs_kg": (120 * 10 + 60 * 5 + 60 * 10) * 1e-7,
+    }
+    power = NodePower(60, 180)
+    classes = (JobClass(1.0, (1,), (5.0,)),)
+    SiteModel("one", 1, 2, 0.5, classes, power=power, intensity=str(Path("grid.csv").resolve())).write("one.json")
+    Path("one.json").write_text(re.sub(r'"intensity": ".*"', '"intensity": "grid.csv"', Path("one.json").read_text()))
+    for more in ([*words, "--intensity", "grid.csv"], ["--site", "one.json"]):
+        found = simulated("two.swf", *more)
+        assert {name: found[name] for name in {**expected, **grams}} == pytest.approx({**expected, **grams})
+    assert main(["simulate", "two.swf", *words, "--intensity", "720", "--dispatcher", "easy,fcfs", "--quiet"]) == 0
+    assert "energy_kwh" in (said := capsys.readouterr().out)
+    assert "co2_kg" in said
+    Path("cheap.csv").write_text("0,720\n100,360\n")
+    held = simulated("two.swf", *words, "--intensity", "cheap.csv", "--dispatcher", "easy:shift=100s,gain=0.001")
+    assert (held["mean_wait_s"], held["max_wait_s"]) == (105.0, 110.0)
+    assert held["co2_jobs_kg"] == pytest.approx((120 + 60) * 10 * 1e-7)
+    Path("grid.csv").write_text("1970-01-02T00:00,360\n1970-01-02T00:00:05,720\n")
+    assert main(["simulate", "two.swf", *words, "--intensity", "grid.csv"]) == 1
+    assert "the trace of intensity is from 0 to 10 s" in capsys.readouterr().err
 
 
 def test_a_site_has_limits_of_users(capsys: pytest.CaptureFixture[str]) -> None:
@@ -629,6 +675,7 @@ def test_a_comparison_is_printed_written_and_drawn(folder: Path, capsys: pytest.
         "asa:estimator=last,dependency=predicted",
         "oracle",
     }
+    assert not {"energy_kwh", "co2_kg"} & (data["rows"][0].keys() | data["sections"][0]["table1"][0].keys())
     assert main([*words[:4], "--set", "cores=8", *words[6:10], "--strategies", "per-stage", "--json", "set.json"]) == 0
     assert {row["cores"] for row in json.loads((folder / "set.json").read_text())["rows"]} == {8}
     assert {"out.png", "out-corehours.png"} <= {path.name for path in folder.iterdir()}
@@ -636,6 +683,21 @@ def test_a_comparison_is_printed_written_and_drawn(folder: Path, capsys: pytest.
     assert main(["figure", "asa-corehours", "--from", "out.json", "-o", "again.svg", "--json", "again.json"]) == 0
     assert "<svg" in (folder / "again.svg").read_text()
     assert json.loads((folder / "again.json").read_text())["rows"] == data["rows"]
+
+
+def test_strategies_are_compared_by_energy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The held cores' share of idle nodes, and what busy cores add; a constant intensity makes CO2 of it."""
+    replace(small_site(), power=NodePower(160, 480), intensity=250.0).write("small.json")
+    words = ["compare", "flow.py", "--system", "small.json", "--cores", "8", "--seeds", "1", "--processes", "1"]
+    assert main([*words, "--strategies", "big-job,per-stage", "--quiet", "--json", "out.json"]) == 0
+    assert "energy [kWh]  CO2 [kg]" in capsys.readouterr().out
+    rows = {row["strategy"]: row for row in json.loads((folder / "out.json").read_text())["rows"]}
+    for row in rows.values():
+        kilowatt_hours = row["core_hours"] / 100  # 10 W idle and 20 W more by core
+        assert kilowatt_hours < row["energy_kwh"] <= 3 * kilowatt_hours * (1 + 1e-9)
+        assert row["co2_kg"] == pytest.approx(row["energy_kwh"] / 4)
+    assert rows["oracle"]["energy_kwh"] == pytest.approx(3 * rows["oracle"]["core_hours"] / 100)
+    assert rows["big-job"]["energy_kwh"] < 3 * rows["big-job"]["core_hours"] / 100  # its cores idle in the narrow stage
 
 
 # -- Calibrate --------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from asa.lab.placement.tjap.instance import cost
 from asa.lab.placement.tjap.instance import violations as misplaced
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.accounting import load_pbs, load_sacct
+from asa.lab.traces.intensity import read_intensity
 from asa.lab.traces.records import Trace
 from asa.lab.traces.site import UPPMAX, SiteModel
 from asa.lab.traces.swf import load_swf
@@ -92,8 +93,11 @@ SITE = json.dumps(
             {"start": "2026-11-27T08:00", "end": "2026-11-27T10:00+01:00"},
         ],
         "qos": {"normal": {"max_jobs_per_user": 9, "grp_cores": 900, "priority": 1}},
+        "power": {"idle_w": 90, "busy_w": 350.5, "off_w": 9, "off_after_s": 60},
+        "intensity": 312,
     }
 )
+INTENSITY = "time,g_per_kwh\n# of the grid\n2026-11-27T08:00,312\n2026-11-27T10:00+01:00,287.5\n2026-11-28,1e2\n"
 INSTANCE = json.dumps(
     {
         "resources": ["cores", "memory"],
@@ -149,6 +153,11 @@ def drawn(path: Path) -> Callable[[], object]:
     return lambda: site.workload(3600.0, 0)
 
 
+def told(path: Path) -> Callable[[], object]:
+    grid = read_intensity(path, 0.0)
+    return lambda: grid.integral(grid.times) + grid.at(grid.times)
+
+
 def staged(path: Path) -> Callable[[], object]:
     return read_workflow(path).stages
 
@@ -173,6 +182,7 @@ READERS = {
     "pbs": Reader(PBS, trace_of(load_pbs)),
     "wfformat": Reader(WORKFLOW, staged),
     "site": Reader(SITE, drawn),
+    "intensity": Reader(INTENSITY, told),
     "instance": Reader(INSTANCE, planned),
     "windows": Reader(WINDOWS, put),
 }

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import DAY, WEEK
 from asa.lab.core.cluster import Cluster, NodeWindow, Partition, Qos
@@ -22,6 +23,7 @@ from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import DispatchLoop, simulate
 from asa.lab.simulator.settings import MachineSettings
 from asa.lab.traces.eurora import ALIKE, LONGEST_S, MEDIAN_S, RESOURCES, SHORT, SORTS, eurora, eurora_machine, run_time
+from asa.lab.traces.intensity import read_intensity
 from asa.lab.traces.lublin import ALL, BATCH, HOUR, INTERACTIVE, daily, distribution, lublin, popular, requested
 from asa.lab.traces.patterns import Cycle, at_load, measure, offered_load, with_users, zipf
 from asa.lab.traces.resample import pattern, sampled, synthetic, weeks
@@ -986,6 +988,82 @@ def test_windows_of_a_file_are_a_list():
 def test_impossible_sites_are_refused(wrong, words):
     with pytest.raises(InvalidInput, match=words):
         replace(SITE, **wrong)
+
+
+def test_a_site_has_power_and_a_grid(tmp_path):
+    (tmp_path / "grid.csv").write_text("0,100\n3600,200\n")
+    for power, grid in ((NodePower(90, 300, off_w=0.0), 0.0), (NodePower(0.0, 10.5), str(tmp_path / "grid.csv"))):
+        site = replace(SITE, power=power, intensity=grid)
+        site.write(tmp_path / "site.json")
+        assert SiteModel.read(tmp_path / "site.json") == site
+        assert site.cluster().power == power
+    assert site.cluster().intensity.at([0, 3600, 7200]).tolist() == [100, 200, 100]
+    (tmp_path / "site.json").write_text(json.dumps({**site.to_dict(), "intensity": "grid.csv"}))
+    assert SiteModel.read(tmp_path / "site.json") == site
+    assert SITE.cluster().power is None
+    assert not {"power", "intensity"} & SITE.to_dict().keys()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"power": 3}, "power is 3: a JSON object expected"),
+        ({"power": {"idle_w": 1}}, "power: .*busy_w"),
+        ({"power": {"idle_w": 1, "busy_w": True}}, "power: busy_w is True: float expected"),
+        ({"power": {"idle_w": 2, "busy_w": 1}}, "power: busy_w=1: a finite number of at least 2"),
+        ({"power": {"idle_w": 2, "busy_w": 3, "max_w": 1}}, "power: 'max_w' is none of"),
+        ({"intensity": -1}, "from 0 to 10000 g/kWh"),
+        ({"intensity": [1]}, "intensity is"),
+        ({"intensity": "no.csv"}, r"no\.csv cannot be read: No such file"),
+    ],
+)
+def test_impossible_power_is_refused(values, words):
+    with pytest.raises(InvalidInput, match=words):
+        SiteModel.from_dict({**SITE.to_dict(), **values})
+
+
+def test_a_trace_of_intensity_in_dates(tmp_path):
+    path = tmp_path / "grid.csv"
+    path.write_text(
+        "# of the grid\nDatetime (UTC),Carbon intensity\n\n2026-11-27T08:00,300\n2026-11-27T10:00+01:00, 310.5\n"
+    )
+    eight = 1795766400.0
+    grid = read_intensity(path, eight - 60)
+    assert (grid.times.tolist(), grid.g_per_kwh.tolist(), grid.repeats) == ([60, 3660, 7260], [300, 310.5], False)
+    with pytest.raises(InvalidInput, match="has dates, and the jobs have none"):
+        read_intensity(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "0 lines with an intensity: two or more"),
+        ("time,g\n0,1\n", "1 lines with an intensity"),
+        ("0,1\n0,2\n", "line 2: '0,2': a later time"),
+        ("0,1\n5,2,3\n", "line 2: '5,2,3': 'TIME,G_PER_KWH' expected"),
+        ("0,1\n\n5,-2\n", "line 3: '5,-2': .* of 0 to 10000 g/kWh"),
+        ("0,1\n5,nan\n", "line 2"),
+        ("0,1\ninf,3\n", "line 2"),
+        ("0,1\nsoon,3\n", "line 2: 'soon,3'"),
+        ("2026-11-27,x\n0,3\n", "line 1: '2026-11-27,x'"),
+        ("0,1\n2026-11-27,3\n", "line 2: '2026-11-27,3': all times in seconds, or all of them dates"),
+        ("time,g\ntime,g\n0,1\n", "line 2: 'time,g'"),
+    ],
+)
+def test_what_is_no_trace_of_intensity_is_refused(tmp_path, text, words):
+    (tmp_path / "grid.csv").write_text(text)
+    with pytest.raises(InvalidInput, match=rf"grid\.csv.*{words}"):
+        read_intensity(tmp_path / "grid.csv")
+
+
+def test_a_trace_of_intensity_is_read_up_to_a_bound(tmp_path):
+    with open(tmp_path / "grid.csv", "wb") as file:
+        file.truncate(2**31)
+    with pytest.raises(InvalidInput, match="more than 64 MiB"):
+        read_intensity(tmp_path / "grid.csv")
+    (tmp_path / "grid.csv").write_bytes(b"0,\xff\n")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        read_intensity(tmp_path / "grid.csv")
 
 
 def test_impossible_workloads_are_refused():
