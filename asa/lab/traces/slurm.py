@@ -29,7 +29,7 @@ from asa.lab.traces.accounting import seconds
 MOST_BYTES = 2**26
 """Largest file that is read; ten thousand nodes come to 10^7 bytes."""
 
-_NOTHING = {"", "(null)", "N/A", "NONE", "NO", "0", "none", "None", "No"}
+_NOTHING = {"", "(null)", "N/A", "NONE", "NO", "0", "none", "None", "No", "no"}
 _SETTING = re.compile(r"(\w[\w.\[\]/]{0,80})\s+=\s?(.*)")
 _AWAY = re.compile(r"DOWN|DRAIN|FAIL|MAINT|NOT_RESP|\*")
 _ENDLESS = {"UNLIMITED", "INFINITE"}
@@ -313,16 +313,15 @@ def _dispatcher(config: Fields, longest_s: float, said: list[str]) -> str:
     depth = _whole(given.pop("bf_job_part_count_reserve", "0") or "0", "bf_job_part_count_reserve is")
     limit = _whole(given.pop("bf_max_job_test", "0") or "0", "bf_max_job_test is")
     window = _whole(given.pop("bf_window", "1440") or "1440", "bf_window is")
-    if 60 * window < longest_s:
-        said.append(f"bf_window={window} (reservations reach as far as wall times)")
     if late := [shown[key] for key in given if key in _LATE]:
         said.append(f"{', '.join(late)} (the simulator looks at its queue whenever a job comes or ends)")
     said += [f"SchedulerParameters={shown[key]}" for key in given if key not in _LATE]
-    if depth == 1 and not limit:
-        return "easy"
-    if not depth and not limit:
-        return "conservative"
-    return f"backfill:depth={depth or 'inf'}" + (f",limit={limit}" if limit else "")
+    options = {"limit": f"{limit}"} if limit else {}
+    if 60 * window < longest_s:
+        options["window"] = f"{max(window, 1)}m"
+    if depth in (0, 1) and not options:
+        return "easy" if depth else "conservative"
+    return f"backfill:{','.join(f'{key}={value}' for key, value in {'depth': depth or 'inf', **options}.items())}"
 
 
 def _others(

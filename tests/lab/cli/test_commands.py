@@ -700,7 +700,7 @@ def test_a_model_has_slurm_s_partitions_and_qos(tmp_path: Path, capsys: pytest.C
     site = SiteModel.read(model)
     assert site.partitions == read_slurm(SLURM).cluster.partitions
     assert site.qos == read_slurm(SLURM).cluster.qos
-    assert site.dispatcher == "backfill:depth=inf,limit=200"
+    assert site.dispatcher == "backfill:depth=inf,limit=200,window=1440m"
     assert site.priority.startswith("multifactor:age=1000,fairshare=5000,qos=100000")
     assert {(each.partition, each.qos) for each in site.classes} >= {("main", "normal"), ("fast", "high")}
     assert sum(each.share for each in site.classes) == pytest.approx(1, abs=1e-3)

@@ -22,6 +22,8 @@ PartitionName=all Default=YES MaxTime=UNLIMITED DefaultTime=NONE MaxNodes=UNLIMI
 NodeName=n1 CPUTot=4 State=IDLE
 NodeName=n2 CPUTot=4 State=IDLE
 """
+DAY_AHEAD = "backfill:depth=inf,window=1440m"
+"""What Slurm's default of ``bf_window``, a day, makes of a machine with longer wall times."""
 
 
 def test_what_a_real_slurm_says() -> None:
@@ -35,7 +37,7 @@ def test_what_a_real_slurm_says() -> None:
         "normal": Qos(max_jobs_per_user=20, max_submit_jobs_per_user=100, max_cores_per_user=12),
         "high": Qos(grp_cores=16, priority=100),
     }
-    assert found.dispatcher == "backfill:depth=inf,limit=200"
+    assert found.dispatcher == "backfill:depth=inf,limit=200,window=1440m"
     assert found.priority == (
         "multifactor:age=1000,fairshare=5000,qos=100000,max_age_s=600,half_life_s=604800,regime=limits"
     )
@@ -55,18 +57,17 @@ def test_what_it_does_besides_is_named() -> None:
         "Gres=gpu:a100:2 of 1 nodes",
         "partition share: OverSubscribe=FORCE:4",
         "SchedulerParameters=bf_max_job_user=10",
-        "bf_window=1440 (reservations reach as far as wall times)",
         "limits of accounts and associations",
     }
     assert len(said) < 20, "what changes nothing is not named"
 
 
-def test_a_plain_machine_has_no_partitions_and_nothing_to_name_but_its_window() -> None:
+def test_a_plain_machine_has_no_partitions_and_nothing_to_name() -> None:
     found = parse_slurm(SMALL)
-    assert (found.dispatcher, found.priority) == ("conservative", "fifo")
+    assert (found.dispatcher, found.priority) == (DAY_AHEAD, "fifo")
     assert (found.cluster.nodes, found.cluster.cores) == (2, 8)
     assert not found.cluster.partitions and not found.cluster.qos
-    assert found.not_simulated == ("bf_window=1440 (reservations reach as far as wall times)",)
+    assert found.not_simulated == ()
 
 
 def changed(**settings: str) -> str:
@@ -78,22 +79,46 @@ def changed(**settings: str) -> str:
 @pytest.mark.parametrize(
     ("settings", "dispatcher", "said"),
     [
-        ({"SchedulerParameters": "bf_job_part_count_reserve=1,bf_window=99999"}, "easy", "bf_window=99999 (reserv"),
-        ({"SchedulerParameters": "bf_max_job_test=50"}, "backfill:depth=inf,limit=50", ""),
+        ({"SchedulerParameters": "bf_window=99999,bf_job_part_count_reserve=1"}, "backfill:depth=1,window=99999m", ""),
+        ({"SchedulerParameters": "bf_max_job_test=50"}, "backfill:depth=inf,limit=50,window=1440m", ""),
         (
-            {"SchedulerParameters": "bf_max_job_test=5,bf_job_part_count_reserve=2"}, "backfill:depth=2,limit=5", "",
+            {"SchedulerParameters": "bf_max_job_test=5,bf_job_part_count_reserve=2"},
+            "backfill:depth=2,limit=5,window=1440m",
+            "",
         ),
         ({"SchedulerType": "sched/builtin"}, "fcfs", ""),
-        ({"SchedulerType": "sched/odd"}, "conservative", "SchedulerType=sched/odd (sched/backfill is taken)"),
-        ({"PriorityType": "priority/site"}, "conservative", "PriorityType=priority/site (fifo is taken)"),
-        ({"Licenses": "matlab:4"}, "conservative", "Licenses=matlab:4"),
-        ({"TopologyPlugin": "topology/tree"}, "conservative", "TopologyPlugin=topology/tree"),
+        ({"SchedulerType": "sched/odd"}, DAY_AHEAD, "SchedulerType=sched/odd (sched/backfill is taken)"),
+        ({"PriorityType": "priority/site"}, DAY_AHEAD, "PriorityType=priority/site (fifo is taken)"),
+        ({"Licenses": "matlab:4"}, DAY_AHEAD, "Licenses=matlab:4"),
+        ({"TopologyPlugin": "topology/tree"}, DAY_AHEAD, "TopologyPlugin=topology/tree"),
     ],
 )  # fmt: skip
 def test_the_scheduler(settings: dict[str, str], dispatcher: str, said: str) -> None:
     found = parse_slurm(changed(**settings))
     assert found.dispatcher == dispatcher
     assert any(each.startswith(said) for each in ("", *found.not_simulated))
+
+
+def test_slurm_26_writes_no_in_small_letters() -> None:
+    text = changed(PriorityType="priority/multifactor", PriorityFavorSmall="no", PriorityWeightAge="5")
+    found = parse_slurm(text)
+    assert found.not_simulated == ()
+    assert found.priority.startswith("multifactor:age=5,max_age_s=604800,")
+
+
+@pytest.mark.parametrize(
+    ("longest", "reserve", "dispatcher"),
+    [
+        ("1-00:00:00", "0", "conservative"),
+        ("1-00:00:00", "1", "easy"),
+        ("2-00:00:00", "1", "backfill:depth=1,window=1440m"),
+    ],
+)
+def test_reservations_reach_as_far_as_wall_times_where_these_are_within_the_window(
+    longest: str, reserve: str, dispatcher: str
+) -> None:
+    text = changed(SchedulerParameters=f"bf_job_part_count_reserve={reserve}")
+    assert parse_slurm(text.replace("MaxTime=UNLIMITED", f"MaxTime={longest}")).dispatcher == dispatcher
 
 
 def test_nodes_that_differ_are_left_out_and_named() -> None:
