@@ -1,10 +1,12 @@
 """A few hundred jobs on a real Slurm and in the simulator: in which order they start, as tables.
 
-    python -m benchmarks.slurm_agreement --keep runs               # 15 minutes for each of five sites
+    python -m benchmarks.slurm_agreement --keep runs               # 15 minutes for each of six sites
     python -m benchmarks.slurm_agreement --from runs               # the tables once more
+    python -m benchmarks.slurm_agreement partitions --jobs 200 --repeat 2 --keep runs      # 17 minutes
 
-It boots clusters of its own (see docs/howto/test-cluster.md), eight nodes of one core each, one for each way to
-configure a site. Jobs sleep. The simulator gets them as they were submitted, with the run times that they had on Slurm.
+It boots clusters of its own (see docs/howto/test-cluster.md), eight nodes of one core each, sixteen for `partitions`,
+one for each way to configure a site. Jobs sleep. The simulator gets them as they were submitted, with the run times
+that they had on Slurm.
 """
 
 from __future__ import annotations
@@ -17,13 +19,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from asa.core.arrays import Floats
 from asa.core.view import QueuedJob
+from asa.lab.core.cluster import Cluster as Machine
+from asa.lab.core.cluster import Qos
 from asa.lab.core.schedule import Schedule
+from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import Backfill
 from asa.lab.metrics.agreement import displacement, equal_positions, kendall, spearman
 from asa.lab.simulator.run import simulate
@@ -37,8 +43,10 @@ LOAD, BACKLOG, RUN_S = 0.9, 30, (2.0, 16.0)
 DISPATCHERS = ("fcfs", "easy", "backfill:depth=2", "backfill:depth=4", "backfill:depth=8", "conservative")
 LOOKS_S, CALCULATES_S = 1.0, 60.0
 """How often Slurm looks at its queue here, and how often it calculates priorities [s]: the least that it takes."""
+CHANCES = 20
+"""Simulations beside each run on Slurm, where starts are late by chance."""
 
-_SIZE, _SHARE, _HOUR = 12_000, 40_000, 3600.0
+_SIZE, _SHARE, _QOS, _HOUR = 12_000, 40_000, 1_000_000, 3600.0
 _ACCOUNTED: dict[str, Any] = {"regime": "multifactor", "database": True, "users": ("daemon", "nobody")}
 
 
@@ -61,6 +69,8 @@ class Site:
     settings: Mapping[str, str] = field(default_factory=dict)
     cluster: Mapping[str, Any] = field(default_factory=dict)
     priority: Any = "fifo"
+    machine: Machine | None = None
+    """With partitions and QOS, of nodes of one core; None: `replay.NODES` nodes."""
 
 
 SITES = {
@@ -90,15 +100,33 @@ SITES = {
         _ACCOUNTED | {"regime": "limits"},  # otherwise it misses what jobs used that end between two calculations
         _model(10, _SHARE),
     ),
+    "partitions": Site(
+        "partitions that overlap, one of a higher tier; QOS with limits of users and of all; priority by QOS, then age",
+        _ageing(10)
+        | {
+            "PriorityWeightJobSize": "0",
+            "PriorityWeightQOS": f"{_QOS}",
+            "AccountingStorageEnforce": "limits,qos",
+            "SlurmctldDebug": "debug",  # else 26.05 does not say when backfill starts a job
+        },
+        {"regime": "limits", "database": True, "users": ("daemon", "bin", "sys", "games")},
+        Multifactor(age=_HOUR * 10, max_age_s=_HOUR, qos=_QOS, regime="limits"),
+        replay.PARTITIONED,
+    ),
 }
 
 
 def measure(site: Site, seed: int, count: int) -> list[replay.Record]:
     """Run the jobs on a Slurm that is configured so."""
     settings = {"SchedulerParameters": replay.SCHEDULER, **site.settings}
-    config = host.configure(nodes=replay.NODES, cores_per_node=1, settings=tuple(settings.items()), **site.cluster)
-    jobs = replay.sleepers(seed, count, run_s=RUN_S, load=LOAD, backlog=BACKLOG, users=2)
+    machine = site.machine or Machine.of(replay.NODES)
+    config = host.configure(nodes=machine.nodes, cores_per_node=1, settings=tuple(settings.items()), **site.cluster)
+    users = len(site.cluster.get("users", ())) or 2
+    jobs = replay.sleepers(seed, count, run_s=RUN_S, load=LOAD, backlog=BACKLOG, users=users, nodes=machine.nodes)
     with running(config) as cluster:
+        if site.machine:
+            replay.arrange(cluster, machine)
+            jobs = replay.sent_to(machine, jobs, seed, users)
         records = replay.run(cluster, jobs, timeout=1800)
     layout.remove(config)
     return records
@@ -144,6 +172,99 @@ def rows(site: Site, runs: Sequence[Sequence[replay.Record]]) -> list[dict[str, 
     return table + [row(slurm, "(Slurm once more)", other.start) for other in others]
 
 
+class Whole(NamedTuple):
+    """How a whole run differs from one on Slurm: mean wait and makespan, as shares of Slurm's, and which of the pairs
+    that start more than two seconds apart there do so in another order, shape (n, n)."""
+
+    wait: float
+    makespan: float
+    other: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, slurm: Schedule, start: Floats, jobs: Workload) -> Whole:
+        wait, makespan = (start - jobs.submit).mean() / slurm.wait.mean(), (start + jobs.run).max() / slurm.end.max()
+        other = replay.pairs_apart(slurm.start) & ~replay.same_order(slurm.start, start)
+        return cls(float(wait) - 1, float(makespan) - 1, other)
+
+
+def simulated(
+    site: Site, slurm: Schedule, rule: str = "conservative", late_s: float = LOOKS_S, **changed: Any
+) -> list[Whole]:
+    """Runs of the simulator beside one on Slurm, each start up to `late_s` late, by chance: Slurm looks that often."""
+    priority = changed.pop("priority", site.priority)
+    machine, rng = dataclasses.replace(slurm.cluster, **changed), np.random.default_rng(0)
+    found = []
+    for _ in range(CHANCES if late_s else 1):
+        jobs = dataclasses.replace(slurm.workload, run=slurm.workload.run + rng.uniform(0, late_s, len(slurm)))
+        done = simulate(jobs, machine, rule, overrun="allow", priority=priority)
+        found.append(Whole.of(slurm, done.start, slurm.workload))
+    return found
+
+
+def whole_runs(site: Site, runs: Sequence[Schedule]) -> list[dict[str, Any]]:
+    """Mean wait, makespan and order of the simulator's runs beside each run on Slurm, and of one of these beside
+    another. What is off cancels out in the mean; typically it is the root of the mean square."""
+    unlimited = {name: Qos(priority=each.priority) for name, each in runs[0].cluster.qos.items()}
+    level = {name: dataclasses.replace(each, tier=1) for name, each in runs[0].cluster.partitions.items()}
+    ways: dict[str, dict[str, Any]] = {
+        "at once": {"late_s": 0.0},
+        "up to 1 s late": {},
+        "so, `easy`": {"rule": "easy"},
+        "so, without limits of QOS": {"qos": unlimited},
+        "so, without tiers": {"partitions": level},
+        "so, first come first served": {"priority": "fifo"},
+    }
+    table = {"Slurm beside Slurm": [Whole.of(a, b.start, b.workload) for a in runs for b in runs if a is not b]}
+    table |= {what: [one for each in runs for one in simulated(site, each, **way)] for what, way in ways.items()}
+    apart = [replay.pairs_apart(each.start).sum() for each in runs]
+    return [
+        {
+            "simulator": what,
+            "mean wait, off": f"{np.mean([each.wait for each in found]):+.1%}",
+            "typically": f"{np.sqrt(np.mean([each.wait**2 for each in found])):.1%}",
+            "makespan, off": f"{np.mean([each.makespan for each in found]):+.1%}",
+            "typically ": f"{np.sqrt(np.mean([each.makespan**2 for each in found])):.1%}",
+            "pairs in order": 1 - float(np.mean([each.other.sum() for each in found]) / np.mean(apart)),
+        }
+        for what, found in table.items()
+        if found
+    ]
+
+
+def pairs(site: Site, runs: Sequence[Schedule]) -> list[dict[str, Any]]:
+    """Which pairs of jobs start in another order than on Slurm, by what the two have in common."""
+    rows = []
+    for what in ("Slurm beside Slurm", "up to 1 s late"):
+        counts: dict[str, list[float]] = {}
+        for slurm in runs:
+            others = [Whole.of(slurm, each.start, each.workload) for each in runs if each is not slurm]
+            found = others if what.startswith("Slurm") else simulated(site, slurm)
+            apart = replay.pairs_apart(slurm.start)
+            part, qos = (np.equal.outer(each, each) for each in (slurm.workload.partition, slurm.workload.qos))
+            kinds = {"partition and QOS": part & qos, "partition": part & ~qos, "QOS": ~part & qos}
+            for kind, of in (kinds | {"neither": ~part & ~qos}).items():
+                counts.setdefault(kind, []).extend(float(each.other[apart & of].mean()) for each in found)
+        rows.append({"simulator": what} | {f"same {kind}": float(np.mean(of)) for kind, of in counts.items() if of})
+    return rows
+
+
+def decisions(site: Site, runs: Sequence[Sequence[replay.Record]]) -> list[dict[str, Any]]:
+    """How well decisions agree with Slurm's, in the very state in which it was, on the very nodes."""
+    found = {}
+    for rule in DISPATCHERS:
+        of_rule = [
+            replay.same_state(
+                replay.schedule_of(records, site.machine), rule, [each.on for each in records], priority=site.priority
+            )
+            for records in runs
+        ]
+        found[rule] = np.mean(of_rule, axis=0)
+    return [
+        {"simulator": rule, "its starts that Slurm makes": followed, "Slurm's starts that it makes": foreseen}
+        for rule, (followed, foreseen) in found.items()
+    ]
+
+
 def minute_old(model: Multifactor, slurm: Schedule) -> Callable[[QueuedJob, float], float]:
     """Slurm's priorities where they are calculated once a minute; a cluster here is up just before its first job."""
     jobs, work = slurm.workload, slurm.workload.run * slurm.workload.cores
@@ -187,7 +308,17 @@ def main() -> int:
             backfilled = np.mean([record.scheduler == "backfill" for record in runs[0]])
             wait = np.mean([record.start - record.submit for record in runs[0]])
             of = f"{len(runs[0])} jobs, mean wait {wait:.3g} s, {backfilled:.0%} started by the backfill scheduler"
-            show(f"{site.says}: {of}", rows(site, runs))
+            if site.machine is None:
+                show(f"{site.says}: {of}", rows(site, runs))
+                continue
+            schedules = [replay.schedule_of(records, site.machine) for records in runs]
+            show(f"{site.says}: {of}", whole_runs(site, schedules))
+            show(
+                "Share of the pairs of jobs that start in another order, by what the two have in common",
+                pairs(site, schedules),
+            )
+            if runs[0][0].on:
+                show("Decisions in the same state", decisions(site, runs))
     return 0
 
 

@@ -157,6 +157,8 @@ class ReservationRule:
         How many blocked jobs get a reservation; a whole number >= 0, or infinite.
     limit
         How many waiting jobs are looked at, from the front of the queue; a whole number >= 0, or infinite.
+    window_s
+        A job that could not start within that time gets no reservation [s]; >= 0.
 
     Raises
     ------
@@ -189,6 +191,7 @@ class ReservationRule:
 
     depth: float = 1
     limit: float = math.inf
+    window_s: float = math.inf
 
     def __post_init__(self) -> None:
         for name, value in (("depth", self.depth), ("limit", self.limit)):
@@ -210,7 +213,7 @@ class ReservationRule:
                 decisions.append(Start(job.key))
             elif reserved < self.depth:
                 at = profile.earliest(job.resources, job.walltime_s)
-                if at < math.inf:
+                if at < math.inf and at <= view.now + self.window_s:
                     profile.reserve(job.resources, at, job.walltime_s)
                     decisions.append(Reserve(job.key, at))
                     reserved += 1

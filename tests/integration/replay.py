@@ -20,16 +20,21 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from asa.core.decision import Start
+from asa.core.arrays import Floats
+from asa.core.decision import NodeRun, Start
+from asa.core.hostlist import expand
 from asa.core.job import JobState
 from asa.core.registry import DISPATCHERS
 from asa.lab.core.cluster import Cluster as Machine
+from asa.lab.core.cluster import Partition, Qos
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import Workload
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.settings import MachineSettings
 from tests.cluster.cluster import Cluster
+from tests.cluster.config import ACCOUNT
 
 NODES = 8
 """Nodes of the machine, of one core each."""
@@ -37,6 +42,21 @@ NODES = 8
 SCHEDULER = "batch_sched_delay=0,sched_interval=1,bf_interval=1,bf_resolution=1,bf_window_linear=1,bf_continue"
 """Slurm looks at its queue every second, and plans as exactly as it can. That every waiting job gets a reservation is
 its default; with ``bf_job_part_count_reserve=1`` only the first one does."""
+
+PARTITIONED = dataclasses.replace(
+    Machine.of(16),
+    partitions={
+        "main": Partition(tuple(range(16)), max_time_s=86400.0, default_time_s=300.0),
+        "fast": Partition(tuple(range(8)), max_time_s=3600.0, max_nodes=4, tier=10),
+        "upper": Partition(tuple(range(6, 16)), max_time_s=86400.0),
+    },
+    qos={
+        "normal": Qos(max_jobs_per_user=5, max_cores_per_user=10),
+        "high": Qos(grp_cores=6, priority=100),
+        "wide": Qos(max_jobs_per_user=1, priority=50),
+    },
+)
+"""Partitions that overlap, one of which goes first, and QOS of which each has another limit."""
 
 PASS_S, LOOK_S = 0.1, 1.2
 """Starts so close together belong to one pass over the queue; after so long, Slurm has passed over it once more [s]."""
@@ -47,19 +67,22 @@ _LINE = re.compile(
     r"_slurm_rpc_submit_batch_job: JobId=(?P<submit>\d+) "
     r"|sched: Allocate JobId=(?P<main>\d+) "
     r"|sched/backfill: _start_job: Started JobId=(?P<backfill>\d+) "
+    r"|debug:  slurm_cred_create: creating credential for JobId=(?P<launch>\d+)"
     r"|_job_complete: JobId=(?P<end>\d+) done)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Sleeper:
-    """A job that sleeps: when [s since the first], whose, on how many nodes, how long [s], and its limit [min]."""
+    """A job that sleeps: when [s since the first], whose, on how many nodes, how long [s], its limit [min], where."""
 
     at: float
     user: int
     nodes: int
     run_s: float
     limit_min: int
+    partition: str = ""
+    qos: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +96,14 @@ class Record:
     start: float
     end: float
     scheduler: str
+    partition: str = ""
+    qos: str = ""
+    on: str = ""
+    """Numbers of its nodes, with blanks between them; where there is a database."""
 
 
 def sleepers(
-    seed: int, count: int, *, run_s: tuple[float, float], load: float, backlog: int, users: int = 1
+    seed: int, count: int, *, run_s: tuple[float, float], load: float, backlog: int, users: int = 1, nodes: int = NODES
 ) -> list[Sleeper]:
     """A seeded workload: sizes and run times log-uniform, a queue from the start, then Poisson arrivals.
 
@@ -88,23 +115,77 @@ def sleepers(
         Work that arrives per second and node after the first `backlog` jobs, which come at once.
     users
         The first has three quarters of the jobs, the next three quarters of the rest, and so on.
+    nodes
+        Those of the machine.
     """
     rng = Random(seed)
     shapes = [
         (
-            NODES if rng.random() < _LARGEST else min(NODES, int(2 ** rng.uniform(0, math.log2(NODES + 1)))),
+            nodes if rng.random() < _LARGEST else min(nodes, int(2 ** rng.uniform(0, math.log2(nodes + 1)))),
             math.exp(rng.uniform(*map(math.log, run_s))),
             rng.uniform(1, 5),
             min(users - 1, int(rng.expovariate(math.log(4)))),
         )
         for _ in range(count)
     ]
-    rate = load * NODES / (sum(nodes * run for nodes, run, _, _ in shapes) / count)
+    rate = load * nodes / (sum(wide * run for wide, run, _, _ in shapes) / count)
     at, jobs = 0.0, []
-    for number, (nodes, run, slack, user) in enumerate(shapes):
+    for number, (wide, run, slack, user) in enumerate(shapes):
         at += rng.expovariate(rate) if number >= backlog else 0.0
-        jobs.append(Sleeper(at, user, nodes, run, math.ceil(run * slack)))
+        jobs.append(Sleeper(at, user, wide, run, math.ceil(run * slack)))
     return jobs
+
+
+def sent_to(machine: Machine, jobs: Sequence[Sleeper], seed: int, users: int) -> list[Sleeper]:
+    """The same jobs, each in any of those partitions, and with any of those QOS, that would take it, and any user's."""
+    rng, sent = Random(seed), []
+    for job in jobs:
+        partitions = [
+            name
+            for name, each in machine.partitions.items()
+            if job.nodes <= min(each.max_nodes or machine.nodes, len(each.nodes))
+            and 60 * job.limit_min <= each.max_time_s
+        ]
+        qos = [
+            name
+            for name, each in machine.qos.items()
+            if job.nodes <= min(each.max_cores_per_user or machine.nodes, each.grp_cores or machine.nodes)
+        ]
+        sent.append(
+            dataclasses.replace(job, user=rng.randrange(users), partition=rng.choice(partitions), qos=rng.choice(qos))
+        )
+    return sent
+
+
+def arrange(cluster: Cluster, machine: Machine) -> None:
+    """Give a Slurm of as many nodes the machine's partitions and QOS, and let all its users have these.
+
+    The cluster needs its database, and ``AccountingStorageEnforce=limits,qos``.
+    """
+    cluster.run("scontrol", "delete", "PartitionName=share")
+    for name, each in machine.partitions.items():
+        settings = {
+            "Nodes": ",".join(cluster.nodes[node] for node in each.nodes),
+            "MaxTime": f"{math.ceil(each.max_time_s / 60)}",
+            "MaxNodes": f"{each.max_nodes or 'UNLIMITED'}",
+            "PriorityTier": f"{each.tier}",
+        }
+        verb = "update" if name == "main" else "create"
+        cluster.run("scontrol", verb, f"PartitionName={name}", *(f"{key}={value}" for key, value in settings.items()))
+    for name, limits in machine.qos.items():
+        if name != "normal":  # which is there from the start
+            cluster.run("sacctmgr", "--immediate", "add", "qos", name)
+        numbers = {
+            "Priority": limits.priority,
+            "MaxJobsPerUser": limits.max_jobs_per_user or -1,
+            "MaxSubmitJobsPerUser": limits.max_submit_jobs_per_user or -1,
+            "MaxTRESPerUser=cpu": limits.max_cores_per_user or -1,
+            "GrpTRES=cpu": limits.grp_cores or -1,
+        }
+        changed = (f"{key}={number}" for key, number in numbers.items())
+        cluster.run("sacctmgr", "--immediate", "modify", "qos", name, "set", *changed)
+    cluster.run("sacctmgr", "--immediate", "modify", "account", ACCOUNT, "set", f"qos={','.join(machine.qos)}")
+    time.sleep(2.0)  # the database tells the controller
 
 
 def run(cluster: Cluster, jobs: Sequence[Sleeper], timeout: float) -> list[Record]:
@@ -122,7 +203,9 @@ def run(cluster: Cluster, jobs: Sequence[Sleeper], timeout: float) -> list[Recor
         time.sleep(max(0.0, began + job.at - time.monotonic()))
         output = cluster.run(
             "sbatch", "--parsable", "--output=/dev/null", "--chdir=/", f"--nodes={job.nodes}",
-            f"--time={job.limit_min}", f"--wrap=exec sleep {job.run_s:.3f}", user=users[job.user % len(users)],
+            f"--time={job.limit_min}", f"--wrap=exec sleep {job.run_s:.3f}",
+            *([f"--partition={job.partition}"] if job.partition else []), *([f"--qos={job.qos}"] if job.qos else []),
+            user=users[job.user % len(users)],
         )  # fmt: skip
         numbers.append(int(output))
     log = Path(cluster.config.base, "log", "slurmctld.log")
@@ -131,24 +214,39 @@ def run(cluster: Cluster, jobs: Sequence[Sleeper], timeout: float) -> list[Recor
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(lives)} of {len(jobs)} jobs have ended, {timeout} s after the last submission")
         time.sleep(0.5)
+    nodes = _nodes(cluster) if cluster.config.database else {}
     zero, last, records = lives[numbers[0]][0], 0.0, []
     for job, number in zip(jobs, numbers, strict=True):
         submit, start, end = (round(moment - zero, 3) for moment in lives[number][:3])
         last = max(last, submit)  # a line may be written a millisecond late
-        records.append(Record(job.user, job.nodes, job.limit_min, last, start, end, lives[number][3]))
+        where = job.partition, job.qos, nodes.get(number, "")
+        records.append(Record(job.user, job.nodes, job.limit_min, last, start, end, lives[number][3], *where))
     return records
+
+
+def _nodes(cluster: Cluster) -> dict[int, str]:
+    """`Record.on` of all jobs, by number."""
+    time.sleep(3.0)  # until the database has the last one
+    said = cluster.run("sacct", "--allusers", "--allocations", "--noheader", "--parsable2", "--format=JobID,NodeList")
+    rows = (line.split("|") for line in said.splitlines())
+    return {int(job): " ".join(str(cluster.nodes.index(node)) for node in expand(hosts)) for job, hosts in rows}
 
 
 def read_log(text: str) -> dict[int, tuple[float, float, float, str]]:
     """Submission, start and end [s since the epoch] and scheduler of all jobs that have ended, by number.
 
-    From the text of a ``slurmctld.log``.
+    From the text of a ``slurmctld.log``. From Slurm 26.05 on it says of jobs that backfill starts only, at the level
+    ``debug``, that a credential was made.
     """
     moments: dict[tuple[str, int], float] = {}
     schedulers: dict[int, str] = {}
     for found in _LINE.finditer(text):
         kind, when = str(found.lastgroup), datetime.datetime.fromisoformat(found["when"]).timestamp()
         job = int(found[kind])
+        if kind == "launch":
+            if ("start", job) in moments:
+                continue
+            kind = "backfill"
         if kind in ("main", "backfill"):
             kind, schedulers[job] = "start", kind
         moments[kind, job] = when
@@ -179,13 +277,25 @@ def read_records(path: Path) -> list[Record]:
                 start=float(row["start"]),
                 end=float(row["end"]),
                 scheduler=row["scheduler"],
+                partition=row.get("partition", ""),
+                qos=row.get("qos", ""),
+                on=row.get("on", ""),
             )
             for row in csv.DictReader(file)
         ]
 
 
-def schedule_of(records: Sequence[Record]) -> Schedule:
-    """Slurm's schedule in the simulator's terms: jobs ran as long as they did, and asked for what they did."""
+def schedule_of(records: Sequence[Record], machine: Machine | None = None) -> Schedule:
+    """Slurm's schedule in the simulator's terms: jobs ran as long as they did, and asked for what they did.
+
+    `machine` is the one of `arrange`, or `NODES` nodes.
+    """
+    machine = machine or Machine.of(NODES)
+    where: dict[str, Any] = {"labels": {}}
+    for column, names in (("partition", machine.partitions), ("qos", machine.qos)):
+        if names:
+            where["labels"][column] = tuple(names)
+            where[column] = np.array([list(names).index(getattr(record, column)) for record in records])
     columns = {name: np.array([getattr(record, name) for record in records]) for name in Record.__slots__}
     submit, start, end = columns["submit"], columns["start"], columns["end"]
     workload = Workload.of(
@@ -195,9 +305,10 @@ def schedule_of(records: Sequence[Record]) -> Schedule:
         walltime=60.0 * columns["limit_min"],
         user=columns["user"],
         wait=start - submit,
+        **where,
     )
     outcome = np.full(len(records), OUTCOMES.index(JobState.COMPLETED), dtype=np.int8)
-    return Schedule(workload, Machine.of(NODES), submit, start, end, outcome, np.zeros(len(records), dtype=np.int64))
+    return Schedule(workload, machine, submit, start, end, outcome, np.zeros(len(records), dtype=np.int64))
 
 
 def ticking(workload: Workload, every_s: float) -> Workload:
@@ -216,10 +327,25 @@ def on_named_nodes(slurm: Schedule) -> Schedule:
     return dataclasses.replace(slurm, workload=workload, cluster=Machine.of(slurm.cluster.nodes, memory=1))
 
 
-def same_state(slurm: Schedule, dispatcher: Any, **settings: Any) -> tuple[float, float]:
+def pairs_apart(start: Floats, apart_s: float = 2.0) -> npt.NDArray[np.bool_]:
+    """Of n start times [s], which pairs are more than `apart_s` apart, the first of them earlier; shape (n, n)."""
+    later: npt.NDArray[np.bool_] = np.subtract.outer(start, start) < -apart_s
+    return later
+
+
+def same_order(a: Floats, b: Floats) -> npt.NDArray[np.bool_]:
+    """Which pairs of n jobs start in the same order in both, shape (n, n)."""
+    same: npt.NDArray[np.bool_] = np.less.outer(a, a) == np.less.outer(b, b)
+    return same
+
+
+def same_state(
+    slurm: Schedule, dispatcher: Any, on: Sequence[str] | None = None, **settings: Any
+) -> tuple[float, float]:
     """How often a dispatcher decides as Slurm did, put before each pass in the very state that Slurm was in.
 
-    The simulator's machine goes through Slurm's own schedule, so that a difference does not lead to others.
+    The simulator's machine goes through Slurm's own schedule, so that a difference does not lead to others; on the very
+    nodes that Slurm took where `on` says which (`Record.on`).
 
     Returns
     -------
@@ -243,5 +369,6 @@ def same_state(slurm: Schedule, dispatcher: Any, **settings: Any) -> tuple[float
             followed += sum(bool(slurm.start[job] <= at + LOOK_S) for job in chosen)
         passed = at
         foreseen += row in chosen
-        engine.apply([Start(row)])
+        nodes = [int(node) for node in on[row].split()] if on else []
+        engine.apply([Start(row, tuple(NodeRun(node, node, 1) for node in nodes))])
     return followed / asked, foreseen / len(slurm)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ from asa.lab.core.schedule import Schedule
 from asa.lab.metrics.agreement import equal_positions, kendall, spearman
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
-from tests.cluster import host
+from asa.lab.traces.slurm import parse_slurm
+from tests.cluster import host, layout
 from tests.cluster.cluster import Cluster, running
 from tests.integration import replay
 
@@ -65,6 +67,61 @@ def test_start_order_on_a_live_cluster(cluster: Cluster) -> None:
     assert foreseen > 0.75
 
 
+AGES: dict[str, str] = {"PriorityWeightAge": "36000", "PriorityMaxAge": "0-01:00:00", "PriorityWeightQOS": "1000000"}
+SAYS = (
+    ("scontrol", "show", "config"), ("scontrol", "--all", "show", "partition"), ("scontrol", "show", "node"),
+    ("sacctmgr", "--parsable2", "show", "qos"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def partitioned() -> Iterator[Cluster]:
+    if (reason := host.obstacle(database=True)) is not None:
+        pytest.skip(reason)
+    settings = {"SchedulerParameters": replay.SCHEDULER, "AccountingStorageEnforce": "limits,qos", **AGES}
+    config = host.configure(
+        nodes=replay.PARTITIONED.nodes,
+        cores_per_node=1,
+        regime="limits",
+        database=True,
+        users=("daemon", "bin", "sys", "games"),
+        settings=tuple({**settings, "SlurmctldDebug": "debug"}.items()),
+    )  # not in a folder of pytest's, which other users may not enter
+    try:
+        with running(config) as cluster:
+            replay.arrange(cluster, replay.PARTITIONED)
+            yield cluster
+    finally:
+        layout.remove(config)
+
+
+@pytest.mark.slurm
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_partitions_and_qos_on_a_live_cluster(partitioned: Cluster) -> None:
+    machine = replay.PARTITIONED
+    found = parse_slurm("".join(partitioned.run(*command) for command in SAYS))
+    assert found.cluster.partitions == machine.partitions, "Slurm says of itself what it was told"
+    assert found.cluster.qos == machine.qos
+    assert found.dispatcher == "conservative"
+    assert found.priority.startswith("multifactor:age=36000,qos=1000000,max_age_s=3600,")
+    jobs = replay.sleepers(seed=1, count=40, run_s=(0.5, 4.0), load=1.2, backlog=20, nodes=machine.nodes)
+    jobs = replay.sent_to(machine, jobs, seed=1, users=4)
+    records = replay.run(partitioned, jobs, timeout=120)
+    slurm = replay.schedule_of(records, machine)
+    seldom = replay.ticking(slurm.workload, 1.0)
+    done = simulate(seldom, slurm.cluster, found.dispatcher, overrun="allow", priority=found.priority)
+    in_order = replay.same_order(slurm.start, done.start)[replay.pairs_apart(slurm.start)].mean()
+    on = [record.on for record in records]
+    followed, foreseen = replay.same_state(slurm, found.dispatcher, on, priority=found.priority)
+    print(f"\nmean wait {slurm.wait.mean():.1f} s, simulated {done.wait.mean():.1f} s; pairs in order {in_order:.3f}")
+    print(f"in the same state, Slurm makes {followed:.2f} of its starts, and it {foreseen:.2f} of Slurm's")
+    assert in_order > 0.75
+    assert followed > 0.7
+    assert foreseen > 0.7
+
+
 AGEING: dict[str, Any] = {"max_age_s": 3600.0, "size": 12_000, "regime": "multifactor"}
 SITES: dict[str, tuple[Any, str, float]] = {  # the priorities and the dispatcher that Slurm was configured like
     "fifo": ("fifo", "conservative", 0.96),
@@ -82,6 +139,27 @@ def test_it_decides_as_slurm_did(site: str) -> None:
     assert min(replay.same_state(slurm, dispatcher, priority=priority)) > least
     named = replay.on_named_nodes(slurm)
     assert min(replay.same_state(named, dispatcher, priority=priority)) > least
+
+
+@pytest.mark.parametrize("version", ["", "26.05/"])
+def test_with_partitions_and_qos_it_is_as_close_to_slurm_as_slurm_to_itself(version: str) -> None:
+    both = [replay.read_records(RUNS / f"{version}partitions.{number}.csv") for number in range(2)]
+    priority = Multifactor(age=36_000, max_age_s=3600.0, qos=1_000_000, regime="limits")
+    for records, others in (both, both[::-1]):
+        slurm, other = (replay.schedule_of(each, replay.PARTITIONED) for each in (records, others))
+        on = [record.on for record in records]
+        followed, foreseen = replay.same_state(slurm, "conservative", on, priority=priority)
+        assert followed > 0.88 and foreseen > 0.94
+        waits, in_order = [], []
+        for seed in range(10):  # starts are up to a second late, by chance: Slurm looks at its queue once a second
+            late = np.random.default_rng(seed).uniform(0, 1, len(records))
+            jobs = dataclasses.replace(slurm.workload, run=slurm.workload.run + late)
+            done = simulate(jobs, slurm.cluster, "conservative", overrun="allow", priority=priority)
+            waits.append(done.wait.mean())
+            in_order.append(replay.same_order(slurm.start, done.start)[replay.pairs_apart(slurm.start)].mean())
+        again = replay.same_order(slurm.start, other.start)[replay.pairs_apart(slurm.start)].mean()
+        assert np.mean(in_order) > again - 0.02
+        assert np.mean(waits) == pytest.approx((slurm.wait.mean() + other.wait.mean()) / 2, rel=0.06)
 
 
 @pytest.mark.parametrize(("site", "other"), [("fifo", "easy"), ("fifo-one", "conservative"), ("size", "easy")])

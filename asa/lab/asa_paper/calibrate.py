@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
 from asa.lab.metrics.schedule import by_class, class_names, size_classes, spread, utilisation
 from asa.lab.simulator.run import simulate
+from asa.lab.simulator.state import REFUSALS, why_refused
 from asa.lab.traces.patterns import work
 from asa.lab.traces.site import SiteModel, fit_site
 
@@ -42,6 +43,35 @@ class WaitSample:
     cores: Ints
     utilisation: float
     load: float
+
+
+def taken(log: Workload, cluster: Cluster) -> tuple[Workload, dict[str, int]]:
+    """The jobs of a log that a machine has a partition and a QOS for and takes, and how many it does not, by reason.
+
+    Raises
+    ------
+    InvalidInput
+        When none is left.
+    """
+    left: dict[str, int] = {}
+    for column, names in (("partition", cluster.partitions), ("QOS", cluster.qos)):
+        kind = column.lower()
+        codes, first = np.unique(getattr(log, kind), return_index=True)
+        gone = [
+            code
+            for code, row in zip(codes.tolist(), first.tolist(), strict=True)
+            if names and log.label(kind, row) not in ("", *names)
+        ]
+        away = np.isin(getattr(log, kind), gone)
+        left[f"of a {column} that is not there"] = int(away.sum())
+        log = log.take(~away)
+    if cluster.partitions or cluster.qos:
+        why = why_refused(log, cluster)
+        left |= {reason: int((why == code).sum()) for code, reason in enumerate(REFUSALS) if code}
+        log = log.take(why == 0)
+    if not len(log):
+        raise InvalidInput(f"the machine takes no job of the log: {_counts(left)}")
+    return log, {reason: count for reason, count in left.items() if count}
 
 
 def observed(log: Workload, cluster: Cluster, begin: float, until: float) -> WaitSample:
@@ -131,6 +161,8 @@ class SiteCalibration:
     model, replay
         What the model says of the rest; and what the simulator makes of the rest's own jobs, so that one can tell the
         dispatcher's error from the workload's.
+    left_out
+        How many jobs of the log the machine has no place for, by reason.
     """
 
     site: SiteModel
@@ -139,6 +171,7 @@ class SiteCalibration:
     unseen: WaitSample
     model: WaitSample
     replay: WaitSample
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def rows(self) -> list[dict[str, Any]]:
         """Waits [s] by size class, and of all jobs."""
@@ -165,7 +198,7 @@ class SiteCalibration:
             found |= {f"{name}_load": round(seen.load, 4), f"{name}_utilisation": round(seen.utilisation, 4)}
             if name != "unseen":
                 found[f"{name}_off_by"] = round(math.exp(distance(seen, self.unseen, self.site.cores)[1]), 3)
-        return found
+        return found | ({"left_out": _counts(self.left_out)} if self.left_out else {})
 
     def to_json(self) -> dict[str, Any]:
         """All of it, the model included."""
@@ -207,7 +240,8 @@ def calibrate(
     Parameters
     ----------
     log
-        Jobs with observed waits; others are left out of what is compared.
+        Jobs with observed waits; others are left out of what is compared. So are jobs that the machine has no
+        partition or QOS for, or would refuse by their limits.
     dispatcher, priority
         How the simulated machine is run.
     share
@@ -229,6 +263,7 @@ def calibrate(
         )
     if np.isnan(log.wait).all():
         raise InvalidInput("the log tells of no waits: there is nothing to calibrate a model to")
+    log, left = taken(log, cluster)
     tell = progress or (lambda done: None)
     cut = float(log.submit[0] + share * (log.submit[-1] - log.submit[0]))
     begin, until = float(log.submit[0]), float(np.nextafter(log.submit[-1], math.inf))
@@ -253,7 +288,7 @@ def calibrate(
     tell((tries + 1) / (tries + 2))
     replay = replayed(log, cluster, cut, until, warmup_s=warmup_s, dispatcher=dispatcher, priority=priority)
     tell(1.0)
-    return SiteCalibration(site, best, before, unseen, model, replay)
+    return SiteCalibration(site, best, before, unseen, model, replay, left)
 
 
 def next_factor(tried: Sequence[tuple[float, float]], first: float, most: float) -> float:
@@ -276,6 +311,10 @@ def next_factor(tried: Sequence[tuple[float, float]], first: float, most: float)
         return math.sqrt(low * high)
     place = min(max(-under / (over - under), 0.1), 0.9)
     return float(low * (high / low) ** place)
+
+
+def _counts(left: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in left.items() if count)
 
 
 def _lines(summary: dict[str, Any]) -> list[str]:

@@ -221,6 +221,8 @@ class BackfillRule(NamedTuple):
     fill, strict_after
         Code of the order in which gaps are filled, or -1; after which wait of the first blocked job they are filled
         only by jobs whose wall times fit [s].
+    window
+        How far ahead there are reservations [s].
     """
 
     depth: float
@@ -230,6 +232,7 @@ class BackfillRule(NamedTuple):
     fill: int = -1
     strict_after: float = math.inf
     oldest: int = ALL_JOBS
+    window: float = math.inf
 
 
 # -- The rule on a machine of slots, compiled -------------------------------------------------------------------------
@@ -301,7 +304,7 @@ def scan(
             started += 1
         elif reserved < depth:
             step = _earliest(times, room, steps, units, lasts)
-            if step >= 0:
+            if step >= 0 and times[step] <= now + rule.window:
                 promised[j] = times[step]
                 steps = _cut_step(times, room, steps, units, step, times[step], times[step] + lasts)
                 reserved += 1
@@ -507,6 +510,8 @@ def scan_nodes(
             at, k, found = now, 0, 0
             while found == 0 and at < math.inf:
                 at = _next_time(at, release_at, k, backs, stops, reserved, windows)
+                if at > now + rule.window:
+                    at = math.inf
                 while k < backs and release_at[k] <= at:
                     _return(future, release[k], demands)
                     k += 1
@@ -718,8 +723,8 @@ def rule_of(dispatcher: Any) -> BackfillRule:
 
     Examples
     --------
-    >>> rule_of("backfill:depth=2,limit=100")
-    BackfillRule(depth=2.0, limit=100, order=-1, threshold=inf, fill=-1, strict_after=inf, oldest=4611686018427387904)
+    >>> rule_of("backfill:depth=2,limit=100")  # doctest: +ELLIPSIS
+    BackfillRule(depth=2.0, limit=100, ... window=inf)
     """
     made = DISPATCHERS.create(dispatcher)
     rule: BackfillRule | None = getattr(made, "native", None)
@@ -771,6 +776,9 @@ class Backfill:
     oldest
         How many of the jobs that have waited for longer than `threshold` come first; a whole number >= 1, or infinite.
         In a congested queue nearly all have, and would be served first come, first served.
+    window
+        How far ahead jobs get reservations, as Slurm's ``bf_window``: seconds, or like ``"1d"``; > 0. One that could
+        not start by then gets none, and is overtaken by whatever fits.
     shift, gain, shift_qos
         Jobs are held for less intense hours of the grid, at most so long, where an hour saves so much CO2 [g], if they
         name this QOS; see `asa.lab.dispatchers.shift.Shift`. Without `shift` none is.
@@ -778,8 +786,8 @@ class Backfill:
     Raises
     ------
     InvalidInput
-        When `depth`, `limit` or `oldest` is out of bounds or not a whole number, `threshold` or `strict_after` no
-        duration, or there is no order to put jobs before.
+        When `depth`, `limit` or `oldest` is out of bounds or not a whole number, `threshold`, `strict_after` or
+        `window` no duration, or there is no order to put jobs before.
     UnknownName
         When there is no such order or predictor.
     """
@@ -794,6 +802,7 @@ class Backfill:
         predictor: Any = None,
         strict_after: float | str = math.inf,
         oldest: float = math.inf,
+        window: float | str = math.inf,
         shift: float | str = "",
         gain: float = 0.0,
         shift_qos: str = "",
@@ -801,7 +810,7 @@ class Backfill:
         self.shift = Shift(shift, gain, shift_qos) if shift != "" else None
         if self.shift is None and (gain or shift_qos):
             raise InvalidInput("gain= and shift_qos= say which jobs are held, and none is: say shift=12h")
-        self._plain = ReservationRule(depth, limit)
+        self._plain = ReservationRule(depth, limit, duration(window, what="window", endless=True))
         self.depth, self.limit = depth, limit
         self.fill = None if fill is None else find_order(fill)
         self.predictor = predictor
@@ -828,7 +837,8 @@ class Backfill:
     def numbers(self) -> BackfillRule:
         """The rule as numbers; the code of an order that is a Python function is `OWN`."""
         fill, limit = OWN if self.fill is None else self.fill.code, int(min(self.limit, ALL_JOBS))
-        rule = BackfillRule(float(self.depth), limit, fill=fill, strict_after=self.strict_after)
+        reach = self._plain.window_s
+        rule = BackfillRule(float(self.depth), limit, fill=fill, strict_after=self.strict_after, window=reach)
         if self.order is None:
             return rule
         return rule._replace(order=self.order.code, threshold=self.order.threshold, oldest=self.order.most)
@@ -840,10 +850,11 @@ class Backfill:
         refuse_shift(self)
         queue = [*view.queue] if self.order is None else [view.queue[place] for place in self.order.arrange(view)]
         decisions = self._plain.decide_in_order(view, queue)
-        blocked = next((item.job for item in decisions if isinstance(item, Reserve)), None)
-        if self.fill is None or blocked is None:
+        going = {item.job for item in decisions if isinstance(item, Start)}
+        blocked = next((place for place, job in enumerate(queue) if job.key not in going), None)
+        if self.fill is None or blocked is None or self.depth == 0:
             return decisions
-        behind = 1 + next(place for place, job in enumerate(queue) if job.key == blocked)
+        behind = 1 + blocked
         keys = dict(zip((job.key for job in view.queue), self.fill.keys(view), strict=True))
         queue[behind:] = sorted(queue[behind : int(min(self.limit, len(queue)))], key=lambda job: keys[job.key])
         return self._plain.decide_in_order(view, queue)

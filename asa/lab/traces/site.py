@@ -754,8 +754,10 @@ def fit_site(
     Parameters
     ----------
     log
-        At least 100 jobs over at least a day, none larger than the machine; time 0 is taken to be a Monday's midnight
-        (another day only moves the week).
+        At least 100 jobs over at least a day, none that the machine would refuse; time 0 is taken to be a Monday's
+        midnight (another day only moves the week).
+    cluster
+        The machine; where it has partitions or QOS, each has a mixture of its own.
     dispatcher, priority
         Settings of the batch system, which a log does not tell.
 
@@ -782,7 +784,8 @@ def fit_site(
             f"the log has jobs of {most} cores, more than the machine's {cluster.cores}: give the machine that the log "
             "is from, or leave those jobs out"
         )
-    session = sessions(log)
+    where, place = _where(log, cluster)
+    session = sessions(log, place)
     _, first = np.unique(session, return_index=True)
     begin = np.sort(log.submit[first])
     cycle = measure(begin, WEEK, HOURS) if span(log) >= WEEK else measure(begin, DAY, 24)
@@ -793,7 +796,13 @@ def fit_site(
         nodes=cluster.nodes,
         cores_per_node=cluster.cores // cluster.nodes,
         load=round(offered_load(log, cluster.cores), 6),
-        classes=measure_classes(log, session),
+        classes=tuple(
+            replace(each, share=round(each.share * float(np.mean(place[first] == code)), 6), partition=part, qos=qos)
+            for code, (part, qos) in enumerate(where)
+            for each in measure_classes(
+                log.take(place == code), np.unique(session[place == code], return_inverse=True)[1]
+            )
+        ),
         week=cycle.weights * (HOURS // len(cycle.weights)),
         gap_s=gap,
         alike=alike,
@@ -803,17 +812,35 @@ def fit_site(
         dispatcher=dispatcher,
         priority=priority,
         note=f"measured on {len(log)} jobs over {span(log) / DAY:.4g} days",
+        partitions=cluster.partitions,
+        qos=cluster.qos,
     )
 
 
-def sessions(log: Workload) -> Ints:
-    """Number of each job's session, shape (n,), from 0 on."""
+def _where(log: Workload, cluster: Cluster) -> tuple[list[tuple[str, str]], Ints]:
+    """Names of partition and QOS, of those that jobs have where the machine has them, and the number of each job's."""
+    columns = [column for column, there in (("partition", cluster.partitions), ("qos", cluster.qos)) if there]
+    codes = [
+        getattr(log, column) if column in columns else np.zeros(len(log), np.int64) for column in ("partition", "qos")
+    ]
+    _, first, place = np.unique(np.stack(codes), axis=1, return_index=True, return_inverse=True)
+    names = {
+        column: [log.label(column, int(row)) if column in columns else "" for row in first]
+        for column in ("partition", "qos")
+    }
+    return list(zip(names["partition"], names["qos"], strict=True)), place.reshape(-1)
+
+
+def sessions(log: Workload, place: Ints | None = None) -> Ints:
+    """Number of each job's session, shape (n,), from 0 on; jobs of two places, as far as these are given, have none in
+    common."""
+    place = np.zeros(len(log), dtype=np.int64) if place is None else place
     order = np.lexsort((np.arange(len(log)), log.user))
     user, submit, cores = log.user[order], log.submit[order], log.cores[order]
     request = np.nan_to_num(log.walltime[order], nan=-1.0)
     same = np.zeros(len(log), dtype=bool)
     same[1:] = (user[1:] == user[:-1]) & (user[1:] != UNKNOWN) & (np.diff(submit) <= PAUSE)
-    same[1:] &= (cores[1:] == cores[:-1]) & (request[1:] == request[:-1])
+    same[1:] &= (cores[1:] == cores[:-1]) & (request[1:] == request[:-1]) & (np.diff(place[order]) == 0)
     found = np.empty(len(log), dtype=np.int64)
     found[order] = np.cumsum(~same) - 1
     return found

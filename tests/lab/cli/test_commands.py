@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import dataclasses
 import gzip
 import importlib.util
 import io
@@ -36,6 +37,7 @@ from asa.lab.placement.tjap.instance import Placed
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.lublin import lublin
 from asa.lab.traces.site import JobClass, SiteModel, SiteWindow
+from asa.lab.traces.slurm import read_slurm
 from asa.lab.traces.swf import log_of, write_swf
 from tests.lab.asa_paper.test_probes import small_site
 
@@ -725,6 +727,52 @@ def test_a_model_is_made_and_checked(log: Path, tmp_path: Path, capsys: pytest.C
     assert found["rows"][0]["cores"] == "all"
     assert 0.3 < found["model_utilisation"] < 1.1
     assert json.loads(model.read_text())["nodes"] == 64
+
+
+SLURM = Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt"
+
+
+def log_of_slurm(path: Path, jobs: int) -> Path:
+    """What sacct would tell of the machine in that file, and of five jobs of a partition that is gone."""
+    slurm, rng = read_slurm(SLURM), np.random.default_rng(1)
+    names = {"partition": ("main", "week", "long", "fast"), "qos": ("normal", "high")}
+    made = lublin(jobs=jobs, cores=8, seed=4, load=2.5, estimates="uniform:5")
+    columns = {column: rng.integers(0, len(labels), jobs) for column, labels in names.items()}
+    made = dataclasses.replace(made, **columns, user=rng.integers(0, 9, jobs), labels=made.labels | names)
+    done = simulate(made, slurm.cluster, "conservative", priority=slurm.priority)
+    lines = ["JobID|User|Partition|QOS|State|Submit|Start|End|Timelimit|AllocTRES"]
+    for place, row in enumerate(np.flatnonzero(done.ran).tolist()):
+        where = "gone" if place < 5 else made.label("partition", row), made.label("qos", row)
+        times = [int(1.7e9 + each[row]) for each in (made.submit, done.start, done.end)]
+        limit = f"{int(made.walltime[row]) // 60}:{int(made.walltime[row]) % 60:02}"
+        fields = row + 1, f"u{made.user[row]}", *where, "COMPLETED", *times, limit, f"cpu={made.cores[row]},node=1"
+        lines.append("|".join(map(str, fields)))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_model_has_slurm_s_partitions_and_qos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, model, out = log_of_slurm(tmp_path / "sacct.txt", 2000), tmp_path / "site.json", tmp_path / "out.json"
+    words = ["calibrate", str(log), "--slurm", str(SLURM), "-o", str(model), "--seeds", "1", "--json", str(out)]
+    assert main(words) == 0
+    printed, found = capsys.readouterr().out, json.loads(out.read_text())
+    assert "not simulated: Fair Tree" in printed
+    assert "PreemptMode=REQUEUE" in found["not_simulated"]
+    assert found["left_out"] == "5 of a partition that is not there"
+    site = SiteModel.read(model)
+    assert site.partitions == read_slurm(SLURM).cluster.partitions
+    assert site.qos == read_slurm(SLURM).cluster.qos
+    assert site.dispatcher == "backfill:depth=inf,limit=200,window=1440m"
+    assert site.priority.startswith("multifactor:age=1000,fairshare=5000,qos=100000")
+    assert {(each.partition, each.qos) for each in site.classes} >= {("main", "normal"), ("fast", "high")}
+    assert sum(each.share for each in site.classes) == pytest.approx(1, abs=1e-3)
+    assert main(["simulate", str(log), "--site", str(model), "--quiet"]) == 1
+    assert "partition 'gone'" in capsys.readouterr().err
+
+
+def test_the_machine_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "log.swf", "--slurm", str(SLURM), "--nodes", "4"]) == 1
+    assert "leave --nodes and --cores-per-node out" in capsys.readouterr().err
 
 
 # -- Replay waits -----------------------------------------------------------------------------------------------------

@@ -245,6 +245,20 @@ def test_depth_must_be_a_whole_number() -> None:
             Backfill(depth)
 
 
+def test_a_job_that_could_not_start_within_the_window_has_no_reservation_and_is_overtaken() -> None:
+    queue = (
+        QueuedJob("whole", Resources(cores=4), walltime_s=60.0, submitted=0.0),
+        QueuedJob("long", Resources(cores=1), walltime_s=9999.0, submitted=0.0),
+    )
+    running = (RunningJob("one", Resources(cores=3), ends=500.0),)
+    view = QueueView(now=100.0, capacity=Resources(cores=4), queue=queue, running=running)
+    assert Conservative().decide(view) == [Reserve("whole", 500.0), Reserve("long", 560.0)]
+    assert DISPATCHERS.create("backfill:depth=inf,window=400s").decide(view) == [Reserve("whole", 500.0)]
+    assert DISPATCHERS.create("backfill:depth=inf,window=399s").decide(view) == [Start("long")]
+    with pytest.raises(InvalidInput, match="window"):
+        Backfill(window=-1.0)
+
+
 def test_registered_names() -> None:
     depths = {name: DISPATCHERS.create(name).depth for name in ("fcfs", "easy", "conservative")}
     assert depths == {"fcfs": 0, "easy": 1, "conservative": math.inf}

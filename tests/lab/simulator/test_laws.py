@@ -51,11 +51,11 @@ def test_schedules_keep_the_laws_and_everything_ends(depth: float, overrun: str,
 
 @pytest.mark.parametrize("fill", [None, "sjf", "largest-area"])
 @pytest.mark.parametrize("depth", DEPTHS)
-@given(jobs=workloads(), limit=st.sampled_from([2, math.inf]))
+@given(jobs=workloads(), limit=st.sampled_from([2, math.inf]), window=st.sampled_from([3.0, math.inf]))
 def test_compiled_loop_pull_loop_and_readable_rule_agree(
-    depth: float, fill: str | None, jobs: Workload, limit: float
+    depth: float, fill: str | None, jobs: Workload, limit: float, window: float
 ) -> None:
-    rule = Backfill(depth, limit, fill=fill)
+    rule = Backfill(depth, limit, fill=fill, window=window)
     driven = simulate(jobs, machine, rule)
     pulled = pull(jobs, machine, rule)
     assert same(driven.start, pulled.start)

@@ -45,6 +45,7 @@ class Oracle:
     cluster: Cluster
     depth: float
     order: Callable[[Workload, int], float] = lambda jobs, row: 0.0
+    window: float = math.inf
     boxes: list[Box] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -155,8 +156,9 @@ class Oracle:
                 closed |= set(self.partitions[part].nodes)
             elif reserved[part] < self.depth:
                 at = min(time for time in self.times(now) if self.place(row, time, set()))
-                self.boxes.append(Box(at, at + self.wall[row], self.place(row, at, set())))
-                reserved[part] += 1
+                if at <= now + self.window:
+                    self.boxes.append(Box(at, at + self.wall[row], self.place(row, at, set())))
+                    reserved[part] += 1
         self.boxes = before
         return begun
 
@@ -164,11 +166,12 @@ class Oracle:
         return sorted({each.end for each in (*self.boxes, *self.cluster.windows) if each.end > now})
 
 
-def check_agreement(jobs: Workload, cluster: Cluster, depth: float) -> None:
+def check_agreement(jobs: Workload, cluster: Cluster, depth: float, window: float = math.inf) -> None:
     """Compiled loop, pull loop and slow scheduler start all jobs at the same times, within the laws."""
-    schedule = simulate(jobs, cluster, Backfill(depth))
-    np.testing.assert_array_equal(schedule.start, Oracle(jobs, cluster, depth).starts())
-    np.testing.assert_array_equal(schedule.start, pull(jobs, cluster, Backfill(depth)).start)
+    rule = Backfill(depth, window=window)
+    schedule = simulate(jobs, cluster, rule)
+    np.testing.assert_array_equal(schedule.start, Oracle(jobs, cluster, depth, window=window).starts())
+    np.testing.assert_array_equal(schedule.start, pull(jobs, cluster, rule).start)
     assert violations(schedule) == []
 
 
@@ -198,6 +201,14 @@ def partitioned(draw: st.DrawFn) -> tuple[Workload, Cluster]:
 @given(case=partitioned())
 def test_compiled_loop_pull_loop_and_slow_scheduler_agree(depth: float, case: tuple[Workload, Cluster]) -> None:
     check_agreement(*case, depth)
+
+
+@pytest.mark.parametrize("depth", [1, math.inf])
+@given(case=partitioned(), window=st.sampled_from([0.5, 2.0, 5.0]))
+def test_they_agree_where_reservations_reach_only_so_far(
+    depth: float, window: float, case: tuple[Workload, Cluster]
+) -> None:
+    check_agreement(*case, depth, window)
 
 
 @given(case=partitioned())

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from asa.core.errors import AsaError
+from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.listplan import ListPlan
 from asa.lab.dispatchers.planning.instance import read_instance
 from asa.lab.dispatchers.planning.verify import violations
@@ -28,6 +29,7 @@ from asa.lab.traces.accounting import load_pbs, load_sacct
 from asa.lab.traces.intensity import read_intensity
 from asa.lab.traces.records import Trace
 from asa.lab.traces.site import UPPMAX, SiteModel
+from asa.lab.traces.slurm import read_slurm
 from asa.lab.traces.swf import load_swf
 from asa.lab.traces.wfformat import read_workflow
 
@@ -116,6 +118,7 @@ WINDOWS = json.dumps(
         "instances": [{"idle": [0, 1, 5, 6, 7, 9], "sizes": [2, 3]}],
     }
 )  # fmt: skip
+SLURM = (Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt").read_text()
 
 
 def simulated(trace: Trace) -> None:
@@ -153,9 +156,15 @@ def drawn(path: Path) -> Callable[[], object]:
     return lambda: site.workload(3600.0, 0)
 
 
-def told(path: Path) -> Callable[[], object]:
+def integrated(path: Path) -> Callable[[], object]:
     grid = read_intensity(path, 0.0)
     return lambda: grid.integral(grid.times) + grid.at(grid.times)
+
+
+def run_as_slurm(path: Path) -> Callable[[], object]:
+    found = read_slurm(path)
+    jobs = Workload.of(submit=[0, 0, 1], run=[9, 9, 9], cores=[1, 1, 1], walltime=[9, 9, 9])
+    return lambda: simulate(jobs, found.cluster, found.dispatcher, priority=found.priority)
 
 
 def staged(path: Path) -> Callable[[], object]:
@@ -182,9 +191,10 @@ READERS = {
     "pbs": Reader(PBS, trace_of(load_pbs)),
     "wfformat": Reader(WORKFLOW, staged),
     "site": Reader(SITE, drawn),
-    "intensity": Reader(INTENSITY, told),
+    "intensity": Reader(INTENSITY, integrated),
     "instance": Reader(INSTANCE, planned),
     "windows": Reader(WINDOWS, put),
+    "slurm": Reader(SLURM, run_as_slurm),
 }
 
 

@@ -1,0 +1,355 @@
+"""What Slurm says of itself: its nodes, partitions, QOS, priorities and backfill, as the simulator has them.
+
+From one file with the text of these commands, in any order; the last may be left out where there is no accounting::
+
+    scontrol show config
+    scontrol --all show partition
+    scontrol show node
+    sacctmgr --parsable2 show qos
+
+What decides which job starts when, and has no counterpart in the simulator, is named setting by setting.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from asa.core.errors import InvalidInput, cause
+from asa.core.hostlist import expand
+from asa.lab.core.cluster import MOST_NODES, Cluster, Partition, Qos
+from asa.lab.core.files import LARGEST, shortened
+from asa.lab.traces.accounting import seconds
+
+MOST_BYTES = 2**26
+"""Largest file that is read; ten thousand nodes come to 10^7 bytes."""
+
+_NOTHING = {"", "(null)", "N/A", "NONE", "NO", "0", "none", "None", "No", "no"}
+_SETTING = re.compile(r"(\w[\w.\[\]/]{0,80})\s+=\s?(.*)")
+_AWAY = re.compile(r"DOWN|DRAIN|FAIL|MAINT|NOT_RESP|\*")
+_ENDLESS = {"UNLIMITED", "INFINITE"}
+_SHOWN = 200  # letters of what is said of a setting
+_NEVER = 10**12  # s, a half-life after which usage has not decayed
+
+# -- What has no influence, and which values say nothing --------------------------------------------------------------
+
+_CONFIG = {
+    "BurstBufferType": (), "CompleteWait": ("0 sec",), "DependencyParameters": (), "GresTypes": (), "Licenses": (),
+    "JobSubmitPlugins": (), "MCSPlugin": ("mcs/none",), "NodeFeaturesPlugins": (), "OverTimeLimit": ("0 min",),
+    "PreemptMode": ("OFF",), "PreemptType": ("preempt/none",), "SelectType": ("select/cons_tres", "select/cons_res"),
+    "SelectTypeParameters": ("CR_CORE", "CR_CPU"), "SuspendTime": ("INFINITE",),
+    "TopologyPlugin": ("topology/none", "topology/default", "topology/flat"),
+}  # fmt: skip
+"""Settings of the whole that decide which job starts when, with the values that say what the simulator does."""
+_CONFIG_OF_PRIORITY = {
+    "FairShareDampeningFactor": ("1",), "PriorityFavorSmall": (), "PrioritySiteFactorPlugin": (),
+    "PriorityUsageResetPeriod": (), "PriorityWeightAssoc": (), "PriorityWeightTRES": (), "PriorityCalcPeriod": (),
+}  # fmt: skip
+"""The same of the multifactor priority."""
+_LATE = (
+    "batch_sched_delay", "bf_continue", "bf_interval", "bf_max_time", "bf_resolution", "bf_window_linear",
+    "bf_yield_interval", "bf_yield_rpc_cnt", "bf_yield_sleep", "defer", "defer_batch", "max_rpc_cnt",
+    "sched_interval", "sched_max_job_start", "sched_min_interval",
+)  # fmt: skip
+"""Parameters that say how often Slurm looks at its queue, and how exactly."""
+_PARTITION = {
+    "AllowGroups": ("ALL",), "AllowAccounts": ("ALL",), "AllowQos": ("ALL",), "AllocNodes": ("ALL",), "QoS": (),
+    "ExclusiveUser": (), "Exclusive": (), "LLN": (), "MinNodes": ("1",), "MaxCPUsPerNode": ("UNLIMITED",),
+    "MaxCPUsPerSocket": ("UNLIMITED",), "RootOnly": (), "ReqResv": (), "OverSubscribe": (),
+    "OverTimeLimit": (), "State": ("UP",), "SelectTypeParameters": (), "JobDefaults": (), "Alternate": (),
+    "DenyAccounts": (), "DenyQos": (), "DenyGroups": (), "Topology": (),
+}  # fmt: skip
+_PARTITION_OTHERS = {
+    "PartitionName", "Nodes", "MaxTime", "DefaultTime", "MaxNodes", "PriorityTier", "Default",  # read
+    "PriorityJobFactor", "PreemptMode", "GraceTime",  # of a priority or a preemption that is named where there is one
+    "DisableRootJobs", "Hidden", "TotalCPUs", "TotalNodes", "TRES", "TRESBillingWeights", "DefMemPerNode",
+    "DefMemPerCPU", "MaxMemPerNode", "MaxMemPerCPU", "CpuBind", "NodeSets", "ResumeTimeout", "SuspendTimeout",
+    "SuspendTime", "PowerDownOnIdle",
+}  # fmt: skip
+_QOS = {
+    "PreemptMode": ("cluster", "OFF"), "GraceTime": ("00:00:00",), "PreemptExemptTime": ("00:00:00",),
+    "UsageFactor": ("1", "1.000000"), "LimitFactor": ("1.000000",),
+    "Flags": ("DenyOnLimit",),
+}  # fmt: skip
+_QOS_OTHERS = {"Name", "ID", "Description", "Priority", "MaxJobsPU", "MaxSubmitPU"}
+
+
+@dataclass(frozen=True)
+class SlurmSite:
+    """A machine as Slurm runs it.
+
+    Parameters
+    ----------
+    cluster
+        Equal nodes under their names, the partitions (the default one first) and the QOS (``normal`` first).
+    dispatcher, priority
+        As `asa.lab.simulator.run.simulate` takes them.
+    not_simulated
+        What Slurm does besides, one setting or a few alike in each text.
+    """
+
+    cluster: Cluster
+    dispatcher: str
+    priority: str
+    not_simulated: tuple[str, ...]
+
+
+def read_slurm(path: str | Path) -> SlurmSite:
+    """The site that a file describes, see the top of this module.
+
+    Raises
+    ------
+    InvalidInput
+        When the file cannot be read, has more than `MOST_BYTES`, lacks one of the first three, or a value in it is
+        none.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {cause(error)}") from error
+    if len(data) > MOST_BYTES:
+        raise InvalidInput(f"{path} has more than {MOST_BYTES:,} bytes: what scontrol and sacctmgr show expected")
+    try:
+        return parse_slurm(data.decode("utf-8", errors="backslashreplace"))
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from error
+
+
+def parse_slurm(text: str) -> SlurmSite:
+    """As `read_slurm`, of the text."""
+    config, partitions, nodes, services = _sections(text)
+    for what, found in (("config", config), ("partition", partitions), ("node", nodes)):
+        if not found:
+            raise InvalidInput(f"there is nothing of `scontrol show {what}` in it: expected, with the other two")
+    said: list[str] = []
+    names, cores = _nodes(nodes, said)
+    made = _partitions(partitions, names, said)
+    enforced = config.get("AccountingStorageEnforce", "").split(",")
+    qos = _qos(services, limits="limits" in enforced, said=said)
+    if "limits" in enforced:
+        said.append("limits of accounts and associations")
+    priority = _priority(config, partitions, qos, said)
+    if not (any(map(_limits, qos.values())) or "qos=" in priority):
+        qos = {}  # it changes nothing
+    longest = max((each.max_time_s for each in made.values()), default=math.inf)
+    dispatcher = _dispatcher(config, longest, said)
+    said += _others("", config, _CONFIG)
+    cluster = replace(Cluster.of(len(names), cores), names=names, partitions=made, qos=qos)
+    return SlurmSite(cluster, dispatcher, priority, tuple(dict.fromkeys(each[:_SHOWN] for each in said)))
+
+
+Fields = dict[str, str]
+
+
+def _sections(text: str) -> tuple[Fields, dict[str, Fields], dict[str, Fields], dict[str, Fields]]:
+    """The configuration; partitions, nodes and QOS by name. Where a name comes twice in one of them, the first counts:
+    texts of people, such as the reason for which a node is down, come last."""
+    config: Fields = {}
+    blocks: dict[str, dict[str, Fields]] = {"PartitionName": {}, "NodeName": {}}
+    services: dict[str, Fields] = {}
+    block: Fields | None = None
+    heading: list[str] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        kind, _, rest = line.partition("=")
+        if kind in blocks:
+            name = rest.split(None, 1)[0] if rest.split() else ""
+            if not name or name in blocks[kind]:
+                raise InvalidInput(f"line {number}: {kind} {shortened(name)} is empty, or there twice: a name expected")
+            block = blocks[kind][name] = {}
+        if block is not None and (kind in blocks or line[:1] in (" ", "\t")):
+            for word in line.split():
+                key, is_setting, value = word.partition("=")
+                if is_setting:
+                    block.setdefault(key, value)
+            continue
+        block = None
+        if found := _SETTING.match(line):
+            config.setdefault(found[1], found[2].strip())
+        elif line.startswith("Name|"):
+            heading = line.strip().split("|")
+        elif heading and "|" in line:
+            row = line.strip("\r\n").split("|")
+            if len(row) != len(heading) or not row[0] or row[0] in services:
+                raise InvalidInput(
+                    f"line {number}: {shortened(line)} is no QOS, or one that was there: {len(heading)} fields with "
+                    "'|' between them, a new name first, expected"
+                )
+            services[row[0]] = dict(zip(heading, row, strict=True))
+    return config, blocks["PartitionName"], blocks["NodeName"], services
+
+
+def _nodes(nodes: Mapping[str, Fields], said: list[str]) -> tuple[tuple[str, ...], int]:
+    """The names of the nodes that are alike, and their cores; other ones are said."""
+    if len(nodes) > MOST_NODES:
+        raise InvalidInput(f"{len(nodes):,} nodes: at most {MOST_NODES:,} expected")
+    cores = {}
+    for name, each in nodes.items():
+        words = each.get("CPUEfctv") or each.get("CPUTot", "")
+        cores[name] = _whole(words, f"node {shortened(name)} has CPUTot")
+        if not cores[name]:
+            raise InvalidInput(f"node {shortened(name)} has CPUTot 0: at least one expected")
+    usual = Counter(cores.values()).most_common(1)[0][0]
+    names = tuple(name for name in nodes if cores[name] == usual)
+    for other, count in sorted(Counter(cores.values()).items()):
+        if other != usual:
+            said.append(f"{count:,} nodes of {other} CPUs (a model has equal nodes, here of {usual})")
+    for key in ("Gres", "ActiveFeatures"):
+        for value, count in Counter(each.get(key, "") for each in nodes.values()).items():
+            if value not in _NOTHING:
+                said.append(f"{key}={value} of {count:,} nodes")
+    if len({each.get("Weight") for each in nodes.values()}) > 1:
+        said.append("Weight of nodes, which differs")
+    if away := sum(bool(_AWAY.search(each.get("State", ""))) for each in nodes.values()):
+        said.append(f"State of {away:,} nodes, which take no jobs now")
+    return names, usual
+
+
+def _partitions(given: Mapping[str, Fields], names: Sequence[str], said: list[str]) -> dict[str, Partition]:
+    """The partitions, the default one first; none where one has all nodes and no limits, and is alone."""
+    number, made = {name: place for place, name in enumerate(names)}, {}
+    for name in sorted(given, key=lambda each: given[each].get("Default") != "YES"):
+        each, who = given[name], f"partition {shortened(name)} has"
+        said += _others(f"partition {name}: ", each, _PARTITION, _PARTITION_OTHERS)
+        hosts = each.get("Nodes", "")
+        nodes = [] if hosts in _NOTHING else [number[host] for host in expand(hosts) if host in number]
+        if not nodes:
+            said.append(f"partition {name} (it has none of the nodes)")
+            continue
+        longest = _time(each.get("MaxTime", "UNLIMITED"), f"{who} MaxTime")
+        text = each.get("DefaultTime", "NONE")
+        usual = None if text in _NOTHING else min(_time(text, f"{who} DefaultTime"), longest)
+        most = each.get("MaxNodes", "UNLIMITED")
+        made[name] = Partition(
+            tuple(nodes),
+            max_time_s=longest,
+            default_time_s=usual,
+            max_nodes=0 if most in _ENDLESS else _whole(most, f"{who} MaxNodes"),
+            tier=_whole(each.get("PriorityTier", "1"), f"{who} PriorityTier"),
+        )
+    if not made:
+        raise InvalidInput("no partition has any of the nodes: what `scontrol show` says of one cluster expected")
+    plain = Partition(tuple(range(len(names))))
+    alone = len(made) == 1 and replace(*made.values(), default_time_s=None, tier=1) == plain
+    return {} if alone else made
+
+
+def _qos(given: Mapping[str, Fields], *, limits: bool, said: list[str]) -> dict[str, Qos]:
+    """The QOS, ``normal`` first; only what Slurm enforces, and the simulator has, is in them."""
+    made = {}
+    for name in sorted(given, key=lambda each: each != "normal"):
+        each, found = given[name], {}
+        who = f"QOS {shortened(name)} has"
+        others = dict(each)
+        columns = {"MaxJobsPU": "max_jobs_per_user", "MaxSubmitPU": "max_submit_jobs_per_user"}
+        for column, key in columns.items():
+            found[key] = _whole(each.get(column, "") or "0", f"{who} {column}")
+        for column, key in (("MaxTRESPU", "max_cores_per_user"), ("GrpTRES", "grp_cores")):
+            parts = dict(part.partition("=")[::2] for part in each.get(column, "").split(",") if part)
+            found[key] = _whole(parts.pop("cpu", "0"), f"{who} {column}")
+            others[column] = ",".join(f"{tres}={value}" for tres, value in parts.items())
+        if others.get("PreemptMode") and not others.get("Preempt"):
+            others.pop("PreemptMode")
+        said += _others(f"QOS {name}: ", others, _QOS, _QOS_OTHERS, all_of_them=True)
+        if not limits and any(found.values()):
+            said.append(f"QOS {name}: limits (AccountingStorageEnforce has none enforced)")
+            found = {}
+        made[name] = Qos(priority=_whole(each.get("Priority", "") or "0", f"{who} Priority"), **found)
+    return made
+
+
+def _limits(qos: Qos) -> bool:
+    return replace(qos, priority=0) != Qos()
+
+
+def _priority(config: Fields, partitions: Mapping[str, Fields], qos: Mapping[str, Qos], said: list[str]) -> str:
+    if config.get("PriorityType", "priority/basic") == "priority/basic":
+        return "fifo"
+    if config["PriorityType"] != "priority/multifactor":
+        said.append(f"PriorityType={config['PriorityType']} (fifo is taken)")
+        return "fifo"
+    weights = {
+        name: _whole(config.get(f"PriorityWeight{key}", "0"), f"PriorityWeight{key} is")
+        for name, key in (("age", "Age"), ("size", "JobSize"), ("fairshare", "FairShare"), ("qos", "QOS"))
+    }
+    if not any(each.priority for each in qos.values()):
+        weights["qos"] = 0  # all are equal
+    said += _others("", config, _CONFIG_OF_PRIORITY)
+    flags = set(config.get("PriorityFlags", "").split(",")) - _NOTHING
+    if weights["fairshare"]:
+        if "NO_FAIR_TREE" not in flags:
+            said.append("Fair Tree (the classic formula is taken)")
+        said.append("shares (all users have equal ones)")
+    factors = {each.get("PriorityJobFactor", "1") for each in partitions.values()}
+    if config.get("PriorityWeightPartition", "0") not in _NOTHING and len(factors) > 1:
+        said.append("PriorityJobFactor of partitions")
+    said += [f"PriorityFlags={flag}" for flag in sorted(flags - {"ACCRUE_ALWAYS", "NO_FAIR_TREE", "FAIR_TREE"})]
+    enforced = config.get("AccountingStorageEnforce", "")
+    regime = "accrue-always" if "ACCRUE_ALWAYS" in flags else "limits" if "limits" in enforced else "multifactor"
+    times = {
+        name: _time(config.get(key, "7-00:00:00"), f"{key} is", none=True)
+        for name, key in (("max_age_s", "PriorityMaxAge"), ("half_life_s", "PriorityDecayHalfLife"))
+    }
+    options = [f"{name}={weight}" for name, weight in weights.items() if weight or name == "age"]
+    options += [f"{name}={min(value or _NEVER, _NEVER):.0f}" for name, value in times.items()]
+    return f"multifactor:{','.join(options)},regime={regime}"
+
+
+def _dispatcher(config: Fields, longest_s: float, said: list[str]) -> str:
+    """How the queue is gone through; see docs/simulator-accuracy.md for what agrees with which."""
+    kind = config.get("SchedulerType", "sched/backfill")
+    if kind == "sched/builtin":
+        return "fcfs"
+    if kind != "sched/backfill":
+        said.append(f"SchedulerType={kind} (sched/backfill is taken)")
+    words = config.get("SchedulerParameters", "")
+    given = {} if words in _NOTHING else dict(word.strip().partition("=")[::2] for word in words.split(",") if word)
+    shown = {key: f"{key}={value}" if value else key for key, value in given.items()}
+    depth = _whole(given.pop("bf_job_part_count_reserve", "0") or "0", "bf_job_part_count_reserve is")
+    limit = _whole(given.pop("bf_max_job_test", "0") or "0", "bf_max_job_test is")
+    window = _whole(given.pop("bf_window", "1440") or "1440", "bf_window is")
+    if late := [shown[key] for key in given if key in _LATE]:
+        said.append(f"{', '.join(late)} (the simulator looks at its queue whenever a job comes or ends)")
+    said += [f"SchedulerParameters={shown[key]}" for key in given if key not in _LATE]
+    options = {"limit": f"{limit}"} if limit else {}
+    if 60 * window < longest_s:
+        options["window"] = f"{max(window, 1)}m"
+    if depth in (0, 1) and not options:
+        return "easy" if depth else "conservative"
+    return f"backfill:{','.join(f'{key}={value}' for key, value in {'depth': depth or 'inf', **options}.items())}"
+
+
+def _others(
+    who: str,
+    given: Fields,
+    known: Mapping[str, Iterable[str]],
+    others: Iterable[str] = (),
+    *,
+    all_of_them: bool = False,
+) -> list[str]:
+    """Settings with a value that says something, but for the `others`; without any, those that are known only."""
+    unread = [key for key in given if key not in others] if others or all_of_them else list(known)
+    return [
+        f"{who}{key}={given[key]}"
+        for key in unread
+        if given.get(key, "") not in _NOTHING and given[key] not in known.get(key, ())
+    ]
+
+
+def _whole(text: str, what: str) -> int:
+    if not (text.isdecimal() and text.isascii() and len(text) < 11 and int(text) < 2**31):
+        raise InvalidInput(f"{what} {shortened(text)}: a whole number from 0 to 2^31 expected")
+    return int(text)
+
+
+def _time(text: str, what: str, *, none: bool = False) -> float:
+    """A time [s], infinite for none; 0 only where that is one."""
+    found: Any = math.inf if text in _ENDLESS else seconds(text)
+    if not (found == math.inf and text in _ENDLESS) and not (0 <= found < LARGEST and (found > 0 or none)):
+        raise InvalidInput(f"{what} {shortened(text)}: a time such as 1-00:00:00, or UNLIMITED, expected")
+    return float(found)

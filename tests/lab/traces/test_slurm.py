@@ -1,0 +1,179 @@
+"""What Slurm says of itself becomes a machine, a dispatcher and a priority; what has no counterpart is named."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from asa.core.errors import InvalidInput
+from asa.lab.core.cluster import Partition, Qos
+from asa.lab.traces.slurm import MOST_BYTES, parse_slurm, read_slurm
+
+RECORDED = Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt"
+"""Of the test cluster (`tests/cluster`): Slurm 22.05 with tiers, GPUs, preemption, QOS and fair share."""
+TEXT = RECORDED.read_text()
+SMALL = """\
+SchedulerType           = sched/backfill
+PriorityType            = priority/basic
+PriorityFlags           =
+PartitionName=all Default=YES MaxTime=UNLIMITED DefaultTime=NONE MaxNodes=UNLIMITED PriorityTier=1 Nodes=n[1-2] State=UP
+NodeName=n1 CPUTot=4 State=IDLE
+NodeName=n2 CPUTot=4 State=IDLE
+"""
+DAY_AHEAD = "backfill:depth=inf,window=1440m"
+"""What Slurm's default of ``bf_window``, a day, makes of a machine with longer wall times."""
+
+
+def test_what_a_real_slurm_says() -> None:
+    found = read_slurm(RECORDED)
+    assert found.cluster.names == ("c1", "c2", "c3", "c4")
+    assert (found.cluster.nodes, found.cluster.cores) == (4, 32)
+    assert list(found.cluster.partitions) == ["main", "share", "core", "low", "long", "fast", "week"]
+    assert found.cluster.partitions["fast"] == Partition((0, 1), 1800.0, 300.0, max_nodes=1, tier=20)
+    assert found.cluster.partitions["week"] == Partition((0, 1, 2, 3), 7 * 86400.0)
+    assert found.cluster.qos == {
+        "normal": Qos(max_jobs_per_user=20, max_submit_jobs_per_user=100, max_cores_per_user=12),
+        "high": Qos(grp_cores=16, priority=100),
+    }
+    assert found.dispatcher == "backfill:depth=inf,limit=200,window=1440m"
+    assert found.priority == (
+        "multifactor:age=1000,fairshare=5000,qos=100000,max_age_s=600,half_life_s=604800,regime=limits"
+    )
+
+
+def test_what_it_does_besides_is_named() -> None:
+    said = read_slurm(RECORDED).not_simulated
+    assert set(said) >= {
+        "PreemptType=preempt/partition_prio",
+        "PreemptMode=REQUEUE",
+        "QOS high: Preempt=normal",
+        "QOS high: PreemptMode=requeue",
+        "QOS high: MaxWall=01:00:00",
+        "QOS high: GrpTRES=node=3",
+        "Fair Tree (the classic formula is taken)",
+        "GresTypes=gpu",
+        "Gres=gpu:a100:2 of 1 nodes",
+        "partition share: OverSubscribe=FORCE:4",
+        "SchedulerParameters=bf_max_job_user=10",
+        "limits of accounts and associations",
+    }
+    assert len(said) < 20, "what changes nothing is not named"
+
+
+def test_a_plain_machine_has_no_partitions_and_nothing_to_name() -> None:
+    found = parse_slurm(SMALL)
+    assert (found.dispatcher, found.priority) == (DAY_AHEAD, "fifo")
+    assert (found.cluster.nodes, found.cluster.cores) == (2, 8)
+    assert not found.cluster.partitions and not found.cluster.qos
+    assert found.not_simulated == ()
+
+
+def changed(**settings: str) -> str:
+    """The small one with other settings in the place of those, or besides."""
+    lines = [line for line in SMALL.splitlines() if line.split(" ")[0] not in settings]
+    return "\n".join([*(f"{key}  = {value}" for key, value in settings.items()), *lines])
+
+
+@pytest.mark.parametrize(
+    ("settings", "dispatcher", "said"),
+    [
+        ({"SchedulerParameters": "bf_window=99999,bf_job_part_count_reserve=1"}, "backfill:depth=1,window=99999m", ""),
+        ({"SchedulerParameters": "bf_max_job_test=50"}, "backfill:depth=inf,limit=50,window=1440m", ""),
+        (
+            {"SchedulerParameters": "bf_max_job_test=5,bf_job_part_count_reserve=2"},
+            "backfill:depth=2,limit=5,window=1440m",
+            "",
+        ),
+        ({"SchedulerType": "sched/builtin"}, "fcfs", ""),
+        ({"SchedulerType": "sched/odd"}, DAY_AHEAD, "SchedulerType=sched/odd (sched/backfill is taken)"),
+        ({"PriorityType": "priority/site"}, DAY_AHEAD, "PriorityType=priority/site (fifo is taken)"),
+        ({"Licenses": "matlab:4"}, DAY_AHEAD, "Licenses=matlab:4"),
+        ({"TopologyPlugin": "topology/tree"}, DAY_AHEAD, "TopologyPlugin=topology/tree"),
+    ],
+)  # fmt: skip
+def test_the_scheduler(settings: dict[str, str], dispatcher: str, said: str) -> None:
+    found = parse_slurm(changed(**settings))
+    assert found.dispatcher == dispatcher
+    assert any(each.startswith(said) for each in ("", *found.not_simulated))
+
+
+def test_slurm_26_writes_no_in_small_letters() -> None:
+    text = changed(PriorityType="priority/multifactor", PriorityFavorSmall="no", PriorityWeightAge="5")
+    found = parse_slurm(text)
+    assert found.not_simulated == ()
+    assert found.priority.startswith("multifactor:age=5,max_age_s=604800,")
+
+
+@pytest.mark.parametrize(
+    ("longest", "reserve", "dispatcher"),
+    [
+        ("1-00:00:00", "0", "conservative"),
+        ("1-00:00:00", "1", "easy"),
+        ("2-00:00:00", "1", "backfill:depth=1,window=1440m"),
+    ],
+)
+def test_reservations_reach_as_far_as_wall_times_where_these_are_within_the_window(
+    longest: str, reserve: str, dispatcher: str
+) -> None:
+    text = changed(SchedulerParameters=f"bf_job_part_count_reserve={reserve}")
+    assert parse_slurm(text.replace("MaxTime=UNLIMITED", f"MaxTime={longest}")).dispatcher == dispatcher
+
+
+def test_nodes_that_differ_are_left_out_and_named() -> None:
+    text = SMALL.replace("n[1-2]", "n[1-3]") + "NodeName=n3 CPUTot=64 Gres=gpu:4 State=DOWN*\n"
+    text += "PartitionName=big Nodes=n3 State=UP\n"
+    found = parse_slurm(text)
+    assert (found.cluster.names, found.cluster.cores) == (("n1", "n2"), 8)
+    assert set(found.not_simulated) >= {
+        "1 nodes of 64 CPUs (a model has equal nodes, here of 4)",
+        "partition big (it has none of the nodes)",
+        "State of 1 nodes, which take no jobs now",
+        "Gres=gpu:4 of 1 nodes",
+    }
+
+
+def test_limits_that_are_not_enforced_are_not_simulated() -> None:
+    found = parse_slurm(TEXT.replace("associations,limits,qos", "associations"))
+    assert found.cluster.qos["normal"] == Qos()
+    assert "QOS normal: limits (AccountingStorageEnforce has none enforced)" in found.not_simulated
+
+
+def test_a_reason_of_a_node_changes_nothing_of_it() -> None:
+    found = parse_slurm(SMALL.replace("CPUTot=4 State=IDLE", "CPUTot=4 State=IDLE Reason=was CPUTot=64 State=DOWN", 1))
+    assert found.cluster.cores == 8
+    assert math.isinf(found.cluster.all_partitions[0].max_time_s)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("PartitionName=", "Partition=", "nothing of `scontrol show partition`"),
+        ("NodeName=n", "Node=n", "nothing of `scontrol show node`"),
+        (" =", ":", "nothing of `scontrol show config`"),
+        ("MaxTime=UNLIMITED", "MaxTime=soon", "partition 'all' has MaxTime 'soon': a time such as 1-00:00:00"),
+        ("MaxNodes=UNLIMITED", "MaxNodes=-1", "partition 'all' has MaxNodes '-1': a whole number"),
+        ("n[1-2]", "n[1-", "brackets do not match"),
+        ("Nodes=n[1-2]", "Nodes=m[1-2]", "no partition has any of the nodes"),
+        ("CPUTot=4", "CPUTot=many", "node 'n1' has CPUTot 'many'"),
+        ("NodeName=n2", "NodeName=n1", "line 6: NodeName 'n1' is empty, or there twice"),
+        ("NodeName=n2", "Name|Priority\nnormal|0|1\nNodeName=n2", "line 7: 'normal|0|1' is no QOS"),
+    ],
+)
+def test_damaged_texts_are_refused_in_one_line(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    path = tmp_path / "slurm.txt"
+    path.write_text(SMALL.replace(old, new))
+    with pytest.raises(InvalidInput) as refused:
+        read_slurm(path)
+    assert str(refused.value).startswith(f"{path}: ") and problem in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot read"):
+        read_slurm(tmp_path / "none.txt")
+    with (tmp_path / "huge.txt").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(InvalidInput, match="more than 67,108,864 bytes"):
+        read_slurm(tmp_path / "huge.txt")
