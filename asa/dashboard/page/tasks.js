@@ -1,6 +1,7 @@
 // Tasks of a run: a page of those that fit, from the server, and one of them with all that is known of it.
 
 import { stateWords, table } from "./cards.js";
+import { drawCurve } from "./curve.js";
 import { byId, h, show } from "./dom.js";
 import { address } from "./list.js";
 import { ask, path } from "./session.js";
@@ -185,6 +186,7 @@ export class Tasks {
       one.attempts.length ? [h("h3", {}, "Attempts"), table(["#", "Ended", "Ran", "Node", "Exit code", "Memory", "CPU time", "Job", "Started"],
         one.attempts.map((each, place) => ({ cells: [place + 1, OUTCOMES[each.outcome], span(each.ran), each.node, each.exit ?? "–",
           bytes(each.peak), span(each.cpu_s), one.jobs[each.job] ?? each.job, this.#since(each.started)] })), [0, 2, 4, 5, 6, 8], [], [6, 7, 8])] : null,
+      one.curves.length ? [h("h3", {}, "Memory and processor over time"), one.curves.map((each) => drawCurve(each, one.curves.length > 1))] : null,
       one.attempts.filter((each) => each.story).map((each) => h("pre", {}, each.story))].flat(Infinity).filter(Boolean);
   }
 }
