@@ -389,6 +389,7 @@ class RunModel:
         self.containers = Containers()
         self._contexts: dict[str, Context | None] = {}
         self._failures: dict[tuple[str, int], list[TaskFailed]] = {}
+        self._table: tuple[bool, TaskTable] | None = None
 
     @property
     def over(self) -> bool:
@@ -404,6 +405,7 @@ class RunModel:
         return 0 if self.plan is None else len(self.plan.attempts)
 
     def on(self, event: Event | TasksDone) -> None:
+        self._table = None
         if isinstance(event, RunStarted) and self.plan is None:
             strategy = logged_strategy(event)
             self.plan, self.beliefs = logged_plan(event), Beliefs(None if strategy is None else strategy.estimator)
@@ -463,7 +465,11 @@ class RunModel:
 
     def tasks(self, now: float, driven: bool) -> TaskTable | None:
         """Its tasks at a time [s]; None before the first event. `driven`: whether a driver is at it."""
-        return None if self.plan is None else TaskTable(self.plan, self._failures, now, driven)
+        if self.plan is None:
+            return None
+        if self._table is None or self._table[0] != driven:
+            self._table = driven, TaskTable(self.plan, self._failures, now, driven)
+        return self._table[1].at(now)
 
     def bars_from(self, first: int, last: int | None = None) -> list[rows.Bar]:
         """Runs of tasks from this one on, to before `last` or all, in the order in which they were reported.

@@ -482,13 +482,13 @@ REFRESH_S = 1.0
 """How often what depends on the time is sent again, while time goes on [s]."""
 BEHIND_MOST = 4 << 20
 """A viewer for whom more than this waits to be sent is sent no further changes until it has read that [bytes]."""
-BARS_MOST = 5000
+BARS_MOST = 1000
 """Runs of tasks in one record."""
 
 _log = logging.getLogger(__name__)
 _BEAT = b"\n"
 _BEAT_EVERY = 100
-ALONE_MOST = 50  # looks at a log without viewers
+ALONE_MOST = 600  # looks at a log without viewers: to read it again takes seconds
 
 
 class Viewer:

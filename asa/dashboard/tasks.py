@@ -7,6 +7,7 @@ import math
 import pickle
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -107,6 +108,12 @@ class TaskTable:
             queued = self._state == TaskState.RUNNING  # those that an allocation has, and no room for yet, wait there
             queued[begun_here] = False
             self._state[queued] = TaskState.WAITING
+
+    def at(self, now: float) -> TaskTable:
+        """The same some time [s since the epoch] later, when nothing has happened since."""
+        found = copy(self)
+        found._now = now
+        return found
 
     @staticmethod
     def _states(stage: StageProgress, width: int, over: bool, driven: bool) -> Any:

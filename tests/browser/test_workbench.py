@@ -150,8 +150,9 @@ def test_tasks_are_found_by_text_state_stage_and_node(dashboard: Dashboard, open
     holds(page, "document.querySelector('#count').textContent === '1 to 50 of 256 tasks'")
     page.click("#next")
     holds(page, "document.querySelector('#count').textContent === '51 to 100 of 256 tasks'")
-    page.fill("#text", "mdiff[7]")
+    page.locator("#text").press_sequentially("mdiff[7]")  # letters come while answers to earlier ones are on their way
     holds(page, "document.querySelector('#count').textContent === '1 to 1 of 1 task'")
+    assert "text=mdiff%5B7%5D" in page.url
     assert page.inner_text("#tasks tbody a") == "mDiff[7]"
     page.fill("#text", "")
     page.select_option("#of-stage", "mBackground")

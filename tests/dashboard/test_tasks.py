@@ -83,6 +83,20 @@ def test_tasks_that_run_are_in_the_order_of_how_long_they_have_run() -> None:
         assert times == sorted(times, reverse=True)
 
 
+def test_what_runs_has_run_for_longer_when_it_is_asked_again() -> None:
+    model = replayed(RunModel, list(LOG[: next(n for n, event in enumerate(LOG) if isinstance(event, TaskDone)) + 2]))
+    assert isinstance(model, RunModel)
+
+    def ran(later: float, driven: bool = True) -> list[float]:
+        found = model.tasks(model.last + later, driven)
+        assert found is not None
+        return [row["ran"] for row in found.page(TaskQuery(state="running", count=5))["rows"]]
+
+    before = ran(0.0)
+    assert before and ran(7.0) == pytest.approx([each + 7.0 for each in before])
+    assert ran(7.0, driven=False) == []
+
+
 def test_of_a_run_without_stages_nothing_is_found() -> None:
     tasks = TaskTable(FoldedRun(), {}, 0.0, True)
     for text in ("", "a", "7", "a[7]"):

@@ -7,7 +7,7 @@ import { address } from "./list.js";
 import { ask, path } from "./session.js";
 import { bytes, counted, cut, span } from "./words.js";
 
-const PAGE = 50, SOON_MS = 20, AGAIN_MS = 1000;
+const PAGE = 50, AGAIN_MS = 1000;
 const FIELDS = { text: "text", state: "of-state", stage: "of-stage", node: "of-node", order: "order" };
 const NARROW = [3, 5, 6, 7]; // columns that small screens leave out
 const OUTCOMES = { done: "returned", failed: "failed", lost: "lost with its node or job", paused: "paused, went on later" };
@@ -24,6 +24,8 @@ export class Tasks {
   #one = null;
   #asked = 0;
   #timer = 0;
+  #asking = false;
+  #other = false;
 
   // `shown` is called with stage, index and whether only failed attempts count: whose output is wanted.
   constructor(shown) {
@@ -64,7 +66,7 @@ export class Tasks {
     if (run === null) return;
     const [stage, index] = this.#chosen();
     this.shown(stage ?? wanted.stage ?? null, index, wanted.state === "failed");
-    this.#soon(SOON_MS);
+    this.#ask();
   }
 
   #set(field, value) {
@@ -86,17 +88,22 @@ export class Tasks {
       [stage.state, stage.running, stage.tasks, stage.done]), seen.tables.run.state]);
     if (stamp === this.#stamp) return;
     this.#stamp = stamp;
-    this.#soon(Math.max(SOON_MS, this.#asked + AGAIN_MS - performance.now()));
-  }
-
-  #soon(wait) {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#ask(), wait);
+    this.#timer = setTimeout(() => this.#ask(), Math.max(0, this.#asked + AGAIN_MS - performance.now()));
   }
 
+  // One question at a time: what is typed meanwhile is asked for next, all letters at once.
   async #ask() {
+    this.#other = this.#asking;
+    if (this.#run === null || !this.#seen || document.hidden || this.#asking) return;
+    clearTimeout(this.#timer);
+    this.#asking = true;
+    await this.#find().finally(() => { this.#asking = false; });
+    if (this.#other) this.#ask();
+  }
+
+  async #find() {
     const [run, wanted, seen] = [this.#run, this.#wanted, this.#seen];
-    if (run === null || !seen || document.hidden) return;
     this.#asked = performance.now();
     const then = seen.past ? { t: seen.now } : {};
     const { task, ...rest } = wanted;
