@@ -547,6 +547,9 @@ class QueueModel:
 
     def _happened(self, entry: Entry, name: str, at: float) -> None:
         match entry.get("event"):
+            case "queued":
+                needs = {"cores": plain(entry.get("cores")), "bound": plain(entry.get("bound"))}
+                self._jobs[name] = self._job(name) | needs
             case "started":
                 self._jobs[name] = self._job(name) | {"nodes": list(entry.get("nodes", ()))}
             case "requeued":
@@ -559,7 +562,8 @@ class QueueModel:
                 self._jobs[name] = self._job(name) | found | {"problem": problem, "loss": loss}
 
     def _job(self, name: str) -> dict[str, Any]:
-        return self._jobs.get(name, {"state": "waiting", "stays": [], "nodes": []})
+        unknown: dict[str, Any] = {"state": "waiting", "stays": [], "nodes": [], "cores": None, "bound": None}
+        return self._jobs.get(name, unknown)
 
     def _enter(self, name: str, at: float, host: str | None, share: float | None) -> None:
         """It has these cores from now on. Rows are made anew, never changed: a page may still hold the old."""
