@@ -105,7 +105,7 @@ class Host:
     Attributes
     ----------
     weigh_s
-        Time between two looks at how much memory tasks have [s].
+        Time between two looks at what tasks take [s].
     """
 
     weigh_s = 1.0
@@ -211,11 +211,11 @@ class Host:
         found, status, usage = os.wait4(pid, os.WNOHANG)
         return (os.waitstatus_to_exitcode(status), 1024 * usage.ru_maxrss) if found else None
 
-    def memory(self, pid: int) -> int:
-        """What a child, and all that it has started, have in memory now [bytes]."""
-        from executors.processes import memory
+    def taken(self, pid: int) -> tuple[int, float]:
+        """What a child, and all that it has started, have in memory now [bytes], and their processor time [s]."""
+        from executors.processes import taken
 
-        return memory(pid)
+        return taken(pid)
 
     def ended_child(self) -> int | None:
         """The number of a child that has ended and was not asked about, or None."""

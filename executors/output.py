@@ -10,9 +10,13 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from asa.log.output import HEAD, OUTPUT, begun, cut, first_line
 from executors import node
+
+if TYPE_CHECKING:
+    from asa.log.curve import UsageSample
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +35,13 @@ class OutputFile:
         Descriptors.
     limit
         Most that is kept of a task's text [bytes]; 0 for all.
+    samples
+        Path without its suffix, node and allocation of the file for samples of what tasks take; None for no such file.
     """
 
-    def __init__(self, text: int, index: int, limit: int) -> None:
+    def __init__(self, text: int, index: int, limit: int, samples: tuple[str, str, str] | None = None) -> None:
         self.text, self.index, self.limit = text, index, limit
+        self._samples, self._sampled = samples, -1
         self.kept = True
         """Whether what is printed is found again."""
         self._start, self._gone, self._noted = -1, 0, -1
@@ -55,6 +62,7 @@ class OutputFile:
             index = os.open(path + ".index", os.O_WRONLY | _FLAGS, 0o600)
             os.write(index, first_line(name, allocation).encode())
             os.write(text, b"asa %s\n" % os.urandom(4).hex().encode())
+            return cls(text, index, limit, (path, name, allocation))
         except OSError as error:
             log.error("what tasks print is not kept: %s: %s", path, error.strerror)
             path = os.path.join(node.scratch(os.environ), f".asa-{os.urandom(16).hex()}")
@@ -95,6 +103,22 @@ class OutputFile:
         """Append to the index."""
         with suppress(OSError):  # a full disk: the text stays, without a name
             os.write(self.index, "".join(lines).encode())
+
+    def note_usage(self, sample: UsageSample, started: float, task: int, stage: str) -> None:
+        """Append what a task, which started then, took; the first makes the file."""
+        from asa.log.curve import SUFFIX, curve_head, curve_line  # here: few tasks run for long
+
+        if self._samples is None:
+            return
+        path, *origin = self._samples
+        try:
+            if self._sampled < 0:
+                self._sampled = os.open(path + SUFFIX, os.O_WRONLY | _FLAGS, 0o600)
+                os.write(self._sampled, curve_head(*origin).encode())
+            os.write(self._sampled, curve_line(sample, started, task, stage).encode())
+        except OSError as error:  # a full disk: less is known of them
+            log.info("what tasks take as time goes on is not kept: %s: %s", path, error.strerror)
+            self._samples = None
 
     def note_begun(self, at: float, place: int, task: int, stage: str) -> None:
         """This task runs, not only others that were begun with it; if it has printed something, and once."""
@@ -147,3 +171,5 @@ class OutputFile:
     def close(self) -> None:
         os.close(self.text)
         os.close(self.index)
+        if self._sampled >= 0:
+            os.close(self._sampled)

@@ -124,14 +124,18 @@ def _read(path: str) -> bytes:
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
-def memory(pid: int) -> int:
-    """What a process and all that it has started have in memory now [bytes]; 0 when it is gone.
+def taken(pid: int) -> tuple[int, float]:
+    """What a process and all that it has started have in memory now [bytes], and the processor time of these, and of
+    children that they have waited for [s]; 0 for what is gone.
 
-    Where there are several, what they share is split among those that share it, as far as the kernel says so: all the
-    workers of a pool that was forked have the same pages.
+    Where there are several, the memory that they share is split among those that share it, as far as the kernel says
+    so: all the workers of a pool that was forked have the same pages.
     """
+    from asa.log import proc
+
     left, found = [pid], dict.fromkeys([pid])
     try:
         while left:
@@ -140,7 +144,9 @@ def memory(pid: int) -> int:
             found |= dict.fromkeys(new)
     except OSError:  # it is gone, or a kernel without such files
         found |= dict.fromkeys(_below(pid))
-    return sum(_memory(each, len(found) > 1) for each in found)
+    times = [each for pid in found if (each := proc.stat(pid)) is not None]
+    ticks = sum(each.user + each.system + each.children_user + each.children_system for each in times)
+    return sum(_memory(each, len(found) > 1) for each in found), _TICK_S * ticks
 
 
 def _memory(pid: int, shared: bool) -> int:

@@ -149,9 +149,45 @@ _GROUP_S = 0.005
 _OVERDUE_S = 0.02
 _STUCK_S = 0.05
 _EXPIRED_S = 0.01
-_UNSEEN, _PROC = (-1, 0), "proc"
+_PROC = "proc"
 _LOOK_S, _LOOK_SOON_S, _MUCH = 0.25, 0.02, 8
 """Time between two looks at how much tasks have printed [s], and while one has printed this part of what it may."""
+
+
+class _Looks:
+    """What was seen of an order that has run for a while, at this place in its run: the `most` memory [bytes]. Samples
+    are noted for whoever looks on, unless most of it runs elsewhere."""
+
+    def __init__(self, process: WorkerProcess, position: int, order: TaskOrder, started: float) -> None:
+        self.position, self.most = position, 0
+        self._process, self._order, self._started = process, order, started
+        self._is_here = order.launch is None or (order.nodes == 1 and order.launch.kind != "srun")
+        self._noted, self._peak = 0, 0
+        self._since = self._last = (0.0, -1.0, 0.0)
+
+    def add(self, at: float, now: float, memory: int, cpu_s: float) -> None:
+        """What it had in memory [bytes], and its processor time [s], then [s: wall clock, and monotonic]."""
+        from asa.log.curve import every  # here: most tasks are short
+
+        self.most, self._peak, self._last = max(self.most, memory), max(self._peak, memory), (at, now, cpu_s)
+        if self._since[1] < 0:
+            self._since = self._last
+        elif now - self._since[1] >= every(self._noted):
+            self._note()
+
+    def end(self) -> None:
+        """The order has ended: what was seen since the last sample is one, too."""
+        if self._noted and self._last != self._since:
+            self._note()
+
+    def _note(self) -> None:
+        from asa.log.curve import UsageSample
+
+        (_, since, cpu_s), (at, now, later_s) = self._since, self._last
+        if self._is_here:
+            sample = UsageSample(at, now - since, self._peak, max(0.0, later_s - cpu_s) / (now - since))
+            self._process.output.note_usage(sample, self._started, self._order.number, self._order.stage)
+        self._noted, self._peak, self._since = self._noted + 1, 0, self._last
 
 
 @dataclass(eq=False)
@@ -159,8 +195,8 @@ class _Slot:
     """A place where one order runs at a time: a worker process, or a thread of one.
 
     Its run was `given` and has run `since` then [s, monotonic]; the worker was ended as this order took too long, or
-    its allocation's time was over: it `pauses` then [s, monotonic]. `most` is the place in its run of an order that was
-    looked at, and the most memory that this has had then [bytes].
+    its allocation's time was over: it `pauses` then [s, monotonic]. `looks` are those at an order that has run for a
+    while.
     """
 
     process: WorkerProcess
@@ -172,7 +208,7 @@ class _Slot:
     since: float = 0.0
     expired: int | None = None
     pauses: float = math.inf
-    most: tuple[int, int] = -1, 0
+    looks: _Looks | None = None
 
     @property
     def is_divisible(self) -> bool:
@@ -305,21 +341,23 @@ class ProcessPool:
         self._look_at = now + (_LOOK_SOON_S if soon else _LOOK_S)
 
     def _weigh(self, now: float) -> None:
-        """See how much memory tasks have that have run for a while: what runs at the same time only shows meanwhile."""
+        """See what tasks take that have run for a while: what runs at the same time only shows meanwhile."""
         for slot in () if self._threads else self._running.values():
             position, started, _ = slot.process.board.doing(slot.number)
             ran = min(now - slot.since, self._host.time() - started)
             if position < len(slot.run) and ran >= self._host.weigh_s / 2:
-                found, (place, most) = self._host.memory(slot.process.pid), slot.most
-                slot.most = position, max(found, most) if place == position else found
+                if slot.looks is None or slot.looks.position != position:
+                    slot.looks = _Looks(slot.process, position, slot.run[position], started)
+                slot.looks.add(self._host.time(), now, *self._host.taken(slot.process.pid))
         self._weigh_at = now + self._host.weigh_s if self._running else math.inf
 
     def _weighed(self, slot: _Slot, position: int, outcome: OrderOutcome) -> OrderOutcome:
         """An outcome with the most memory that was seen, where that is more than is known otherwise."""
-        place, most = slot.most
-        if place != position or most <= outcome.peak:
+        looks = slot.looks
+        if looks is None or looks.position != position:
             return outcome
-        return outcome._replace(peak=most, source=_PROC)
+        looks.end()
+        return outcome if looks.most <= outcome.peak else outcome._replace(peak=looks.most, source=_PROC)
 
     def _expire(self, now: float) -> None:
         """End workers whose order has run for longer than it may, with all that it has started."""
@@ -349,7 +387,7 @@ class ProcessPool:
             slot = self._slot(first)
             self._slots.take(first)
             slot.run, slot.ended, slot.given = [first, *self._more(first)], 0, now
-            slot.since, slot.expired, slot.pauses, slot.most = now, None, math.inf, _UNSEEN
+            slot.since, slot.expired, slot.pauses, slot.looks = now, None, math.inf, None
             if self._weigh_at == math.inf:
                 self._weigh_at = now + self._host.weigh_s
             if first.timeout_s:
@@ -438,7 +476,7 @@ class ProcessPool:
                 f": {outcome.error}" if outcome.error else "",
             )
             self._batching.learn(stage, outcome.ended - outcome.started)
-        if slot.most[0] >= 0:
+        if slot.looks is not None:
             outcomes = [self._weighed(slot, slot.ended + place, outcome) for place, outcome in enumerate(outcomes)]
         slot.ended += len(outcomes)
         self._outcomes += outcomes

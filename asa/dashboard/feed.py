@@ -389,6 +389,7 @@ class RunModel:
         self.containers = Containers()
         self._contexts: dict[str, Context | None] = {}
         self._failures: dict[tuple[str, int], list[TaskFailed]] = {}
+        self._table: tuple[bool, TaskTable] | None = None
 
     @property
     def over(self) -> bool:
@@ -404,6 +405,7 @@ class RunModel:
         return 0 if self.plan is None else len(self.plan.attempts)
 
     def on(self, event: Event | TasksDone) -> None:
+        self._table = None
         if isinstance(event, RunStarted) and self.plan is None:
             strategy = logged_strategy(event)
             self.plan, self.beliefs = logged_plan(event), Beliefs(None if strategy is None else strategy.estimator)
@@ -463,7 +465,11 @@ class RunModel:
 
     def tasks(self, now: float, driven: bool) -> TaskTable | None:
         """Its tasks at a time [s]; None before the first event. `driven`: whether a driver is at it."""
-        return None if self.plan is None else TaskTable(self.plan, self._failures, now, driven)
+        if self.plan is None:
+            return None
+        if self._table is None or self._table[0] != driven:
+            self._table = driven, TaskTable(self.plan, self._failures, now, driven)
+        return self._table[1].at(now)
 
     def bars_from(self, first: int, last: int | None = None) -> list[rows.Bar]:
         """Runs of tasks from this one on, to before `last` or all, in the order in which they were reported.
@@ -541,6 +547,9 @@ class QueueModel:
 
     def _happened(self, entry: Entry, name: str, at: float) -> None:
         match entry.get("event"):
+            case "queued":
+                needs = {"cores": plain(entry.get("cores")), "bound": plain(entry.get("bound"))}
+                self._jobs[name] = self._job(name) | needs
             case "started":
                 self._jobs[name] = self._job(name) | {"nodes": list(entry.get("nodes", ()))}
             case "requeued":
@@ -553,7 +562,8 @@ class QueueModel:
                 self._jobs[name] = self._job(name) | found | {"problem": problem, "loss": loss}
 
     def _job(self, name: str) -> dict[str, Any]:
-        return self._jobs.get(name, {"state": "waiting", "stays": [], "nodes": []})
+        unknown: dict[str, Any] = {"state": "waiting", "stays": [], "nodes": [], "cores": None, "bound": None}
+        return self._jobs.get(name, unknown)
 
     def _enter(self, name: str, at: float, host: str | None, share: float | None) -> None:
         """It has these cores from now on. Rows are made anew, never changed: a page may still hold the old."""

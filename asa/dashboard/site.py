@@ -47,7 +47,7 @@ from asa.dashboard.beliefs import beliefs
 from asa.dashboard.containers import containers, pool_of
 from asa.dashboard.document import Document, difference
 from asa.dashboard.feed import Feed, OutputTails, Sources, View
-from asa.dashboard.tasks import PAGE_MOST, Arguments, TaskQuery, TaskTable
+from asa.dashboard.tasks import PAGE_MOST, Arguments, TaskQuery, TaskTable, curves
 from asa.log.events import EventLog
 from asa.log.messages import log_to_file, logged_in
 from asa.log.rundir import RunDirectory
@@ -199,8 +199,10 @@ class Site:
         found = await watch.ask(lambda tasks: tasks.one(stage, index), _when(request))
         if found is None:
             raise HTTPError(404, f"run {name} has no task {stage[:100]}[{index}], or not yet")
-        arguments = await asyncio.to_thread(watch.arguments, self._sources.directory(name))
-        return _answer(found | {"arguments": arguments.of(stage, index)}, request)
+        directory, until = self._sources.directory(name), _when(request)
+        arguments = await asyncio.to_thread(watch.arguments, directory)
+        shown = await asyncio.to_thread(curves, directory.path, found, math.inf if until is None else until)
+        return _answer(found | {"arguments": arguments.of(stage, index), "curves": shown}, request)
 
     async def _act(self, name: str, action: str, request: Request) -> Response:
         directory = self._sources.directory(name)
@@ -480,13 +482,13 @@ REFRESH_S = 1.0
 """How often what depends on the time is sent again, while time goes on [s]."""
 BEHIND_MOST = 4 << 20
 """A viewer for whom more than this waits to be sent is sent no further changes until it has read that [bytes]."""
-BARS_MOST = 5000
+BARS_MOST = 1000
 """Runs of tasks in one record."""
 
 _log = logging.getLogger(__name__)
 _BEAT = b"\n"
 _BEAT_EVERY = 100
-ALONE_MOST = 50  # looks at a log without viewers
+ALONE_MOST = 600  # looks at a log without viewers: to read it again takes seconds
 
 
 class Viewer:

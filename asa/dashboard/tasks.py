@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +19,7 @@ from asa.core.event import RunState, TaskFailed
 from asa.core.run import ATTEMPT, TAKEN, AttemptLog, FoldedRun, Held, StageProgress, TaskOutcome, TaskState
 from asa.dashboard.document import plain
 from asa.dashboard.rows import begun
+from asa.log.curve import UsageSample, read_curve
 from asa.log.output import parsed_task
 from asa.log.rundir import RunDirectory
 from asa.report.words import last_words
@@ -105,6 +108,12 @@ class TaskTable:
             queued = self._state == TaskState.RUNNING  # those that an allocation has, and no room for yet, wait there
             queued[begun_here] = False
             self._state[queued] = TaskState.WAITING
+
+    def at(self, now: float) -> TaskTable:
+        """The same some time [s since the epoch] later, when nothing has happened since."""
+        found = copy(self)
+        found._now = now
+        return found
 
     @staticmethod
     def _states(stage: StageProgress, width: int, over: bool, driven: bool) -> Any:
@@ -249,6 +258,57 @@ class TaskTable:
         ids = {token: item.handle.job_id for token, item in held.items() if item is not None and item.handle}
         needs = {"cores": spec.task.cores, "memory": spec.task.memory, "walltime_s": spec.walltime_s}
         return row | needs | {"jobs": ids, "reused": row["state"] == "done" and not row["attempts"]}
+
+
+CURVES_MOST = 4
+"""Attempts of a task, the last ones, of which it is shown what they took as time went on."""
+
+_CLOCKS_S = 60.0
+"""By how much clocks of driver and nodes may differ [s]."""
+
+
+def curves(directory: Path, one: Mapping[str, Any], until: float = math.inf) -> list[dict[str, Any]]:
+    """What attempts of a task took as time went on, where that was kept; of one that runs, so far.
+
+    Parameters
+    ----------
+    directory
+        The run's.
+    one
+        The task, as `TaskTable.one` has it.
+    until
+        What came later is left out [s since the epoch].
+
+    Returns
+    -------
+    list
+        Of each attempt its number from 1 on, the most and the mean memory [bytes], the most and the mean cores, and
+        ``points``: end [s since it was first looked at], length [s], memory [bytes] and cores of each sample.
+    """
+    which, found, ended = (one["stage"], one["index"]), list[dict[str, Any]](), -math.inf
+    tried = [(attempt, True) for attempt in one["attempts"]]
+    if one["state"] == "running" and "job" in one:  # when it was given out is known, by the clock of the driver
+        tried.append((one, False))
+    for number, (attempt, over) in [*enumerate(tried, 1)][-CURVES_MOST:]:
+        since = attempt["started"] if over else max(ended, attempt["started"] - _CLOCKS_S)
+        ended = attempt["ended"] if over else ended
+        samples = read_curve(directory, attempt["job"], attempt["node"], which, since, exact=over)
+        if samples := [sample for sample in samples if sample.at <= until]:
+            found.append({"attempt": number, **_curve(samples)})
+    return found
+
+
+def _curve(samples: Sequence[UsageSample]) -> dict[str, Any]:
+    start, length = samples[0].at - samples[0].span_s, sum(sample.span_s for sample in samples) or 1.0
+    memory, cores = [sample.memory for sample in samples], [sample.cores for sample in samples]
+    means = (sum(sample.span_s * value for sample, value in zip(samples, of, strict=True)) / length
+             for of in (memory, cores))  # fmt: skip
+    mean_memory, mean_cores = means
+    return {
+        "memory": [max(memory), round(mean_memory)],
+        "cores": [plain(max(cores)), plain(mean_cores)],
+        "points": [[plain(each.at - start), plain(each.span_s), each.memory, plain(each.cores)] for each in samples],
+    }
 
 
 def _running(held: Mapping[str, Held]) -> Iterator[tuple[tuple[str, int], tuple[str, float, str]]]:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from asa.core.command import CommandResult
 from asa.core.errors import InvalidInput
-from asa.core.units import brief
+from asa.core.units import brief, size
 from asa.log.rundir import state_directory
 from asa.report.words import core_hours, counted, listed, shortened, span_words
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import RenderableType
     from rich.text import Text
 
     from asa.dashboard.feed import View
-    from asa.dashboard.tasks import TaskQuery
+    from asa.dashboard.tasks import TaskQuery, TaskTable
 
 
 Row = Mapping[str, Any]
@@ -156,7 +158,23 @@ def _tasks(page: Mapping[str, Any], room: int, width: int) -> list[Text]:
         lines.append(_line(width, row["state"], name, *cells))
         if row["error"]:
             lines.append(_indented(row["error"].splitlines()[0]))
+    for curve in page.get("curves", ()):
+        for name, place, words in (("memory", 2, size), ("cores", 3, lambda value: f"{value:.2g}")):
+            most, mean = map(words, curve[name])
+            begin, end = f"attempt {curve['attempt']}: {name:<6} ", f" {most} at most, mean {mean}"
+            points = [point[place] for point in curve["points"]][-max(1, width - 4 - len(begin + end)) :]
+            lines.append(_indented(begin + line_of(points) + end))
     return lines
+
+
+def line_of(values: Sequence[float]) -> str:
+    """Values from 0 on as bars side by side.
+
+    >>> line_of([0, 1, 4, 8])
+    '▁▂▅█'
+    """
+    most = max(values) or 1.0
+    return "".join("▁▂▃▄▅▆▇█"[min(7, int(8 * max(0.0, value) / most))] for value in values)
 
 
 def first(items: list[tuple[str, Row]], most: int, over: Any) -> list[tuple[str, Row]]:
@@ -207,20 +225,20 @@ class Top:
         kind, name = sources.find(options.run)
         if kind != RUNS:
             raise InvalidInput(f"{name} is a queue: look at it with asa dashboard {name}")
-        feed = sources.open(kind, name)
+        feed, directory = sources.open(kind, name), sources.directory(name).path
         query = None
         if options.tasks is not None or options.state:
             query = TaskQuery(options.tasks or "", options.state, order="number", count=PAGE_MOST)
         try:
             feed.advance()
             if not options.once and sys.stdout.isatty() and options.json != "-":
-                _follow(feed, query)
-            return _answer(feed, query, show=not options.json)
+                _follow(feed, query, directory)
+            return _answer(feed, query, directory, show=not options.json)
         finally:
             feed.close()
 
 
-def _follow(feed: Any, query: TaskQuery | None) -> None:
+def _follow(feed: Any, query: TaskQuery | None, directory: Path) -> None:
     """Show it until its driver has ended, or until Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
@@ -229,24 +247,31 @@ def _follow(feed: Any, query: TaskQuery | None) -> None:
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while (view := feed.look()).live:
-                live.update(screen(view, console.height, console.width, _page(feed, query)), refresh=True)
+                live.update(screen(view, console.height, console.width, _page(feed, query, directory)), refresh=True)
                 time.sleep(_EVERY_S)
                 feed.advance()
     except KeyboardInterrupt:
         pass  # it is how one leaves
 
 
-def _page(feed: Any, query: TaskQuery | None) -> dict[str, Any] | None:
-    tasks = None if query is None else feed.tasks(None)
-    found: dict[str, Any] | None = None if tasks is None else tasks.page(query)
+def _page(feed: Any, query: TaskQuery | None, directory: Path) -> dict[str, Any] | None:
+    """The tasks that are asked for; of a single one also what it took as time went on."""
+    tasks: TaskTable | None = None if query is None else feed.tasks(None)
+    if query is None or tasks is None:
+        return None
+    found = tasks.page(query)
+    if len(found["rows"]) == 1 and (one := tasks.one(found["rows"][0]["stage"], found["rows"][0]["index"])):
+        from asa.dashboard.tasks import curves
+
+        found["curves"] = curves(directory, one)
     return found
 
 
-def _answer(feed: Any, query: TaskQuery | None, *, show: bool) -> CommandResult:
+def _answer(feed: Any, query: TaskQuery | None, directory: Path, *, show: bool) -> CommandResult:
     """What is left on the screen, and the same as data."""
     from rich.console import Console
 
-    view, page = feed.look(), _page(feed, query)
+    view, page = feed.look(), _page(feed, query, directory)
     console = Console(highlight=False)
     if show:
         console.print(screen(view, max(40, console.height), console.width, page))

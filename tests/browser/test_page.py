@@ -270,6 +270,13 @@ def test_runs_and_queues_are_chosen_from_a_list(
     page.click("#runs a:text-is('night-1')")
     page.wait_for_selector("#queue tbody tr")
     assert page.locator("#queue tbody tr").count() == 6
+    words = page.inner_text("#queue thead")
+    assert all(name in words for name in ("Cores", "Share", "Its guests", "Bound"))
+    page.evaluate("""() => { const s = document.querySelector('#slider');
+        s.value = 0.2 * s.max; s.dispatchEvent(new Event('input')); }""")
+    holds(page, "/ \\(\\d+ %\\)/.test(document.querySelector('#queue').innerText)")  # a guest with its share
+    shoot(page, "queue-guests")
+    page.keyboard.press("End")
     page.keyboard.press("/")
     assert "#/queues/" in page.url, "it has no tasks to be found"
     assert "Happiness of the host" in page.inner_text("#decisions")

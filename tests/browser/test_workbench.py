@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from asa.core.event import Event, RunEnded, RunState, TaskFailed
+from asa.core.event import RunEnded, RunState, TaskDone, TaskFailed
 from asa.dashboard.site import Dashboard
+from asa.log.curve import SUFFIX, UsageSample, curve_head, curve_line
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
 from asa.testing.runlogs import MadeStage, montage, run_begins, run_log, stage_spec
@@ -109,16 +110,29 @@ def test_the_five_questions_of_a_stranger(state: Path, serve: Serve, open_page: 
         assert clicks <= 2
 
 
+def sampled(state: Path, run: str, task: TaskDone) -> None:
+    """Say that it took more and more memory, and all of a core but for a pause."""
+    shown = [
+        UsageSample(task.started + 5.0 * number, 5.0, number * 20 << 20, float(number != 7)) for number in range(1, 21)
+    ]
+    lines = [curve_line(each, task.started, task.index, task.stage) for each in shown]
+    folder = RunDirectory.open(state, run).output
+    folder.mkdir()
+    (folder / f"{task.node}-0{SUFFIX}").write_text(curve_head(task.node, task.allocation) + "".join(lines))
+
+
 @pytest.fixture
 def dashboard(state: Path, serve: Serve) -> Dashboard:
-    write(state, "montage-3fa1", run_log(montage(8)))
+    log = run_log(montage(8))
+    write(state, "montage-3fa1", log)
+    sampled(state, "montage-3fa1", next(each for each in log if isinstance(each, TaskDone) and each.index == 3))
     begin = run_begins(stage_spec("fit", 2, 3), stage_spec("plot", 1, 1, "fit"), at=1_700_000_000.0)
     failed = TaskFailed(
         begin[0].at + 90, "fit", 1, "j", "n1", begin[0].at + 50, "ValueError: no such band",
         traceback='  File "fit.py", line 3, in fit\n' + "x" * 300, stderr="reading " + "y" * 200, exit=3, peak=3 << 30,
     )  # fmt: skip
     over = RunEnded(begin[0].at + 99, RunState.FAILED, "stage fit failed: task 1: ValueError: no such band", "fit")
-    log: list[Event] = [*begin, failed, over]
+    log = [*begin, failed, over]
     write(state, "fit-77c0", [replace(log[0], run="fit-77c0"), *log[1:]])  # type: ignore[call-arg]
     return serve()
 
@@ -136,8 +150,9 @@ def test_tasks_are_found_by_text_state_stage_and_node(dashboard: Dashboard, open
     holds(page, "document.querySelector('#count').textContent === '1 to 50 of 256 tasks'")
     page.click("#next")
     holds(page, "document.querySelector('#count').textContent === '51 to 100 of 256 tasks'")
-    page.fill("#text", "mdiff[7]")
+    page.locator("#text").press_sequentially("mdiff[7]")  # letters come while answers to earlier ones are on their way
     holds(page, "document.querySelector('#count').textContent === '1 to 1 of 1 task'")
+    assert "text=mdiff%5B7%5D" in page.url
     assert page.inner_text("#tasks tbody a") == "mDiff[7]"
     page.fill("#text", "")
     page.select_option("#of-stage", "mBackground")
@@ -269,7 +284,25 @@ def test_edges_go_around_boxes(state: Path, serve: Serve, open_page: Open, shoot
         shoot(page, f"edges-{width}")
 
 
-VIEWS = {"list": "", "now": "/runs/montage-3fa1", "tasks": "/runs/montage-3fa1/tasks?task=mDiff[3]",
+def test_what_a_task_takes_is_drawn_as_time_goes_on(dashboard: Dashboard, open_page: Open, shoot: Shoot) -> None:
+    for width, scheme in itertools.product((390, 800, 1280), ("light", "dark")):
+        page = open_page(dashboard.link, viewport={"width": width, "height": 900}, color_scheme=scheme)
+        open_run(page, "montage-3fa1", "/tasks?task=mProject[3]")
+        page.wait_for_selector(".curves svg")
+        said = [each.get_attribute("aria-label") for each in page.locator(".curves [role=img]").all()]
+        assert said == [
+            "Memory over 1 min 40 s: 400 MiB at most, mean 210 MiB",
+            "Processor over 1 min 40 s: 1 core at most, mean 0.95 cores",
+        ]
+        assert said[0].partition(": ")[2] in page.inner_text(".curves") and not wide(page)
+        page.locator(".curves").scroll_into_view_if_needed()
+        shoot(page, f"curves-{width}-{scheme}")
+    open_run(page, "montage-3fa1", "/tasks?task=mProject[4]")
+    holds(page, "document.querySelector('#t-one').textContent === 'mProject[4]'")
+    holds(page, "!document.querySelector('.curves') && document.querySelector('#facts dd')")
+
+
+VIEWS = {"list": "", "now": "/runs/montage-3fa1", "tasks": "/runs/montage-3fa1/tasks?task=mProject[3]",
          "why": "/runs/montage-3fa1/why", "failed": "/runs/fit-77c0"}  # fmt: skip
 
 

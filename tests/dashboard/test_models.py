@@ -511,6 +511,16 @@ def test_states_are_shown() -> None:
     assert shown()["queued"]["h"]["nodes"] == ["n1"]
 
 
+def test_what_a_job_has_asked_for_is_shown() -> None:
+    model = QueueModel()
+    model.on({"at": 0.0, "event": "queued", "job": "h", "cores": 32, "bound": 0.1})
+    for entry in ENTRIES[:1]:
+        model.on(entry)
+    jobs: Any = model.document(model.last)["queued"]
+    assert (jobs["h"]["cores"], jobs["h"]["bound"], jobs["h"]["state"]) == (32, 0.1, "running")
+    assert (shown()["queued"]["h"]["cores"], shown()["queued"]["h"]["bound"]) == (None, None)
+
+
 def test_a_job_whose_nodes_were_lost_waits_again() -> None:
     model = QueueModel()
     for entry in (*ENTRIES[:2], {"at": 5.0, "event": "requeued", "job": "h"}):

@@ -19,6 +19,7 @@ from asa.core.run import FoldedRun
 from asa.dashboard.feed import RunModel, replayed
 from asa.dashboard.site import Dashboard
 from asa.dashboard.tasks import ORDERS, STATES, Arguments, TaskQuery, TaskTable
+from asa.log.curve import SUFFIX, UsageSample, curve_head, curve_line
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
 from asa.testing.runlogs import MadeStage, montage, run_begins, run_log, stage_spec
@@ -80,6 +81,20 @@ def test_tasks_that_run_are_in_the_order_of_how_long_they_have_run() -> None:
     for count in range(1, len(LOG)):
         times = [row.get("ran", -1.0) for row in table(LOG[:count]).page(TaskQuery(order="longest"))["rows"]]
         assert times == sorted(times, reverse=True)
+
+
+def test_what_runs_has_run_for_longer_when_it_is_asked_again() -> None:
+    model = replayed(RunModel, list(LOG[: next(n for n, event in enumerate(LOG) if isinstance(event, TaskDone)) + 2]))
+    assert isinstance(model, RunModel)
+
+    def ran(later: float, driven: bool = True) -> list[float]:
+        found = model.tasks(model.last + later, driven)
+        assert found is not None
+        return [row["ran"] for row in found.page(TaskQuery(state="running", count=5))["rows"]]
+
+    before = ran(0.0)
+    assert before and ran(7.0) == pytest.approx([each + 7.0 for each in before])
+    assert ran(7.0, driven=False) == []
 
 
 def test_of_a_run_without_stages_nothing_is_found() -> None:
@@ -172,6 +187,48 @@ def test_the_server_serves_pages_and_one_task(dashboard: Dashboard) -> None:
     assert one["attempts"][0]["outcome"] == "done"
     assert one["arguments"] == {"values": {}, "note": one["arguments"]["note"]}
     assert "no settings" in one["arguments"]["note"]  # it is a log without a run
+
+
+def noted(run: RunDirectory, started: float, task: tuple[str, int], job: str, *samples: UsageSample) -> Path:
+    """A file of what a task has taken, on node n1."""
+    (run.path / "output").mkdir(exist_ok=True)
+    path = run.path / "output" / f"n1-{task[1]}{SUFFIX}"
+    path.write_text(curve_head("n1", job) + "".join(curve_line(each, started, task[1], task[0]) for each in samples))
+    return path
+
+
+def test_what_a_task_takes_as_time_goes_on_is_shown_where_that_is_known(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    run = RunDirectory.create(tmp_path, "run")
+    begin = run_begins(stage_spec("a", 4, 4), at=1_700_000_000.0)
+    at = begin[0].at
+    done = [TaskDone(at + 40.0, "a", index, "j", "n1", at + 20.0) for index in (0, 1)]
+    with EventLog(run.events) as log:
+        log.append([*begin, *done])
+    samples = UsageSample(at + 26, 5.0, 7 << 20, 0.5), UsageSample(at + 36, 10.0, 3 << 20, 2.0)
+    file = noted(run, at + 20.0, ("a", 0), "j", *samples)
+    with Dashboard(tmp_path) as dashboard:
+        session = enter(dashboard)
+
+        def curves(index: int, rest: str = "") -> Any:
+            return get(session, dashboard, f"/api/runs/run/task?stage=a&index={index}{rest}").json()["curves"]
+
+        assert curves(0) == [
+            {
+                "attempt": 1,
+                "memory": [7 << 20, round((7 + 2 * 3) / 3 * (1 << 20))],
+                "cores": [2.0, 1.5],
+                "points": [[5.0, 5.0, 7 << 20, 0.5], [15.0, 10.0, 3 << 20, 2.0]],
+            }
+        ]
+        assert curves(1) == []
+        assert curves(0, f"&t={at + 30}") == []  # it had not ended then
+        for stage in ("../a", "/etc/passwd", "n1-0"):
+            assert get(session, dashboard, f"/api/runs/run/task?stage={stage}&index=0").status_code == 404
+        file.write_text("something else")
+        assert curves(0) == []
+        file.unlink()
+        assert curves(0) == []
 
 
 def test_the_list_says_when_and_how_long(dashboard: Dashboard) -> None:

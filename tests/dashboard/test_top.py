@@ -95,6 +95,21 @@ def test_tasks_fit_sixty_columns_too() -> None:
     assert sum(line[2:].startswith("mDiff[") for line in lines) > 10
 
 
+@pytest.mark.parametrize("width", [60, 120])
+def test_what_a_task_takes_as_time_goes_on_is_a_line_each(width: int) -> None:
+    found = model(run_log(montage(8)))
+    tasks = found.tasks(found.last, True)
+    assert tasks is not None
+    points = [[5.0 * (number + 1), 5.0, number << 20, 0.5] for number in range(50)]
+    curve = {"attempt": 1, "memory": [49 << 20, 24 << 20], "cores": [0.5, 0.5], "points": points}
+    console = Console(width=width, record=True, file=io.StringIO())
+    view = View(found.document(found.last), found.bars, found.last)
+    console.print(screen(view, 30, width, tasks.page(TaskQuery("mDiff[3]")) | {"curves": [curve]}))
+    lines = [line.strip() for line in console.export_text().splitlines() if "attempt 1" in line]
+    assert [line.split()[2] for line in lines] == ["memory", "cores"]
+    assert "█ 49 MiB at most, mean 24 MiB" in lines[0] and "█ 0.5 at most, mean 0.5" in lines[1]
+
+
 def test_what_is_over_makes_room_first() -> None:
     items = [(str(number), {"over": number < 6}) for number in range(10)]
     assert [name for name, _ in first(items, 5, lambda row: row["over"])] == ["5", "6", "7", "8", "9"]

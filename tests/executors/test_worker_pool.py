@@ -22,6 +22,7 @@ from asa.core.job import Resources
 from asa.core.ports import RunContext
 from asa.core.task import Input, Value
 from asa.log import proc
+from asa.log.curve import SUFFIX, read_curve
 from asa.log.values import INLINE_MOST, load
 from asa.testing import tasks
 from asa.testing.executors import Bench, ExecutorDriver, value_of
@@ -502,3 +503,31 @@ def test_what_a_thread_prints_is_bounded_and_not_held_back(tmp_path: Path, limit
     assert text.count("x") == text.count(".") == (limit or 100_000)
     assert text.count("\n[the rest is cut: see --output-limit]\n") == (2 if limit else 0)
     output.close()
+
+
+@pytest.mark.slow
+def test_what_a_long_task_takes_is_noted_as_time_goes_on(driver: ExecutorDriver) -> None:
+    """Beside what it prints, and of no task that is short."""
+
+    def burn(work_s: float) -> float:
+        held = bytearray(os.urandom(1 << 20) * (200 if work_s else 0))
+        before = time.process_time()
+        while time.process_time() - before < work_s:
+            pass
+        return time.process_time() - before if held else 0.0
+
+    run = driver.context.directory
+    driver.launch(burn, [(0.0,)] * 50, stage="short")
+    driver.ended(50, "short")
+    driver.launch(burn, [(9.0,)], stage="long")
+    event = driver.ended(1, "long")[0]
+    assert isinstance(event, TaskDone)
+    files = [path.name for path in (run / "output").iterdir() if path.suffix == SUFFIX]
+    assert len(files) == 1 and files[0].startswith("n1-")
+    samples = read_curve(run, "a", "n1", ("long", 0), event.started)
+    assert 1 <= len(samples) <= 60
+    assert 200 << 20 <= max(each.memory for each in samples) <= 400 << 20
+    work = sum(each.span_s * each.cores for each in samples)
+    assert 0.3 * event.cpu_s < work <= event.cpu_s + 0.1
+    assert all(event.started < each.at <= event.at for each in samples)
+    assert read_curve(run, "a", "n1", ("short", 0), 0.0, exact=False) == []

@@ -83,6 +83,10 @@ const DRAW = {
     drawFigures(tables, seen);
     drawRunning(tables, to);
     drawWhy(tables, state.chosen);
+    if (!state.feed.begun) { // words are seen before pictures, which take longer
+      state.feed.begun = true;
+      return setTimeout(redraw);
+    }
     gantt.draw(seen);
     graph.draw(tables.stages, state.chosen);
     drawStage(tables, state.chosen, to);
@@ -153,9 +157,9 @@ function route() {
   byId("main").hidden = false;
   byId("home").hidden = false;
   if (!of || !name) return lookAtList();
-  if (state.feed?.kind !== of || state.feed.name !== name) look(of, name);
   state.view = of === "runs" && view in VIEWS ? view : "now";
   sections(of, state.view);
+  if (state.feed?.kind !== of || state.feed.name !== name) look(of, name);
   show(byId("views"), JSON.stringify([of, name, state.view]), () => Object.entries(VIEWS).map(([each, words]) => h("a", {
     href: address("runs", name, each), "aria-current": each === state.view && "page" }, words)));
   byId("views").hidden = of !== "runs";

@@ -68,9 +68,10 @@ export class Output {
 
   #draw() {
     const place = byId("output");
-    const atEnd = place.scrollTop + place.clientHeight > place.scrollHeight - NEAR_PX;
+    const hidden = place.closest("[hidden]"); // where it is, to ask how tall it is would have the browser lay out the page
+    const atEnd = hidden || place.scrollTop + place.clientHeight > place.scrollHeight - NEAR_PX;
     show(place, JSON.stringify([this.#lines, this.#trouble]), () => this.#shown());
-    if (atEnd) place.scrollTop = place.scrollHeight;
+    if (atEnd && !hidden) place.scrollTop = place.scrollHeight;
   }
 
   #shown() {

@@ -19,18 +19,22 @@ export function drawQueue(view) {
 function drawJobs(view) {
   const jobs = Object.entries(view.tables.queued);
   const whole = Math.max(1e-9, view.to - view.from);
+  const now = (job) => (job.state === "running" ? job.stays.at(-1) : undefined);
+  const guests = (host) => jobs.filter(([, job]) => now(job)?.host === host)
+    .map(([name, job]) => `${name} (${now(job).share ? percent(now(job).share) : "stopped"})`).join(", ");
   show(byId("queue"), JSON.stringify([jobs, view.now, whole]), () => table(
-    ["Job", "State", "Where it ran: alone, or striped as a guest", "Share", "Nodes", "Slowdown", "Loss", ""],
+    ["Job", "State", "Where it ran: alone, or striped as a guest", "Cores", "Share", "Its guests", "Bound", "Nodes", "Slowdown",
+      "Loss", "Problem"],
     jobs.map(([name, job]) => {
-      const last = job.stays.at(-1);
-      const share = job.state !== "running" || !last ? "–" : last.host === null ? "its own" :
-        `${percent(last.share ?? 0)} of ${last.host}`;
+      const last = now(job);
+      const share = !last ? "–" : last.host === null ? "its own" : `${percent(last.share ?? 0)} of ${last.host}`;
       const loss = Object.entries(job.loss ?? {}).filter(([, value]) => value !== null)
         .map(([form, value]) => `${form} ${value.toFixed(2)}`).join(", ");
-      return { cells: [name, stateWords(job.state), lane(job, view, whole), share, job.nodes.join(", "),
+      return { cells: [name, stateWords(job.state), lane(job, view, whole), job.cores ?? "–", share, guests(name) || "–",
+        job.bound === null ? "–" : percent(job.bound), job.nodes.join(", "),
         job.slowdown === null || job.slowdown === undefined ? "–" : job.slowdown.toFixed(2), loss || "–",
         job.problem ?? ""] };
-    }), [5], [7]));
+    }), [3, 6, 8], [5, 10]));
 }
 
 function lane(job, view, whole) {

@@ -1,12 +1,13 @@
 // Tasks of a run: a page of those that fit, from the server, and one of them with all that is known of it.
 
 import { stateWords, table } from "./cards.js";
+import { drawCurve } from "./curve.js";
 import { byId, h, show } from "./dom.js";
 import { address } from "./list.js";
 import { ask, path } from "./session.js";
 import { bytes, counted, cut, span } from "./words.js";
 
-const PAGE = 50, SOON_MS = 20, AGAIN_MS = 1000;
+const PAGE = 50, AGAIN_MS = 1000;
 const FIELDS = { text: "text", state: "of-state", stage: "of-stage", node: "of-node", order: "order" };
 const NARROW = [3, 5, 6, 7]; // columns that small screens leave out
 const OUTCOMES = { done: "returned", failed: "failed", lost: "lost with its node or job", paused: "paused, went on later" };
@@ -23,6 +24,8 @@ export class Tasks {
   #one = null;
   #asked = 0;
   #timer = 0;
+  #asking = false;
+  #other = false;
 
   // `shown` is called with stage, index and whether only failed attempts count: whose output is wanted.
   constructor(shown) {
@@ -63,7 +66,7 @@ export class Tasks {
     if (run === null) return;
     const [stage, index] = this.#chosen();
     this.shown(stage ?? wanted.stage ?? null, index, wanted.state === "failed");
-    this.#soon(SOON_MS);
+    this.#ask();
   }
 
   #set(field, value) {
@@ -85,17 +88,22 @@ export class Tasks {
       [stage.state, stage.running, stage.tasks, stage.done]), seen.tables.run.state]);
     if (stamp === this.#stamp) return;
     this.#stamp = stamp;
-    this.#soon(Math.max(SOON_MS, this.#asked + AGAIN_MS - performance.now()));
-  }
-
-  #soon(wait) {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#ask(), wait);
+    this.#timer = setTimeout(() => this.#ask(), Math.max(0, this.#asked + AGAIN_MS - performance.now()));
   }
 
+  // One question at a time: what is typed meanwhile is asked for next, all letters at once.
   async #ask() {
+    this.#other = this.#asking;
+    if (this.#run === null || !this.#seen || document.hidden || this.#asking) return;
+    clearTimeout(this.#timer);
+    this.#asking = true;
+    await this.#find().finally(() => { this.#asking = false; });
+    if (this.#other) this.#ask();
+  }
+
+  async #find() {
     const [run, wanted, seen] = [this.#run, this.#wanted, this.#seen];
-    if (run === null || !seen || document.hidden) return;
     this.#asked = performance.now();
     const then = seen.past ? { t: seen.now } : {};
     const { task, ...rest } = wanted;
@@ -185,6 +193,7 @@ export class Tasks {
       one.attempts.length ? [h("h3", {}, "Attempts"), table(["#", "Ended", "Ran", "Node", "Exit code", "Memory", "CPU time", "Job", "Started"],
         one.attempts.map((each, place) => ({ cells: [place + 1, OUTCOMES[each.outcome], span(each.ran), each.node, each.exit ?? "–",
           bytes(each.peak), span(each.cpu_s), one.jobs[each.job] ?? each.job, this.#since(each.started)] })), [0, 2, 4, 5, 6, 8], [], [6, 7, 8])] : null,
+      one.curves.length ? [h("h3", {}, "Memory and processor over time"), one.curves.map((each) => drawCurve(each, one.curves.length > 1))] : null,
       one.attempts.filter((each) => each.story).map((each) => h("pre", {}, each.story))].flat(Infinity).filter(Boolean);
   }
 }
