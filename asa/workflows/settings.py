@@ -311,7 +311,7 @@ def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> An
     """The workflow that ``FILE[:NAME]`` names: what a name is bound to, or what the function of that name returns.
 
     The file is imported once, under a name of its own; its functions travel by value, so workers never import it.
-    Modules that stand beside it can be imported, here and in the workers.
+    Modules that stand beside it can be imported, here and in the workers, unless one of Python's has the same name.
 
     Parameters
     ----------
@@ -454,12 +454,16 @@ def _raised(what: str, error: Exception, path: Path) -> str:
     while frames is not None and frames.tb_frame.f_code.co_filename != str(path):
         frames = frames.tb_next
     lines = "".join(traceback.format_tb(frames)).rstrip()
-    return f"{what} raised {type(error).__name__}: {error}" + (f"\n{lines}" if lines else "")
+    text = f"{what} raised {type(error).__name__}: {error}"
+    for name in re.findall(r"(?:module|from) '(\w+)'", str(error)):
+        if name in sys.stdlib_module_names and (hidden := path.with_name(f"{name}.py")).exists():
+            text += f" ({hidden} is not imported, since a module of Python's has that name: rename it)"
+    return text + (f"\n{lines}" if lines else "")
 
 
 def _import(path: Path) -> Any:
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+    own = [entry for entry in sys.path if entry == os.path.dirname(os.__file__) or Path(entry).name == "lib-dynload"]
+    sys.path[:] = dict.fromkeys([*own, str(path.parent), *sys.path])
     name = f"asa_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
