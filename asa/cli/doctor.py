@@ -60,10 +60,10 @@ class DoctorCommand:
         works = conclusions(rows)
         shown = [each | {"ok": "yes" if each["ok"] else "NO"} for each in rows]
         said = "\n".join(f"{_WORDS[well]}: {what}" for what, well in works.items())
+        wrong = ", ".join(each["what"] for each in rows if not each["ok"])
+        text = f"{table(shown, 'nothing to look at')}\n\n{said}"
         return CommandResult(
-            {"rows": rows, "works": works},
-            f"{table(shown, 'nothing to look at')}\n\n{said}",
-            0 if all(each["ok"] for each in rows) else 1,
+            {"rows": rows, "works": works}, text, 1 if wrong else 0, f"NO, see above: {wrong}" if wrong else ""
         )
 
 

@@ -169,7 +169,9 @@ def _show(result: CommandResult, destination: str | None) -> int:
     if destination:
         Path(destination).write_text(json.dumps(result.data, indent=2) + "\n")
     if result.text:
-        print(result.text, file=sys.stderr if result.exit_code else sys.stdout, flush=True)
+        print(result.text, file=sys.stderr if result.exit_code and not result.trouble else sys.stdout, flush=True)
+    if result.trouble:
+        print(result.trouble, file=sys.stderr, flush=True)
     return result.exit_code
 
 

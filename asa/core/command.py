@@ -26,14 +26,17 @@ class CommandResult:
     data
         JSON-able, for ``--json``.
     text
-        For people.
+        For people. It goes to standard output; to standard error with another exit code than 0 and no `trouble`.
     exit_code
         0 when all is well.
+    trouble
+        For people, on standard error: what of it went wrong.
     """
 
     data: Any
     text: str
     exit_code: int = 0
+    trouble: str = ""
 
 
 _COLUMN_LEAST = 16

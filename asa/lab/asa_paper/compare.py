@@ -336,7 +336,7 @@ Result = tuple[list[RunRow], list[Judged]]
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Python processes that start meanwhile find no modules in the working directory: a workflow may be ``queue.py``."""
+    """Have no process that starts meanwhile find modules in the working directory: a workflow may be ``queue.py``."""
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
