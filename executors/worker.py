@@ -382,8 +382,12 @@ def run_worker(
 
 
 def speak_at_once() -> None:
-    """Have what is printed written line by line: a pipe or a file would get it when there is much, or at the end."""
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    """Have what is printed written line by line: a pipe or a file would get it when there is much, or at the end.
+
+    In UTF-8, as it is read, whatever the locale: no task fails because a node has another one.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
 
 
 def say_levels() -> None:

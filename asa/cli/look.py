@@ -239,4 +239,4 @@ class CleanCommand:
             text += "\nremoved from this machine, left behind by agents that are gone:\n" + "\n".join(removed)
         lines = ["not everything could be looked at or done:", *(f"{name}: {why}" for name, why in unread.items())]
         data = {"rows": rows, "removed": removed, "unread": unread}
-        return CommandResult(data, text, 1 if unread else 0, fitted("\n".join(lines)) if unread else "")
+        return CommandResult(data, fitted(text), 1 if unread else 0, fitted("\n".join(lines)) if unread else "")

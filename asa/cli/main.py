@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -98,6 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
         signal.signal(signal.SIGHUP, _interrupt)
     warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):  # what their encoding does not have is written as \xe9: it is no error
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         check_packages()
         parser, command = make_parser(words)

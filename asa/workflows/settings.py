@@ -239,9 +239,7 @@ def load_settings(directory: RunDirectory) -> Settings:
     try:
         kept = directory.settings.read_bytes()
     except FileNotFoundError as error:
-        raise RunNotFound(
-            f"run {directory.name} never began, its driver died too early: run the workflow again"
-        ) from error
+        raise never_began(directory.name) from error
     with EventLog(directory.events) as log:
         start = log.latest(RunStarted)
     if isinstance(start, RunStarted) and start.version != VERSION:
@@ -305,6 +303,11 @@ DEFAULT_NAME = "workflow"
 SHOWN_MOST = 2000
 """How much of a value is shown [characters]."""
 _READ_MOST = 1 << 20
+
+
+def never_began(run: str) -> RunNotFound:
+    """What to raise of a run without any event."""
+    return RunNotFound(f"run {run} never began, its driver died too early: run the workflow again")
 
 
 def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> Any:

@@ -11,6 +11,7 @@ import pytest
 
 import asa
 from asa.core.errors import InvalidInput
+from asa.log.rundir import RunDirectory
 from asa.workflows.settings import load_workflow
 
 FLOW = """
@@ -71,3 +72,51 @@ def test_a_module_beside_the_workflow_with_a_name_of_pythons_is_named(
     (tmp_path / "flow.py").write_text(use)
     with pytest.raises(InvalidInput, match=r"wave.py is not imported, since a module of Python's has that name"):
         load_workflow("flow.py")
+
+
+# -- Terminals that cannot show everything ----------------------------------------------------------------------------
+
+WORDS = """
+import asa
+
+@asa.stage(name="größe", run_time="10s")
+def size(x):
+    print("naïve ✓")
+    return "é" * x
+
+@asa.stage(run_time="10s")
+def bad(x):
+    raise ValueError("keine Größe ✗")
+
+workflow = size.map([1, 2])
+
+def fails():
+    return bad(1)
+"""
+
+
+@pytest.mark.parametrize("backend", ["local:cores=1", "sim:nodes=1,cores=2,warmup=0"])
+def test_what_an_encoding_does_not_have_is_escaped_and_no_task_fails_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    (tmp_path / "flow.py").write_text(WORDS, encoding="utf-8")
+    for name, value in (("LC_ALL", "C"), ("PYTHONIOENCODING", "ascii"), ("PYTHONUTF8", "0")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONCOERCECLOCALE", "0")
+    done = command("run", "flow.py", "--backend", backend, "--name", "words")
+    assert (done.returncode, done.stdout) == (0, "['\\xe9', '\\xe9\\xe9']\n"), done.stderr
+    assert "Traceback" not in done.stderr and "gr\\xf6\\xdfe: done" in done.stderr
+    if backend.startswith("local"):
+        shown = command("logs", "words")
+        assert shown.stdout == "gr\\xf6\\xdfe[0] na\\xefve \\u2713\ngr\\xf6\\xdfe[1] na\\xefve \\u2713\n"
+        failed = command("run", "flow.py:fails", "--backend", backend, "--quiet")
+        assert failed.returncode == 1 and "keine Gr\\xf6\\xdfe \\u2717" in failed.stderr
+    (run,) = (tmp_path / "state" / "runs").glob("words-*")
+    assert "größe" in (run / "asa.log").read_text(encoding="utf-8")
+
+
+def test_a_run_that_never_began_is_named_by_all_that_look_at_it(tmp_path: Path) -> None:
+    RunDirectory.create(tmp_path / "state", "dead")
+    for words in ("status dead", "report dead -o out.html"):
+        done = command(*words.split())
+        assert (done.returncode, "run dead never began" in done.stderr) == (1, True), words
