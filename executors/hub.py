@@ -110,7 +110,6 @@ def lost_event(task_order: TaskOrder, allocation: str, node: str, reason: str, n
 
 _LENT = "it is lent to others"
 _HELLO_S = 10.0
-_HEARTBEAT_MOST_S = 366 * 86400.0
 _UNAUTHENTICATED_MOST = 256
 _ACCEPTED_MOST = 64  # before those that are there are heard again: a thousand nodes may come at once
 _UNSENT_MOST = 1 << 20
@@ -652,7 +651,7 @@ class HubExecutor:
         proxy: Callable[[RunContext, ChannelListener], HubProxy] | None = None,
         host: Host = HOST,
     ) -> None:
-        if not (0 < heartbeat_s <= _HEARTBEAT_MOST_S or heartbeat_s == math.inf):
+        if not (0 < heartbeat_s <= 366 * 86400.0 or heartbeat_s == math.inf):
             raise InvalidInput(f"heartbeat_s={heartbeat_s!r} must be seconds, above 0 and at most a year, or inf")
         self._pool, self._options, self._heartbeat, self._proxy = worker_pool, dict(options or {}), heartbeat_s, proxy
         self._host = host
