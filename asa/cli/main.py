@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import io
 import json
+import logging
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from asa.core.command import CommandResult
-from asa.core.errors import AsaError, AsaWarning, InvalidInput, UnknownName
+from asa.core.errors import AsaError, AsaWarning, InvalidInput, UnknownName, cause
 from asa.core.registry import COMMANDS, check_packages
 from asa.log.messages import add_log_level, log_to_terminal, notify
 from asa.report.outputs import check_outputs
@@ -99,6 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
         signal.signal(signal.SIGHUP, _interrupt)
     warnings.showwarning = _show_warning
+    _open_closed()
     for stream in (sys.stdout, sys.stderr):  # what their encoding does not have is written as \xe9: it is no error
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -117,6 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return USAGE
         if options.json:
             check_outputs(options)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `asa.__main__` leaves it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         with log_to_terminal(options.log_level) if options.log_level else contextlib.nullcontext():
             return _show(command.run(options), options.json)
     except AsaError as error:
@@ -125,9 +129,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         notify(f"interrupted by {interrupt.args[0]}" if interrupt.args else "interrupted")
         return INTERRUPTED
-    except BrokenPipeError:  # as it ends, Python would try once more to write to it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # of a pipe whose reader is gone, or of a full disk
+        logging.getLogger(__name__).debug("%s", error, exc_info=True)
+        if not isinstance(error, BrokenPipeError):
+            notify(f"error: {f'{error.filename}: ' if error.filename else ''}{cause(error)}")
+        with contextlib.suppress(OSError, ValueError):  # as it ends, Python would try once more to write to it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+
+
+def _open_closed() -> None:
+    """Have all three streams go somewhere, as in ``asa runs >&-``: no file that is opened takes the place of one."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass
+    os.close(descriptor)
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, closefd=False) if stream is None else stream  # noqa: SIM115
+        for number, (stream, mode) in enumerate(((sys.stdin, "r"), (sys.stdout, "w"), (sys.stderr, "w")))
+    )
 
 
 def make_parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -120,3 +121,33 @@ def test_a_run_that_never_began_is_named_by_all_that_look_at_it(tmp_path: Path) 
     for words in ("status dead", "report dead -o out.html"):
         done = command(*words.split())
         assert (done.returncode, "run dead never began" in done.stderr) == (1, True), words
+
+
+# -- Signals ----------------------------------------------------------------------------------------------------------
+
+INTERRUPTED_IN = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, *where):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+from asa.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("module", ["asa.core.registry", "asa.cli.look", "asa.log.database"])
+def test_an_interrupt_while_a_command_is_loaded_ends_it_without_a_traceback(module: str) -> None:
+    words = [sys.executable, "-c", INTERRUPTED_IN.format(module=module), "waits"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (-signal.SIGINT, 130) and done.stderr in ("", "asa: interrupted\n")
+
+
+@pytest.mark.parametrize("where", ["/dev/full", "&-"])
+@pytest.mark.parametrize("words", ["completion bash", "waits", "waits --json -"])
+def test_an_output_that_takes_nothing_is_no_crash(words: str, where: str) -> None:
+    line = f"{sys.executable} -P -m asa {words} >{where}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    said = "asa: error: No space left on device\n" if where == "/dev/full" else ""
+    assert (done.returncode, done.stderr) == (int(bool(said)), said)
