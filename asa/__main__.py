@@ -3,7 +3,7 @@
 import os
 import sys
 
-if __name__ == "__main__" and sys.path[0] == os.getcwd() != os.path.dirname(os.path.dirname(__file__)):
+if __name__ == "__main__" and not sys.flags.safe_path and sys.path[0] != os.path.dirname(os.path.dirname(__file__)):
     sys.path.append(sys.path.pop(0))  # the working directory: a workflow there may be called signal.py
 
 import signal

@@ -151,3 +151,14 @@ def test_an_output_that_takes_nothing_is_no_crash(words: str, where: str) -> Non
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
     said = "asa: error: No space left on device\n" if where == "/dev/full" else ""
     assert (done.returncode, done.stderr) == (int(bool(said)), said)
+
+
+# -- Directories ------------------------------------------------------------------------------------------------------
+
+
+def test_a_working_directory_that_is_gone_is_named(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW)
+    line = f"mkdir gone && cd gone && rmdir ../gone && {sys.executable} -P -m asa run {tmp_path}/flow.py"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    said = "asa: error: the working directory is gone: No such file or directory\n"
+    assert (done.returncode, done.stderr) == (1, said)
