@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:  # of a pipe whose reader is gone, or of a full disk
         logging.getLogger(__name__).debug("%s", error, exc_info=True)
         if not isinstance(error, BrokenPipeError):
-            gone = not os.path.exists("/proc/self/cwd")
+            gone = os.readlink("/proc/self/cwd").endswith(" (deleted)")
             where = f"{error.filename}: " if error.filename else "the working directory is gone: " * gone
             notify(f"error: {where}{cause(error)}")
         with contextlib.suppress(OSError, ValueError):  # as it ends, Python would try once more to write to it

@@ -152,6 +152,13 @@ def positive(text: str) -> int:
     return number
 
 
+def port(text: str) -> int:
+    """A number of a port; 0 for any."""
+    if not text.isdecimal() or int(text) >= 1 << 16:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, found {text}")
+    return int(text)
+
+
 def duration(text: str) -> float:
     """A duration [s], as `asa.core.units.duration` takes it."""
     try:

@@ -332,6 +332,8 @@ def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> An
     file, _, name = target.partition(":")
     path = Path(file).resolve()
     if not path.is_file():
+        if path.is_dir():
+            raise InvalidInput(f"{file!r} is a directory: give the path of a Python file in it")
         near = difflib.get_close_matches(path.name, [each.name for each in path.parent.glob("*.py")], n=1)
         hint = (
             f"did you mean {near[0]!r}?" if near else "give the path of a Python file, as in 'asa run montage.py:main'"
@@ -341,7 +343,7 @@ def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> An
         module = _import(path)
     except AsaError:
         raise
-    except Exception as error:  # the user's own code
+    except (Exception, SystemExit) as error:  # the user's own code
         raise InvalidInput(_raised(file, error, path)) from error
     value = _bound(module, name, file)
     name = name or DEFAULT_NAME
@@ -444,14 +446,14 @@ def _called(function: Any, arguments: Mapping[str, Any], target: str, path: Path
         return function(**arguments)
     except AsaError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = error.__traceback__
         if isinstance(error, TypeError) and frames is not None and frames.tb_next is None:  # it was not even entered
             raise InvalidInput(f"{target}: {error}: give what it needs with --set NAME=VALUE") from error
         raise InvalidInput(_raised(target, error, path)) from error
 
 
-def _raised(what: str, error: Exception, path: Path) -> str:
+def _raised(what: str, error: BaseException, path: Path) -> str:
     """What the user's own code has raised, and the way there from its file on: the frames before are not theirs."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename != str(path):

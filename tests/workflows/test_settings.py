@@ -223,7 +223,7 @@ def test_its_functions_travel_by_value(file: str, tmp_path: Path) -> None:
     [
         ("flw.py:main", InvalidInput, r"there is no file 'flw.py': did you mean 'flow.py'\?"),
         ("wheel.py", InvalidInput, r"there is no file 'wheel.py': give the path of a Python file, as in 'asa run"),
-        (".", InvalidInput, "there is no file"),
+        (".", InvalidInput, "'.' is a directory: give the path of a Python file in it"),
         ("flow.txt", InvalidInput, r"flow.txt is not a Python file: its name must end in .py"),
         ("flow.py:mian", UnknownName, "'mian': did you mean 'main'"),
         ("flow.py:refuses", AsaError, r"^refused in its own words$"),
@@ -259,6 +259,7 @@ def test_a_value_that_is_no_workflow_is_refused(file: str, name: str, arguments:
     ("source", "said"),
     [
         ("def (", "own.py raised SyntaxError: invalid syntax (own.py, line 1)"),
+        ("raise SystemExit(3)", "own.py raised SystemExit: 3\n  File "),
         ("import no_such_module", "own.py raised ModuleNotFoundError: No module named 'no_such_module'\n  File "),
         ("x = 1\n\n\nlist(3)", ", line 4, in <module>\n    list(3)"),
         ("def workflow(n=1):\n    return list(n)", ", line 2, in workflow\n    return list(n)"),
