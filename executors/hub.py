@@ -651,8 +651,8 @@ class HubExecutor:
         proxy: Callable[[RunContext, ChannelListener], HubProxy] | None = None,
         host: Host = HOST,
     ) -> None:
-        if not heartbeat_s > 0:
-            raise InvalidInput(f"heartbeat_s={heartbeat_s!r} must be a positive number of seconds")
+        if not (0 < heartbeat_s <= 366 * 86400.0 or heartbeat_s == math.inf):
+            raise InvalidInput(f"heartbeat_s={heartbeat_s!r} must be seconds, above 0 and at most a year, or inf")
         self._pool, self._options, self._heartbeat, self._proxy = worker_pool, dict(options or {}), heartbeat_s, proxy
         self._host = host
         self._hub: Hub | None = None

@@ -383,8 +383,9 @@ def run_worker(
 
 
 def speak_at_once() -> None:
-    """Have what is printed written line by line: a pipe or a file would get it when there is much, or at the end."""
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    """Have what is printed written line by line, not when there is much, and in UTF-8, as it is read, in any locale."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
 
 
 def say_levels() -> None:

@@ -82,7 +82,7 @@ def test_what_is_said_of_it_is_complete(built: dict[str, Path]) -> None:
     assert "Apache-2.0" in (said["License-Expression"], said["License"])
     assert said["Description-Content-Type"] == "text/markdown" and said["Summary"] and said["Keywords"]
     assert set(said.get_all("Provides-Extra", [])) >= set(EXTRAS)
-    assert "asa = asa.cli.main:main" in points and "asa = asa.lab.testing" in points
+    assert "asa = asa.__main__:main" in points and "asa = asa.lab.testing" in points
     assert said["Version"] == config()["metadata"]["version"]
 
 
@@ -147,7 +147,7 @@ def test_the_recipe_for_conda_says_the_same() -> None:
     recipe = yaml.safe_load(jinja2.Template(text).render(PYTHON="python"))
     assert recipe["package"]["version"] == config()["metadata"]["version"]
     assert {f"{name} >={version}" for name, version in needed().items()} <= set(recipe["requirements"]["run"])
-    assert recipe["build"]["entry_points"] == ["asa = asa.cli.main:main"]
+    assert recipe["build"]["entry_points"] == ["asa = asa.__main__:main"]
 
 
 def test_the_recipe_for_spack_says_the_same() -> None:

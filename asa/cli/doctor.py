@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from asa.core.command import CommandResult, fitted, table
-from asa.core.errors import AsaError
+from asa.core.errors import AsaError, cause
 from asa.core.job import DependencyKind
 from asa.core.registry import BACKENDS, DOCTOR
 from asa.core.units import brief
@@ -60,10 +60,10 @@ class DoctorCommand:
         works = conclusions(rows)
         shown = [each | {"ok": "yes" if each["ok"] else "NO"} for each in rows]
         said = "\n".join(f"{_WORDS[well]}: {what}" for what, well in works.items())
+        wrong = ", ".join(each["what"] for each in rows if not each["ok"])
+        text = f"{table(shown, 'nothing to look at')}\n\n{said}"
         return CommandResult(
-            {"rows": rows, "works": works},
-            f"{table(shown, 'nothing to look at')}\n\n{said}",
-            0 if all(each["ok"] for each in rows) else 1,
+            {"rows": rows, "works": works}, text, 1 if wrong else 0, f"NO, see above: {wrong}" if wrong else ""
         )
 
 
@@ -163,10 +163,15 @@ def machine() -> Iterator[dict[str, Any]]:
     local = is_local(state)
     where = "a file system of this machine" if local else "a network file system, or one that is not known"
     yield row("state directory", True, f"{state} ({where})")
-    with tempfile.TemporaryDirectory(dir=state, prefix=".doctor-") as folder:
-        yield locks(Path(folder))
-        yield event_log(Path(folder), local)
-        yield unix_socket(Path(folder))
+    try:
+        with tempfile.TemporaryDirectory(dir=state, prefix=".doctor-") as folder:
+            yield locks(Path(folder))
+            yield event_log(Path(folder), local)
+            yield unix_socket(Path(folder))
+    except OSError as error:
+        yield row(
+            "event log", False, f"{cause(error)}: nothing can be written in {state}: set ASA_STATE_DIR to another"
+        )
     yield ports()
 
 

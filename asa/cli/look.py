@@ -229,7 +229,7 @@ class CleanCommand:
             }
             for item in found
         ]
-        text = table(rows, "no job is left behind")
+        text = table(rows, "no other job is left behind" if unread else "no job is left behind")
         kept = {row["run"] for row in rows if not row["cancelled"]}
         if kept and not options.cancel:
             text += "\ncancel them with 'asa clean --cancel'"
@@ -237,8 +237,6 @@ class CleanCommand:
             text += "\na resumable run's jobs are used by 'asa resume RUN'; --cancel --force cancels them, too"
         if removed:
             text += "\nremoved from this machine, left behind by agents that are gone:\n" + "\n".join(removed)
-        if unread:
-            text += "\nnot everything could be looked at or done:\n"
-            text += "\n".join(f"{name}: {why}" for name, why in unread.items())
+        lines = ["not everything could be looked at or done:", *(f"{name}: {why}" for name, why in unread.items())]
         data = {"rows": rows, "removed": removed, "unread": unread}
-        return CommandResult(data, text, 1 if unread else 0)
+        return CommandResult(data, fitted(text), 1 if unread else 0, fitted("\n".join(lines)) if unread else "")

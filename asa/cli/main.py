@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
+import logging
 import os
 import shutil
 import signal
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from asa.core.command import CommandResult
-from asa.core.errors import AsaError, AsaWarning, InvalidInput, UnknownName
+from asa.core.errors import AsaError, AsaWarning, InvalidInput, UnknownName, cause
 from asa.core.registry import COMMANDS, check_packages
 from asa.log.messages import add_log_level, log_to_terminal, notify
 from asa.report.outputs import check_outputs
@@ -98,6 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
         signal.signal(signal.SIGHUP, _interrupt)
     warnings.showwarning = _show_warning
+    _open_closed()
+    for stream in (sys.stdout, sys.stderr):  # what their encoding does not have is written as \xe9: it is no error
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         check_packages()
         parser, command = make_parser(words)
@@ -113,6 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return USAGE
         if options.json:
             check_outputs(options)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `asa.__main__` leaves it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         with log_to_terminal(options.log_level) if options.log_level else contextlib.nullcontext():
             return _show(command.run(options), options.json)
     except AsaError as error:
@@ -121,9 +129,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         notify(f"interrupted by {interrupt.args[0]}" if interrupt.args else "interrupted")
         return INTERRUPTED
-    except BrokenPipeError:  # as it ends, Python would try once more to write to it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # of a pipe whose reader is gone, or of a full disk
+        logging.getLogger(__name__).debug("%s", error, exc_info=True)
+        if not isinstance(error, BrokenPipeError):
+            gone = os.readlink("/proc/self/cwd").endswith(" (deleted)")
+            where = f"{error.filename}: " if error.filename else "the working directory is gone: " * gone
+            notify(f"error: {where}{cause(error)}")
+        with contextlib.suppress(OSError, ValueError):  # as it ends, Python would try once more to write to it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+
+
+def _open_closed() -> None:
+    """Have all three streams go somewhere, as in ``asa runs >&-``: no file that is opened takes the place of one."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass
+    os.close(descriptor)
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, closefd=False) if stream is None else stream  # noqa: SIM115
+        for number, (stream, mode) in enumerate(((sys.stdin, "r"), (sys.stdout, "w"), (sys.stderr, "w")))
+    )
 
 
 def make_parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, Any]:
@@ -169,7 +194,9 @@ def _show(result: CommandResult, destination: str | None) -> int:
     if destination:
         Path(destination).write_text(json.dumps(result.data, indent=2) + "\n")
     if result.text:
-        print(result.text, file=sys.stderr if result.exit_code else sys.stdout, flush=True)
+        print(result.text, file=sys.stderr if result.exit_code and not result.trouble else sys.stdout, flush=True)
+    if result.trouble:
+        print(result.trouble, file=sys.stderr, flush=True)
     return result.exit_code
 
 

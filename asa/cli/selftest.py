@@ -140,7 +140,7 @@ def _resumes(state: Path, options: argparse.Namespace) -> str:
     before = {directory.name for directory in list_runs(state)}
     arguments = [f"{file}:result", "--backend", options.backend, "--strategy", "per-stage"]
     driver = subprocess.Popen(
-        [sys.executable, "-m", "asa", "run", *arguments],
+        [sys.executable, "-P", "-m", "asa", "run", *arguments],
         env={**os.environ, "ASA_STATE_DIR": str(state)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

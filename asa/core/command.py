@@ -26,14 +26,17 @@ class CommandResult:
     data
         JSON-able, for ``--json``.
     text
-        For people.
+        For people. It goes to standard output; to standard error with another exit code than 0 and no `trouble`.
     exit_code
         0 when all is well.
+    trouble
+        For people, on standard error: what of it went wrong.
     """
 
     data: Any
     text: str
     exit_code: int = 0
+    trouble: str = ""
 
 
 _COLUMN_LEAST = 16
@@ -147,6 +150,13 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return number
+
+
+def port(text: str) -> int:
+    """A number of a port; 0 for any."""
+    if not text.isdecimal() or int(text) >= 1 << 16:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, found {text}")
+    return int(text)
 
 
 def duration(text: str) -> float:

@@ -204,6 +204,7 @@ class Predicted(Event):
     soon_s: float | None = None
 
 
+WALLTIMES_ONLY = "no history, and no run time is declared: 10 to 100 % of the wall time is used"
 WAITS_UNKNOWN = "no waits of such jobs have been learned here, and the queue cannot be seen: as if no job waited"
 """The note of a quote that knows nothing of waits."""
 
@@ -217,7 +218,8 @@ class Quoted(Event):
     `high` in 80 % of cases [s since the epoch]. `core_hours` are charged, in the median.
 
     `drawn` are the ends of the interval before it was corrected by the errors of earlier quotes. `notes` say in plain
-    words what was not known; if `WAITS_UNKNOWN` is one of them, it is done at these times at the earliest.
+    words what was not known; if `WAITS_UNKNOWN` is one of them, it is done at these times at the earliest; if
+    `WALLTIMES_ONLY` is, its run times are bounded by wall times only, and `high` is the one to go by.
     """
 
     done: float
@@ -232,6 +234,11 @@ class Quoted(Event):
     def least(self) -> bool:
         """Whether it is done at these times at the earliest."""
         return WAITS_UNKNOWN in self.notes
+
+    @property
+    def most(self) -> bool:
+        """Whether of some run times only a bound is known."""
+        return any(note.startswith(WALLTIMES_ONLY) for note in self.notes)
 
     def missed(self, ended: float) -> float:
         """How far outside the interval that was drawn a run ended [s since the epoch], below 0 inside: the difference

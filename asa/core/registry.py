@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -65,16 +66,28 @@ def fitting(option: str, value: Any, annotation: Any) -> Any:
     Raises
     ------
     InvalidInput
-        When it is text, and a number or a boolean is wanted.
+        When it is text, and a number or a boolean is wanted, or one of these and the other is wanted; when it is no
+        whole number where one is wanted, is nan, or is finite and not below 2**63.
     """
     kinds = set(getattr(annotation, "__name__", str(annotation)).split(" | ")) - {"None"}
-    if kinds == {"str"}:
+    if kinds == {"str"} or ("str" in kinds and isinstance(value, int | float) and not kinds & _PLAIN):
         return str(value)
     if kinds and kinds <= {"int", "float"} and isinstance(value, str | bool):
         raise InvalidInput(f"{option}={value} is no number")
-    if kinds == {"bool"} and isinstance(value, str):
+    if isinstance(value, int | float) and (math.isnan(value) or _MOST <= abs(value) < math.inf):
+        raise InvalidInput(f"{option}={value}: a finite number below 2**63 expected")
+    if kinds == {"int"} and isinstance(value, float):
+        raise InvalidInput(f"{option}={value}: a whole number expected")
+    if kinds == {"bool"} and not isinstance(value, bool):
         raise InvalidInput(f"{option}={value}: true or false expected")
+    if kinds and all(kind.startswith(("tuple[", "Sequence[")) for kind in kinds) and isinstance(value, int | float):
+        raise InvalidInput(f"{option}={value}: several are expected, which only an object made in Python can have")
     return value
+
+
+_PLAIN = {"int", "float", "bool", "Any", "object"}
+_MOST = 2**63
+"""What does not fit into a number of the machine."""
 
 
 DISTRIBUTION = "asa-hpc"
@@ -181,7 +194,7 @@ class Registry:
         return list(dict.fromkeys(found))
 
     def create(self, spec: Any, **defaults: Any) -> Any:
-        """The object that `spec` describes; anything but a string is taken to be one already.
+        """The object that `spec` describes; anything but a string or a number is taken to be one already.
 
         `defaults` are arguments that the spec may override; those the factory does not take are left out.
 
@@ -193,6 +206,8 @@ class Registry:
             When an option is missing, is text where the factory is annotated to take a number or a boolean, or is one
             that the factory refuses; when what it makes lacks a method.
         """
+        if isinstance(spec, int | float):
+            raise InvalidInput(f"{self.kind} {spec!r}: a name expected, one of {', '.join(self.names())}")
         if not isinstance(spec, str):
             return spec
         name, options = parse_spec(spec)

@@ -8,7 +8,7 @@ import socket
 import sys
 from pathlib import Path
 
-from asa.core.command import CommandResult
+from asa.core.command import CommandResult, port
 from asa.log.messages import notify
 from asa.log.rundir import state_directory
 
@@ -25,15 +25,15 @@ class DashboardCommand:
             "run", metavar="RUN", nargs="?", default="", help="run or co-scheduled queue to show first (the newest run)"
         )
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1; others need TLS)")
-        parser.add_argument("--port", type=int, help=f"port to listen on ({_DEFAULT_PORT}, or any if that is in use)")
+        parser.add_argument("--port", type=port, help=f"port to listen on ({_DEFAULT_PORT}, or any if that is in use)")
         parser.add_argument("--certificate", type=Path, metavar="FILE", help="PEM file with key and certificate: TLS")
 
     def run(self, options: argparse.Namespace) -> CommandResult:
         from asa.dashboard.site import Dashboard  # here: the page of options needs no sockets
 
-        port = _free_port(options.host) if options.port is None else options.port
+        chosen = _free_port(options.host) if options.port is None else options.port
         state, certificate = state_directory(), options.certificate
-        service = Dashboard(state, options.run, host=options.host, port=port, certificate=certificate)
+        service = Dashboard(state, options.run, host=options.host, port=chosen, certificate=certificate)
         with service:
             with contextlib.suppress(KeyboardInterrupt):
                 _announce(service.link, service.address.url, service.address.file, service.shows)

@@ -146,7 +146,8 @@ def _set_level(logger: logging.Logger, before: Mapping[str, int]) -> None:
 class _RunLog(_Messages):
     def __init__(self, path: Path) -> None:
         self._path = path
-        super().__init__(os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a"))
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        super().__init__(os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace"))
         self.addFilter(lambda _: _run.get() in (None, path))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802

@@ -73,11 +73,20 @@ def expected(quoted: Quoted, *, virtual: bool = False) -> str:
     >>> from asa.core.event import WAITS_UNKNOWN
     >>> expected(Quoted(0.0, 7200.0, 3600.0, 10800.0, 12.0, (0.0, 0.0), 100, (WAITS_UNKNOWN,)), virtual=True)
     'in 2 h at the earliest, as waits are not known, 12.0 core-hours'
+    >>> from asa.core.event import WALLTIMES_ONLY
+    >>> expected(Quoted(0.0, 7200.0, 3600.0, 10800.0, 12.0, (0.0, 0.0), 100, (WALLTIMES_ONLY,)), virtual=True)
+    'in 3 h at most, as only wall times are known, 12.0 core-hours'
     """
     virtual = virtual or _is_soon(quoted)
     ends = [moment(each, quoted.at, virtual=virtual).removeprefix("in ") for each in (quoted.low, quoted.high)]
     done = moment(quoted.done, quoted.at, virtual=virtual)
-    when = f"{done} at the earliest, as waits are not known" if quoted.least else f"{done} [{', '.join(ends)}]"
+    when = done if {*ends} == {done.removeprefix("in ")} else f"{done} [{', '.join(ends)}]"
+    if quoted.least and quoted.most:
+        when = "at a time that is not known, as neither waits nor run times are"
+    elif quoted.least:
+        when = f"{done} at the earliest, as waits are not known"
+    elif quoted.most:
+        when = f"{moment(quoted.high, quoted.at, virtual=virtual)} at most, as only wall times are known"
     return f"{when}, {core_hours(quoted.core_hours)} core-hours"
 
 
@@ -95,7 +104,7 @@ def quote_words(
     if state is not RunState.SUCCEEDED:
         return f"{said}; but the run {_ENDED.get(state, 'has failed')}"
     when = f"after {brief(ended - quoted.at)}" if virtual else f"at {moment(ended, quoted.at)}"
-    if quoted.least:
+    if quoted.least or quoted.most:
         return f"{said}; was done {when}"
     off = ended - quoted.done
     how = f"{brief(abs(off))} {'after' if off > 0 else 'before'} the median"

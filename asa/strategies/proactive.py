@@ -81,6 +81,9 @@ class Proactive:
             raise UnknownName("value of dependency", str(dependency), DEPENDENCIES)
         if lookahead < 0 or grace_s < 0:
             raise InvalidInput(f"lookahead and grace_s must not be negative: {lookahead!r}, {grace_s!r}")
+        for name, value in (("late", late), ("soon", soon)):
+            if value is not None and not 0 < value < 1:
+                raise InvalidInput(f"{name}={value!r}: a quantile of the wait expected, above 0 and below 1")
         self.dependency, self.lookahead, self.grace_s = dependency, lookahead, grace_s
         self.late, self.soon = late, soon
         self.max_overhead = None if max_overhead is None else share(max_overhead, what="max_overhead", most=math.inf)

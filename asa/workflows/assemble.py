@@ -22,7 +22,7 @@ from asa.allocations.budget import QUERY, SharedBudget, in_turn
 from asa.allocations.watch import SPARE, Budget, JobWatch, WatchCalls, WatchThread
 from asa.core.clock import SystemClock
 from asa.core.decision import Predict
-from asa.core.errors import AsaError, BackendError, GraphError, InvalidInput, RunNotFound
+from asa.core.errors import AsaError, BackendError, GraphError, InvalidInput
 from asa.core.event import (
     VERSION,
     VIRTUAL,
@@ -65,7 +65,7 @@ from asa.workflows.payload import Payloads
 from asa.workflows.plan import Mold, Plan, Submit
 from asa.workflows.reuse import Reuse
 from asa.workflows.runner import Decider, Inbox, Log, Runner, TaskMaker, job_request
-from asa.workflows.settings import Settings, save_settings
+from asa.workflows.settings import Settings, never_began, save_settings
 from asa.workflows.stage import nodes_in
 
 _log = logging.getLogger(__name__)
@@ -699,7 +699,7 @@ def restore_plan(run: str, log: EventLog) -> Plan:
     """
     start = log.latest(RunStarted)
     if not isinstance(start, RunStarted):
-        raise RunNotFound(f"run {run} never began, its driver died too early: run the workflow again")
+        raise never_began(run)
     plan = logged_plan(start)
     _replay(plan, log, virtual=False)
     return plan

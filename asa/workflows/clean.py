@@ -71,19 +71,31 @@ def leftovers(state: Path, unread: dict[str, str] | None = None) -> Iterator[Lef
     ----------
     unread
         Takes the names of runs of which not everything could be looked at, and why. Of a damaged log, what can be read
-        is looked at.
+        is looked at. A batch system that does not answer for one run is not asked for the next ones.
     """
     unread = {} if unread is None else unread
+    silent: dict[str, str] = {}
     for run in list_runs(state):
         try:
-            yield from _left(run, unread)
+            jobs, resumable = _logged(run, unread)
+            if not jobs:
+                continue
+            if (spec := str(_backend_spec(run))) not in silent:
+                try:
+                    yield from _left(run, jobs, resumable)
+                    continue
+                except BackendError as error:
+                    silent[spec] = " ".join(str(error).splitlines()[-1:])
+            named = ", ".join(handle.job_id if handle else "one without a number" for handle in jobs.values())
+            unread[run.name] = f"whether its jobs ({named}) are left is not known, {spec} does not say: {silent[spec]}"
         except AsaError as error:
             unread[run.name] = str(error)
 
 
-def _left(run: RunDirectory, unread: dict[str, str]) -> Iterator[Leftover]:
+def _logged(run: RunDirectory, unread: dict[str, str]) -> tuple[dict[str, JobHandle | None], bool]:
+    """Jobs that have not ended, as the log of a run without a driver says; whether `asa resume` would use them."""
     if run.is_driven() or not run.events.exists():
-        return
+        return {}, False
     jobs: dict[str, JobHandle | None] = {}
     last: Event | None = None
     virtual = False
@@ -99,9 +111,14 @@ def _left(run: RunDirectory, unread: dict[str, str]) -> Iterator[Leftover]:
                 last = event
             elif isinstance(event, RunStarted):
                 virtual = event.is_virtual
-    if not jobs or virtual:  # a queue in virtual time ends with its driver
-        return
     resumable = not (isinstance(last, RunEnded) and last.state is RunState.SUCCEEDED)
+    return {} if virtual else jobs, resumable  # a queue in virtual time ends with its driver
+
+
+def _left(run: RunDirectory, jobs: Mapping[str, JobHandle | None], resumable: bool) -> Iterator[Leftover]:
+    """Those of a run's jobs that have not ended, as its batch system says."""
+    if not jobs:
+        return
     with contextlib.closing(backend_of(run)) as backend:
         unsure = [key for key, handle in jobs.items() if handle is None]
         handles = {key: handle for key, handle in jobs.items() if handle is not None}
@@ -168,7 +185,7 @@ def jobs_left(run: RunDirectory) -> int:
         When the batch system does not say.
     """
     unread: dict[str, str] = {}
-    count = sum(1 for _ in _left(run, unread))
+    count = sum(1 for _ in _left(run, *_logged(run, unread)))
     if unread:
         raise StateError(unread[run.name])
     return count
@@ -213,7 +230,7 @@ def cancel_run(run: RunDirectory, patience_s: float) -> int:
             raise InvalidInput(f"run {run.name} has {ENDS[state]} before it could be cancelled")
         return 0
     unread: dict[str, str] = {}
-    left = list(_left(run, unread))
+    left = list(_left(run, *_logged(run, unread)))
     done = cancel(left, unread, reason)
     if unread or len(done) < len(left):
         raise StateError(f"not all jobs of run {run.name} could be cancelled: {unread.get(run.name, 'try it again')}")

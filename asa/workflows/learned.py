@@ -485,8 +485,8 @@ class LearnedWaits:
 
     def learn_quote(self, run: FoldedRun) -> None:
         """Remember by how much the end of a run missed its quote; not of one that did not succeed, or was held, and
-        not of a quote that knew no waits."""
-        if run.quoted is None or run.quoted.least or run.drivers > 1:
+        not of a quote that knew no waits, or of run times only that wall times bound them."""
+        if run.quoted is None or run.quoted.least or run.quoted.most or run.drivers > 1:
             return
         if run.outcome is not RunState.SUCCEEDED or run.ended is None:
             return

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from asa.allocations.watch import shown
 from asa.core.clock import SystemClock
 from asa.core.errors import AsaError, BackendError, InvalidInput
-from asa.core.event import LEAST_MISS_S, WAITS_UNKNOWN, Quoted, RunStarted, RunState
+from asa.core.event import LEAST_MISS_S, WAITS_UNKNOWN, WALLTIMES_ONLY, Quoted, RunStarted, RunState
 from asa.core.job import Capabilities, Options, QueueRegime, Resources
 from asa.core.ports import Backend, Strategy, VirtualBackend
 from asa.core.queues import QueueTerms
@@ -535,7 +535,7 @@ class Quoter:
             median(end.core_hours for end in ends),
             draws,
             failed,
-            self._notes(failed, draws),
+            self._notes(failed, draws, alike=times[0] == times[-1]),
             self._virtual,
         )
 
@@ -597,7 +597,7 @@ class Quoter:
             return self._widths[spec.name]
         return max(1, spec.resources.cores // spec.task.cores)
 
-    def _notes(self, failed: int, draws: int) -> tuple[str, ...]:
+    def _notes(self, failed: int, draws: int, *, alike: bool) -> tuple[str, ...]:
         """What was not known, in plain words."""
         by = {
             source: [name for name, time in self._times.items() if time.source == source]
@@ -609,7 +609,7 @@ class Quoter:
         reused = [spec.name for spec in self._specs if spec.reuse]
         found = {
             "no history: declared times are used": by["declared"],
-            "no history, and no run time is declared: 10 to 100 % of the wall time is used": by["wall time"],
+            WALLTIMES_ONLY: by["wall time"],
             "how many tasks it has is not known: as many as its cores run at a time": wide,
             "what it adds is not known, and left out (expect= tells)": grow,
             "results of earlier runs may stand for some of it: as if none did": reused,
@@ -621,6 +621,8 @@ class Quoter:
             count = "no" if self._waits.untaught else "too few"
             how = ", which cannot be planned: as if all of its work came first" if self._waits.long else " as it is now"
             said.append(f"{count} waits of such jobs have been learned here: they are computed from the queue{how}")
+        if self._virtual and alike:
+            said.append("it has no interval: tasks take just their declared times, and their jobs wait the same time")
         if failed:
             said.append(f"in {failed} of {draws} drawn futures the run does not end well: see its wall times")
         return tuple(said)

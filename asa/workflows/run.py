@@ -51,6 +51,7 @@ from asa.workflows.settings import (
     Unread,
     load_settings,
     make_settings,
+    never_began,
     new_directory,
     shown,
     state_path,
@@ -392,6 +393,8 @@ class Run:
         driven = self.directory.is_driven()
         if self._assembly is not None and self._over.is_set():  # the driver has folded all there is
             return summary(self._assembly.plan, driven=driven)
+        if self._log.latest(RunStarted) is None:
+            raise never_began(self.name)
         now = self.now() if self.status is RunState.RUNNING else None
         return summarise((item for _, item in self._log.packed()), now, driven=driven)
 

@@ -239,9 +239,7 @@ def load_settings(directory: RunDirectory) -> Settings:
     try:
         kept = directory.settings.read_bytes()
     except FileNotFoundError as error:
-        raise RunNotFound(
-            f"run {directory.name} never began, its driver died too early: run the workflow again"
-        ) from error
+        raise never_began(directory.name) from error
     with EventLog(directory.events) as log:
         start = log.latest(RunStarted)
     if isinstance(start, RunStarted) and start.version != VERSION:
@@ -307,11 +305,16 @@ SHOWN_MOST = 2000
 _READ_MOST = 1 << 20
 
 
+def never_began(run: str) -> RunNotFound:
+    """What to raise of a run without any event."""
+    return RunNotFound(f"run {run} never began, its driver died too early: run the workflow again")
+
+
 def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> Any:
     """The workflow that ``FILE[:NAME]`` names: what a name is bound to, or what the function of that name returns.
 
     The file is imported once, under a name of its own; its functions travel by value, so workers never import it.
-    Modules that stand beside it can be imported, here and in the workers.
+    Modules that stand beside it can be imported, here and in the workers, unless one of Python's has the same name.
 
     Parameters
     ----------
@@ -329,6 +332,8 @@ def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> An
     file, _, name = target.partition(":")
     path = Path(file).resolve()
     if not path.is_file():
+        if path.is_dir():
+            raise InvalidInput(f"{file!r} is a directory: give the path of a Python file in it")
         near = difflib.get_close_matches(path.name, [each.name for each in path.parent.glob("*.py")], n=1)
         hint = (
             f"did you mean {near[0]!r}?" if near else "give the path of a Python file, as in 'asa run montage.py:main'"
@@ -338,7 +343,7 @@ def load_workflow(target: str, arguments: Mapping[str, Any] | None = None) -> An
         module = _import(path)
     except AsaError:
         raise
-    except Exception as error:  # the user's own code
+    except (Exception, SystemExit) as error:  # the user's own code
         raise InvalidInput(_raised(file, error, path)) from error
     value = _bound(module, name, file)
     name = name or DEFAULT_NAME
@@ -441,25 +446,29 @@ def _called(function: Any, arguments: Mapping[str, Any], target: str, path: Path
         return function(**arguments)
     except AsaError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = error.__traceback__
         if isinstance(error, TypeError) and frames is not None and frames.tb_next is None:  # it was not even entered
             raise InvalidInput(f"{target}: {error}: give what it needs with --set NAME=VALUE") from error
         raise InvalidInput(_raised(target, error, path)) from error
 
 
-def _raised(what: str, error: Exception, path: Path) -> str:
+def _raised(what: str, error: BaseException, path: Path) -> str:
     """What the user's own code has raised, and the way there from its file on: the frames before are not theirs."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename != str(path):
         frames = frames.tb_next
     lines = "".join(traceback.format_tb(frames)).rstrip()
-    return f"{what} raised {type(error).__name__}: {error}" + (f"\n{lines}" if lines else "")
+    text = f"{what} raised {type(error).__name__}: {error}"
+    for name in re.findall(r"(?:module|from) '(\w+)'", str(error)):
+        if name in sys.stdlib_module_names and (hidden := path.with_name(f"{name}.py")).exists():
+            text += f" ({hidden} is not imported, since a module of Python's has that name: rename it)"
+    return text + (f"\n{lines}" if lines else "")
 
 
 def _import(path: Path) -> Any:
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+    own = [entry for entry in sys.path if entry == os.path.dirname(os.__file__) or Path(entry).name == "lib-dynload"]
+    sys.path[:] = dict.fromkeys([*own, str(path.parent), *sys.path])
     name = f"asa_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

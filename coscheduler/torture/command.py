@@ -112,7 +112,7 @@ class Process:
         self.given, self.seed = 0, 0
         self.connection, end = _SPAWN.Pipe()
         self._process = _SPAWN.Process(target=_serve, args=(end, site), daemon=True)
-        with _environment(PYTHONHASHSEED="0", ASA_LOG_LEVEL="warning"):
+        with _environment(PYTHONHASHSEED="0", PYTHONSAFEPATH="1", ASA_LOG_LEVEL="warning"):
             self._process.start()
         end.close()
 

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 
-from asa.core.command import CommandResult
+from asa.core.command import CommandResult, port
 from asa.log.messages import VARIABLE
 from asa.security.files import cannot
 from asa.web.hosts import LOOPBACK
@@ -38,7 +38,7 @@ class MasterCommand:
             help="the pool's, which all nodes must see; made if missing",
         )
         parser.add_argument("--host", help="address to listen on (all; without TLS or authentication, loopback)")
-        parser.add_argument("--port", type=_port, default=0, help="port to listen on (any)")
+        parser.add_argument("--port", type=port, default=0, help="port to listen on (any)")
         parser.add_argument(
             "--plain-http", action="store_true", help="no TLS, for clients that know none; only for this machine"
         )
@@ -100,13 +100,6 @@ def _announce(directory: PoolDirectory, address: MasterAddress, *, authenticate:
     else:
         lines.append("WITHOUT AUTHENTICATION: every user of this machine can run programs as you")
     print("\n".join(lines), file=sys.stderr, flush=True)
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port < 1 << 16:
-        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, found {text}")
-    return port
 
 
 def _seconds(text: str) -> float:

@@ -128,6 +128,14 @@ def test_a_check_that_cannot_be_loaded_is_a_row(
     assert "No module named 'no_such_module'" in rows["theirs"]["found"]
 
 
+def test_what_does_not_work_is_listed_with_the_rest_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """As for ``asa doctor | less``."""
+    assert main(["doctor", "--backend", "nowhere"]) == 1
+    seen = capsys.readouterr()
+    assert "state directory" in seen.out and "unknown backend 'nowhere'" in seen.out
+    assert seen.err == "NO, see above: backend nowhere\n"
+
+
 def test_a_command_that_cannot_be_loaded_hides_no_other(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.ports import Clock
-from asa.core.registry import ESTIMATORS, EXECUTORS, STRATEGIES, Registry, check_packages
+from asa.core.registry import ESTIMATORS, EXECUTORS, STRATEGIES, Registry, check_packages, fitting
 from asa.lab.core.registry import PLACEMENTS, PREDICTORS
 
 
@@ -48,6 +48,12 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     return Registry("thing", {name: f"{module.__name__}:{name}" for name in names}, group="asa.things_of_this_test")
 
 
+def test_a_number_is_text_where_text_or_an_object_is_taken() -> None:
+    assert [fitting("trace", value, "str | Path") for value in (5, 0.5, Path("x"))] == ["5", "0.5", Path("x")]
+    with pytest.raises(InvalidInput, match="grid=5: several are expected"):
+        fitting("grid", 5, "tuple[float, ...]")
+
+
 def test_options_come_as_the_factory_takes_them(registry: Registry) -> None:
     assert registry.create("sized:size=2,share=1,name=7,quick").options == (2, 1, "7", True)
     assert registry.create("sized", size=3, other=4).options == (3, None, "", False)
@@ -62,11 +68,17 @@ def test_options_come_as_the_factory_takes_them(registry: Registry) -> None:
         ("sized:size", "thing 'sized:size': size=True is no number"),
         ("sized:size=1,share=half", "thing 'sized:size=1,share=half': share=half is no number"),
         ("sized:size=1,quick=maybe", "thing 'sized:size=1,quick=maybe': quick=maybe: true or false expected"),
+        ("sized:size=1.5", "thing 'sized:size=1.5': size=1.5: a whole number expected"),
+        ("sized:size=inf", "thing 'sized:size=inf': size=inf: a whole number expected"),
+        ("sized:size=1,share=nan", "thing 'sized:size=1,share=nan': share=nan: a finite number below 2**63 expected"),
+        (f"sized:size={10**30}", f"thing 'sized:size={10**30}': size={10**30}: a finite number below 2**63 expected"),
+        ("sized:size=1,quick=2", "thing 'sized:size=1,quick=2': quick=2: true or false expected"),
+        (5, "thing 5: a name expected, one of broken, clocked, passing, refusing, sized"),
         ("refusing:depth=deep", "thing 'refusing:depth=deep': could not convert string to float: 'deep'"),
         ("passing:sice=1", "thing 'passing:sice=1': Sized.__init__() got an unexpected keyword argument 'sice'"),
     ],
 )
-def test_a_mistake_in_a_spec_is_named(registry: Registry, spec: str, message: str) -> None:
+def test_a_mistake_in_a_spec_is_named(registry: Registry, spec: Any, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         registry.create(spec)
     assert str(caught.value) == message

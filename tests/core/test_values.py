@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from asa.cli.main import main
 from asa.core.clock import ManualClock
 from asa.core.command import duration as command_duration
-from asa.core.command import positive
+from asa.core.command import port, positive
 from asa.core.context import WALLTIME_CLASSES, Geometry, geometry_of
 from asa.core.errors import AsaError, BackendError, IllegalDecision, InvalidInput, UnknownName
 from asa.core.hostlist import MOST, InvalidHostList, expand
@@ -434,6 +434,13 @@ def test_numbers() -> None:
     for text in ("0", "-1", "1.5", "many"):
         with pytest.raises(argparse.ArgumentTypeError, match="is not a whole number above 0"):
             positive(text)
+
+
+def test_ports() -> None:
+    assert [port(text) for text in ("0", "65535")] == [0, 65535]
+    for text in ("65536", "-1", "x", "1.5"):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected a port from 0 to 65535"):
+            port(text)
 
 
 def test_a_wrong_duration_is_reported_with_the_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -638,6 +638,12 @@ def test_options_out_of_bounds_are_refused(strategy: str, option: str, expected:
         STRATEGIES.create(f"{strategy}:{option}")
 
 
+@pytest.mark.parametrize("option", ["late=-1", "soon=1.5", "grace_s=nan", "lookahead=nan"])
+def test_options_of_asa_out_of_bounds_are_refused(option: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{option}: a (quantile of the wait|finite number below)"):
+        STRATEGIES.create(f"asa:{option}")
+
+
 @pytest.mark.parametrize("option", ["patience", "late"])
 def test_options_that_auto_passes_on_are_numbers(option: str) -> None:
     with pytest.raises(InvalidInput, match=f"^{option}=much is no number"):

@@ -300,6 +300,7 @@ def test_what_is_only_declared_or_unknown_is_said_and_makes_it_wide() -> None:
     found = quoter(unknown(1)).quote("per-stage")
     assert 360.0 < found.low < found.done < found.high < 3600.0
     assert "no run time is declared" in found.notes[0]
+    assert "at most, as only wall times are known" in expected(found.event())
 
 
 def test_a_history_narrows_it_the_more_runs_there_are() -> None:
@@ -521,7 +522,8 @@ def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_the_command_compares_strategies_widths_and_queues(flow: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["quote", flow, "--backend", EMPTY, "--backend", "sim:nodes=2,cores=8"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("now: done in 25 min [") and said[0].endswith("3 core-hours")
+    assert said[0] == "now: done in 25 min, 3 core-hours"
+    assert any("it has no interval: tasks take just their declared times" in line for line in said)
     text = "\n".join(said)
     for way in ("--strategy auto:patience=50", "--strategy per-stage", "--strategy big-job", "0.5 times as wide"):
         assert f"with {way}" in text or f"with allocations {way}" in text, text

@@ -36,7 +36,7 @@ from asa.core.event import (
     Submitting,
     TasksLaunched,
 )
-from asa.core.job import Capabilities, JobRequest, JobState, QueueRegime, Refused, Resources
+from asa.core.job import Capabilities, JobHandle, JobRequest, JobState, QueueRegime, Refused, Resources
 from asa.core.ports import Sharing
 from asa.core.registry import EXECUTORS
 from asa.log.events import EventLog
@@ -223,7 +223,7 @@ def test_its_functions_travel_by_value(file: str, tmp_path: Path) -> None:
     [
         ("flw.py:main", InvalidInput, r"there is no file 'flw.py': did you mean 'flow.py'\?"),
         ("wheel.py", InvalidInput, r"there is no file 'wheel.py': give the path of a Python file, as in 'asa run"),
-        (".", InvalidInput, "there is no file"),
+        (".", InvalidInput, "'.' is a directory: give the path of a Python file in it"),
         ("flow.txt", InvalidInput, r"flow.txt is not a Python file: its name must end in .py"),
         ("flow.py:mian", UnknownName, "'mian': did you mean 'main'"),
         ("flow.py:refuses", AsaError, r"^refused in its own words$"),
@@ -259,6 +259,7 @@ def test_a_value_that_is_no_workflow_is_refused(file: str, name: str, arguments:
     ("source", "said"),
     [
         ("def (", "own.py raised SyntaxError: invalid syntax (own.py, line 1)"),
+        ("raise SystemExit(3)", "own.py raised SystemExit: 3\n  File "),
         ("import no_such_module", "own.py raised ModuleNotFoundError: No module named 'no_such_module'\n  File "),
         ("x = 1\n\n\nlist(3)", ", line 4, in <module>\n    list(3)"),
         ("def workflow(n=1):\n    return list(n)", ", line 2, in workflow\n    return list(n)"),
@@ -589,6 +590,35 @@ def test_jobs_that_a_resumed_run_would_use_are_cancelled_by_force_only(
     assert cancelled(left) == [] and len(list(leftovers(tmp_path))) == 2
     assert kept not in cleaned(capsys, "--cancel", "--force")
     assert list(leftovers(tmp_path)) == []
+
+
+def test_jobs_of_others_are_cancelled_where_one_batch_system_does_not_answer(
+    left: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That one is asked once, and its runs are named with their jobs."""
+    (tmp_path / "bin").mkdir()
+    program = f"#!/bin/sh\necho >> {tmp_path}/asked\necho 'Unable to contact slurm controller' >&2\nexit 1\n"
+    for name in ("squeue", "sbatch", "scancel", "scontrol", "sinfo", "sacct"):
+        (tmp_path / "bin" / name).write_text(program)
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    silent = []
+    for number in (17, 18):
+        run = RunDirectory.create(tmp_path, f"silent-{number}")
+        save_settings(run, Settings(None, "silent", "slurm"))
+        job = Submitting(time.time(), "late", JobRequest("late", Resources(1), 60.0, ("true",), ""), ("one",))
+        with EventLog(run.events) as log:
+            log.append([job, Submitted(time.time(), "late", JobHandle(str(number), "late", time.time()))])
+        silent.append(run.name)
+    assert main(["clean", "--cancel"]) == 1
+    said = capsys.readouterr()
+    assert said.out.count(left.name) == 2 and "no other job" not in said.out
+    assert sorted(cancelled(left)) == sorted(LATE)
+    for name, number in zip(silent, (17, 18), strict=True):
+        assert f"{name}: whether its jobs ({number}) are left is not known, slurm does not say: Unable" in said.err
+    assert len((tmp_path / "asked").read_text().splitlines()) == 1
+    assert main(["clean"]) == 1
+    assert "no other job is left behind" in capsys.readouterr().out
 
 
 def test_a_run_that_is_driven_is_left_alone(left: RunDirectory, tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -353,6 +355,18 @@ def compare(
 Result = tuple[list[RunRow], list[Judged]]
 
 
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Have no process that starts meanwhile find modules in the working directory: a workflow may be ``queue.py``."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONSAFEPATH"]
+        os.environ |= {} if before is None else {"PYTHONSAFEPATH": before}
+
+
 def _results(
     units: Sequence[Unit], processes: int, runs: Sequence[int], progress: Callable[[int, int], None]
 ) -> Iterator[tuple[int, Result]]:
@@ -369,7 +383,7 @@ def _results(
             yield place, run_unit(unit, tell)
         return
     # Spawned, not forked: the numerical libraries have threads, which a fork does not survive.
-    with ProcessPoolExecutor(min(processes, len(units)), get_context("spawn")) as pool:
+    with _safe_path(), ProcessPoolExecutor(min(processes, len(units)), get_context("spawn")) as pool:
         waiting = {pool.submit(run_unit, unit): place for place, unit in enumerate(units)}
         try:
             while waiting:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import QueueRegime
@@ -17,6 +17,9 @@ from asa.lab.core.cluster import Cluster
 from asa.lab.core.registry import PRIORITIES
 from asa.lab.core.workload import Workload
 from asa.lab.simulator.settings import Fifo, MachineSettings, Multifactor
+
+if TYPE_CHECKING:
+    from asa.lab.traces.site import SiteModel
 
 # -- Scene -------------------------------------------------------------------------------------------------------------
 
@@ -146,7 +149,6 @@ def at_load(cluster: Cluster, load: float, span_s: float, seed: int) -> Workload
 
 
 def _of_site(given: Any, start: float, end: float, seed: int) -> QueueScene:
-    from asa.lab.traces.site import SiteModel
     from asa.lab.traces.site import site as known
 
     model: SiteModel = known(given) if isinstance(given, str) else given
@@ -223,7 +225,7 @@ class SimulationOptions:
         When values do not go together, or a source cannot be read.
     """
 
-    site: Any = ""
+    site: str | SiteModel = ""
     trace: str | Path = ""
     load: float = 0.0
     nodes: int | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from asa.allocations.budget import QUERY, SharedBudget
 from asa.backends.slurm.commands import own_name
-from asa.core.command import CommandResult, duration, positive, table
+from asa.core.command import CommandResult, duration, fitted, positive, table
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.ports import Backend, CountsQuestions, VirtualBackend
 from asa.core.registry import BACKENDS, DISPATCHERS
@@ -203,7 +203,7 @@ def _text(data: Mapping[str, Any], *, virtual: bool) -> str:
         "Run times are not known: each job is taken to run until its limit. Most end before: waits will be shorter.\n"
         "Not counted: jobs that are held or wait for others, and jobs that are still to come."
     )
-    return "\n".join(lines)
+    return fitted("\n".join(lines))
 
 
 def _of_own_jobs(data: Mapping[str, Any]) -> list[str]:

@@ -22,7 +22,7 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asa.core.command import CommandResult
+from asa.core.command import CommandResult, port
 from asa.core.errors import AsaError, InvalidInput, StateError
 from asa.core.units import MIB
 from asa.log.gpus import usable
@@ -81,7 +81,7 @@ class AgentCommand:
         parser.add_argument("--work", type=Path, metavar="DIR", help="directory on a local disk (a temporary one)")
         parser.add_argument("--quotas", help="how CPU limits are kept, as `asa doctor` calls it, or none (the best)")
         parser.add_argument("--host", help="address on which operators are listened to (all; without TLS, loopback)")
-        parser.add_argument("--port", type=int, default=0, help="port for operators (any)")
+        parser.add_argument("--port", type=port, default=0, help="port for operators (any)")
         patience = f"seconds to look for a master in vain ({PATIENCE_S:g})"
         parser.add_argument("--patience", type=float, default=PATIENCE_S, metavar="S", help=patience)
         orphans = f"seconds for which tasks go on when the agent has died and is not started again ({ORPHAN_GRACE_S:g})"
