@@ -217,6 +217,12 @@ class Host:
 
         return memory(pid)
 
+    def processor_s(self, pid: int) -> float:
+        """Processor time of a child and of all that it has started [s]."""
+        from executors.processes import processor_s
+
+        return processor_s(pid)
+
     def ended_child(self) -> int | None:
         """The number of a child that has ended and was not asked about, or None."""
         try:

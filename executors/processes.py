@@ -132,6 +132,12 @@ def memory(pid: int) -> int:
     Where there are several, what they share is split among those that share it, as far as the kernel says so: all the
     workers of a pool that was forked have the same pages.
     """
+    found = _tree(pid)
+    return sum(_memory(each, len(found) > 1) for each in found)
+
+
+def _tree(pid: int) -> dict[int, None]:
+    """A process, and all that it has started."""
     left, found = [pid], dict.fromkeys([pid])
     try:
         while left:
@@ -140,7 +146,31 @@ def memory(pid: int) -> int:
             found |= dict.fromkeys(new)
     except OSError:  # it is gone, or a kernel without such files
         found |= dict.fromkeys(_below(pid))
-    return sum(_memory(each, len(found) > 1) for each in found)
+    return found
+
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def processor_s(pid: int) -> float:
+    """Processor time of a process, of all that it has started, and of what of that has ended [s]."""
+    from asa.log import proc
+
+    found = [stat for stat in map(proc.stat, _tree(pid)) if stat is not None]
+    return sum(each.user + each.system + each.children_user + each.children_system for each in found) / _TICKS
+
+
+def give_way() -> None:
+    """Run only on cores that no process outside this session wants, and end first when memory runs out: for good, as
+    far as the system has that."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    # where each session has a share of its own, a priority counts within it only
+    for path, value in (("/proc/self/autogroup", "19"), ("/proc/self/oom_score_adj", "1000")):
+        with suppress(OSError), open(path, "w") as file:
+            file.write(value)
 
 
 def _memory(pid: int, shared: bool) -> int:

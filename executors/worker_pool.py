@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from asa.core.task import PAUSED, TAIL, ending, lacks
 from asa.log.output import RESET, ended
@@ -20,9 +21,24 @@ from executors import node, worker
 from executors.assignment import Batching, NodeSlots
 from executors.host import HOST, Host, ScratchDisk
 from executors.output import OutputFile
-from executors.wire import LARGEST, Channel, Hello, OrderOutcome, RunOrders, SlotEnded, TaskOrder, TaskReport, Welcome
+from executors.wire import (
+    LARGEST,
+    Channel,
+    Hello,
+    OrderOutcome,
+    RunOrders,
+    SlotEnded,
+    TaskOrder,
+    TaskReport,
+    Unused,
+    Welcome,
+)
 
 log = logging.getLogger(__name__)
+
+
+Shape = tuple[int, tuple[str, ...], bool]
+"""Cores of a task, its GPUs, whether it is a guest."""
 
 
 class WorkerProcess:
@@ -31,7 +47,8 @@ class WorkerProcess:
     Parameters
     ----------
     shape
-        Cores of the tasks it is for, and its GPUs; None for a worker that takes any, in threads.
+        Cores of the tasks it is for, its GPUs, and whether these are guests; None for a worker that takes any, in
+        threads.
     slots
         How many tasks it runs at once.
     gpus
@@ -46,7 +63,7 @@ class WorkerProcess:
 
     def __init__(
         self,
-        shape: tuple[int, tuple[str, ...]] | None,
+        shape: Shape | None,
         slots: int,
         gpus: bool,
         welcome: Welcome,
@@ -57,6 +74,8 @@ class WorkerProcess:
         self.output, self._printed, self.scratch = output, output.size, scratch
         self._host, self.shape, self.board, self.stale = host, shape, worker.SlotBoard(slots), False
         environment = {} if shape is None else worker.environment(shape[0], shape[1] if gpus else None)
+        if shape is not None and shape[2]:
+            environment[worker.GUEST] = "1"
         if scratch and shape is not None:  # threads would share it
             environment[SCRATCH] = scratch
         ours, theirs = host.socketpair()
@@ -114,7 +133,7 @@ class WorkerProcess:
         self, order: TaskOrder, code: int, started: float, before: int, peak: int = 0, timed_out: bool = False
     ) -> OrderOutcome:
         """The outcome of the order that a worker died in, or was ended because of, with so much printed before."""
-        outside = code == -signal.SIGTERM and not timed_out
+        outside = (code == -signal.SIGTERM or (order.guest and code == -signal.SIGKILL)) and not timed_out
         error = f"the worker process {ending(code)}"
         if timed_out:
             from asa.core.units import brief  # here: few tasks do
@@ -148,6 +167,9 @@ _GROUP_S = 0.005
 _OVERDUE_S = 0.02
 _STUCK_S = 0.05
 _EXPIRED_S = 0.01
+_LOOKS, _JITTER, _PARTS = 3, 0.25, 16
+"""How many times in a row an order has to leave cores idle until they are said to be; so much of a core it may use
+beyond the others then; in so many parts its memory is counted."""
 _UNSEEN, _PROC = (-1, 0), "proc"
 _LOOK_S, _LOOK_SOON_S, _MUCH = 0.25, 0.02, 8
 """Time between two looks at how much tasks have printed [s], and while one has printed this part of what it may."""
@@ -159,7 +181,8 @@ class _Slot:
 
     Its run was `given` and has run `since` then [s, monotonic]; the worker was ended as this order took too long, or
     its allocation's time was over: it `pauses` then [s, monotonic]. `most` is the place in its run of an order that was
-    looked at, and the most memory that this has had then [bytes].
+    looked at, and the most memory that this has had then [bytes]. Of an order that shares, `looks` are when the last
+    ones were [s, monotonic], with the processor time until then [s]; guests may use `unused` of it: cores, memory.
     """
 
     process: WorkerProcess
@@ -172,6 +195,8 @@ class _Slot:
     expired: int | None = None
     pauses: float = math.inf
     most: tuple[int, int] = -1, 0
+    looks: tuple[tuple[float, float], ...] = ()
+    unused: tuple[int, int] = 0, 0
 
     @property
     def is_divisible(self) -> bool:
@@ -199,7 +224,7 @@ class ProcessPool:
         hello: Hello,
         welcome: Welcome,
         selector: selectors.BaseSelector,
-        report: Callable[[TaskReport], None],
+        report: Callable[[Any], None],
         host: Host = HOST,
     ) -> None:
         self._host = host
@@ -220,10 +245,11 @@ class ProcessPool:
         self._look_at = math.inf
         self._weigh_at = math.inf
         self._expire_at = math.inf  # when an order that runs may have run for too long [s, monotonic]
+        self._unused: list[tuple[str, int, int]] | None = []  # what was said of it; None: it is to be said again
 
     def renew(self, welcome: Welcome) -> None:
         """There is another driver: tasks begin in fresh workers, for what the old ones have loaded may have changed."""
-        self._welcome = welcome
+        self._welcome, self._unused = welcome, []
         for process in self._workers.values():
             process.stale = True
         self._idle.clear()
@@ -268,6 +294,7 @@ class ProcessPool:
         if self._outcomes or self._returned:
             self._report(TaskReport(self._outcomes, self._returned))
             self._outcomes, self._returned = [], []
+        self._tell_unused()
         due = [self._moved + _STUCK_S] if self._queue else []
         due += [slot.given + _OVERDUE_S for slot in self._running.values() if slot.is_divisible]
         due += [self._look_at] if self._running and self._look_at < math.inf else []
@@ -311,7 +338,34 @@ class ProcessPool:
             if position < len(slot.run) and ran >= self._host.weigh_s / 2:
                 found, (place, most) = self._host.memory(slot.process.pid), slot.most
                 slot.most = position, max(found, most) if place == position else found
+                if slot.run[0].shares:
+                    self._look_at_host(slot, now)
         self._weigh_at = now + self._host.weigh_s if self._running else math.inf
+
+    def _look_at_host(self, slot: _Slot, now: float) -> None:
+        """See what an order that shares has not used for some looks: it may use all of it in the next moment."""
+        order, used_s = slot.run[0], self._host.processor_s(slot.process.pid)
+        slot.looks = (*slot.looks[-_LOOKS:], (now, used_s))
+        pairs = zip(slot.looks, slot.looks[1:], strict=False)
+        rates = [(after - before) / max(end - began, 1e-3) for (began, before), (end, after) in pairs]
+        if len(rates) < _LOOKS:
+            return
+        parts = _PARTS * (order.memory - slot.most[1]) // max(1, order.memory) - 1  # of memory; one is kept for it
+        slot.unused = max(0, int(order.cores - max(rates) + _JITTER)), max(0, parts) * (order.memory // _PARTS)
+
+    def _tell_unused(self) -> None:
+        """Tell the driver what guests may use, if that is new; of a stage one of whose orders has ended, anew."""
+        if self._threads:
+            return
+        found: dict[str, tuple[int, int]] = {}
+        for slot in self._running.values():
+            if slot.run[0].shares:
+                cores, memory = found.get(slot.run[0].stage, (0, 0))
+                found[slot.run[0].stage] = cores + slot.unused[0], memory + slot.unused[1]
+        said = [(stage, cores, memory) for stage, (cores, memory) in found.items()]
+        if said != self._unused:
+            self._unused = said
+            self._report(Unused(said))
 
     def _weighed(self, slot: _Slot, position: int, outcome: OrderOutcome) -> OrderOutcome:
         """An outcome with the most memory that was seen, where that is more than is known otherwise."""
@@ -343,12 +397,14 @@ class ProcessPool:
     # ------------------------------------------------------------- starting
 
     def _start(self, now: float) -> None:
-        while self._queue and self._slots.fits(self._queue[0]):
+        while self._queue and (self._queue[0].guest or self._slots.fits(self._queue[0])):
             first = self._queue.popleft()
             slot = self._slot(first)
-            self._slots.take(first)
+            if not first.guest:  # the hub has found room for it
+                self._slots.take(first)
             slot.run, slot.ended, slot.given = [first, *self._more(first)], 0, now
             slot.since, slot.expired, slot.pauses, slot.most = now, None, math.inf, _UNSEEN
+            slot.looks, slot.unused = (), (0, 0)
             if self._weigh_at == math.inf:
                 self._weigh_at = now + self._host.weigh_s
             if first.timeout_s:
@@ -367,10 +423,10 @@ class ProcessPool:
         """Orders like `first` to run after it in the same slot: a few milliseconds' work, and no more than is fair."""
         count = min(self._batching.fit(first.stage, _GROUP_S) - 1, len(self._queue) // (2 * self._slots.cores))
         more: list[TaskOrder] = []
-        shape = (first.stage, first.cores, first.memory, first.gpus)
+        shape = (first.stage, first.cores, first.memory, first.gpus, first.guest)
         while len(more) < count:
             order = self._queue[0]
-            if (order.stage, order.cores, order.memory, order.gpus) != shape:
+            if (order.stage, order.cores, order.memory, order.gpus, order.guest) != shape:
                 break
             more.append(self._queue.popleft())
         return more
@@ -380,7 +436,7 @@ class ProcessPool:
         count = self._slots.devices(order)
         gpus = tuple(self._gpus[:count])
         del self._gpus[:count]
-        shape = None if self._threads else (order.threads, gpus)
+        shape = None if self._threads else (order.threads, gpus, order.guest)
         for position in reversed(range(len(self._idle))):
             if shape is None or self._idle[position].process.shape == shape:
                 slot = self._idle.pop(position)
@@ -392,7 +448,7 @@ class ProcessPool:
         slot.gpus = gpus
         return slot
 
-    def _start_worker(self, shape: tuple[int, tuple[str, ...]] | None) -> _Slot:
+    def _start_worker(self, shape: Shape | None) -> _Slot:
         importlib.import_module("cloudpickle")  # most functions need it: cheaper once here than in each worker
         slots = self._slots.cores if shape is None else 1
         output = self._outputs.pop() if self._outputs else self._host.open_output(self._hello, self._welcome)
@@ -445,7 +501,10 @@ class ProcessPool:
     def _free(self, slot: _Slot) -> None:
         """A slot runs nothing any longer: its cores, memory and GPUs are free."""
         del self._running[slot.process, slot.number]
-        self._slots.free(slot.run[0])
+        if not slot.run[0].guest:
+            self._slots.free(slot.run[0])
+        if slot.run[0].shares:
+            self._unused = None
         self._gpus = sorted([*self._gpus, *slot.gpus])
 
     def _recall(self, now: float) -> None:
