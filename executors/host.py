@@ -218,7 +218,7 @@ class Host:
         return memory(pid)
 
     def processor_s(self, pid: int) -> float:
-        """Processor time of a child and of all that it has started [s]."""
+        """Processor time of a child and of all that it has started, and how long they have waited for some [s]."""
         from executors.processes import processor_s
 
         return processor_s(pid)

@@ -153,11 +153,18 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def processor_s(pid: int) -> float:
-    """Processor time of a process, of all that it has started, and of what of that has ended [s]."""
+    """Processor time of a process, of all that it has started, and of what of that has ended; and the time for which
+    they have waited for a processor, as far as the kernel says so [s]: what they would have used on an idle machine."""
     from asa.log import proc
 
-    found = [stat for stat in map(proc.stat, _tree(pid)) if stat is not None]
-    return sum(each.user + each.system + each.children_user + each.children_system for each in found) / _TICKS
+    seconds = 0.0
+    for each in _tree(pid):
+        if (stat := proc.stat(each)) is not None:
+            seconds += (stat.user + stat.system + stat.children_user + stat.children_system) / _TICKS
+        with suppress(OSError, IndexError):
+            for thread in os.listdir(f"/proc/{each}/task"):
+                seconds += int(_read(f"/proc/{each}/task/{thread}/schedstat").split()[1]) / 1e9
+    return seconds
 
 
 def give_way() -> None:

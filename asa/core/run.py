@@ -878,6 +878,12 @@ class StageProgress:
             return max(now, self.started + (now - self.started) * width / done)
         return max(now, self.started + self.spec.run_time_s)
 
+    @property
+    def task_s(self) -> float:
+        """How long one of its tasks is expected to run [s]: as those that are done, before that as the stage."""
+        at_once = max(1, self.spec.resources.cores // self.spec.task.cores)
+        return self.spec.run_time_s / -(-max(1, self.width or 1) // at_once) if self.mean_s is None else self.mean_s
+
     def view(self, now: float, allocations: tuple[AllocationView, ...]) -> StageView:
         """What a strategy sees of it; `allocations` are those meant for it."""
         return StageView(

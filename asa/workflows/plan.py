@@ -875,16 +875,22 @@ class Plan(FoldedRun):
         return launches
 
     def _invite(self, there: Sequence[Held], now: float) -> Iterator[LaunchTasks]:
-        """Tasks of stages that share, on cores that those of others which share leave idle."""
+        """Tasks of stages that share, on cores that those of others which share leave idle.
+
+        They are to be done before their hosts: for longer ones the allocation may be kept, and charged, or a host's
+        follower may have to wait.
+        """
         used: set[str] = set()
         sharing = [stage for stage in self.launchable if stage.spec.shares and not stage.ousted] if there else []
         for stage in sorted(sharing, key=_number):
-            name, left = stage.spec.name, stage.unlaunched
+            name, left, task_s = stage.spec.name, stage.unlaunched, stage.task_s
             # one with a timeout does not wait for others: that would count
             for held in there if stage.spec.timeout_s is None else ():
                 if held.key in used or not self._may_take(held, name, stage, now):
                     continue
                 for host in dict.fromkeys(host for _, host in held.unused if host != name):
+                    if now + task_s > (self.stages[host].expected_end(now) or now):
+                        continue
                     room = held.guest_room(stage.spec.task, host, self._cores_for(held, host, stage, now))
                     if count := min(room, left):
                         yield LaunchTasks(name, stage.next_ranges(count, stage.unlaunched - left), held.key, host)

@@ -167,7 +167,7 @@ def test_executors_that_cannot_are_named(tmp_path: Path, executor: str, words: s
 
 # ------------------------------------------------------------------------------------------------ real processes
 
-TASKS = 6
+TASKS = 4
 
 
 def work(folder: Path, least: int) -> bool:

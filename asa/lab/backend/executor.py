@@ -211,7 +211,7 @@ class VirtualExecutor:
         """It is seen what a task leaves idle that shares."""
         held, ((node, (cores, memory, _)),) = self._held.get(allocation), run.parts
         if held is not None and run.number in held.running:
-            node.unused[run.number] = run.task.stage, max(0, int(cores - used[0])), max(0, memory - used[1])
+            node.unused[run.number] = run.task.stage, max(0, int(cores - used[0] + 0.25)), max(0, memory - used[1])
             self._say_unused(allocation, node, run.task.stage)
 
     def _say_unused(self, allocation: str, node: _Node, stage: str) -> None:
