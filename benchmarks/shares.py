@@ -6,7 +6,7 @@
 Each example runs on one core of this machine with its small data, once, or two of it side by side in one run. Then the
 same in virtual time, on a machine without other users; run times are as measured, times what makes them an hour of work
 for each example, and each task uses one core. Sequential stages ask for one core, as they do, or for as many as the
-parallel ones, as where nodes are given whole. All stages have 512 MiB for each core.
+parallel ones, as where nodes are given whole. Each task has 512 MiB.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def build(folder: Path, copies: int, *, cores: int, whole: bool = False, shares:
     values = [module.workflow(out=str(folder / f"out-{copy}"), cores=cores) for copy in range(copies)]
     for name, node in make_graph(values).nodes.items():
         wide = cores if node.mapped or whole else 1
-        needs = {"cores": wide, "cpus": 1 if node.mapped else wide, "memory": f"{512 * wide}M", "walltime": "8h"}
+        memory = f"{512 * (cores if node.mapped else 1)}M"
+        needs = {"cores": wide, "cpus": 1 if node.mapped else wide, "memory": memory, "walltime": "8h"}
         node.stage = node.stage.options(**needs, shares=shares, run_time=times and times[name], name=node.stage.name)
     return values
 

@@ -16,7 +16,8 @@ from executors.wire import Hello, KeptOrder, TaskOrder
 class NodeSlots:
     """Cores, memory [bytes; 0 when not limited] and GPUs of one node.
 
-    Guests take what is `unused` of other orders first; what they hold beyond that is taken from the rest of the node.
+    Guests take what is `unused` of other orders first; what they hold beyond that is taken from the rest of the node,
+    but by the first.
 
     Parameters
     ----------
@@ -52,7 +53,10 @@ class NodeSlots:
         """Whether the order fits beside what is taken, in a node so many `times` as large."""
         cores, memory = min(order.cores, self.cores), min(order.memory, self.memory)
         guest, unused = order.guest, list(self.unused.values())
-        behind = max(0, self._guests + guest * cores - sum(left for left, _ in unused))
+        idle = sum(left for left, _ in unused)
+        behind = max(0, self._guests + guest * cores - idle)
+        if guest and idle and not self._guests:
+            behind = 0  # the first one may ask for more than is idle
         kept = max(0, self._guests_memory + guest * memory - sum(left for _, left in unused))
         return (
             self._cores + behind + (not guest) * cores <= self.cores * times

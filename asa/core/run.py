@@ -1222,17 +1222,25 @@ class Held:
         return max(room, 0)
 
     def guest_room(self, task: Resources, host: str, cores: int) -> int:
-        """How many more such tasks it takes as guests of a stage, which leaves them so many `cores` at most."""
-        if task.options != self.request.resources.options or not task.memory:
+        """How many more such tasks it takes as guests of a stage, which leaves them so many `cores` at most.
+
+        The first guest may ask for more than is idle, up to what one task of the host holds: then it is slower.
+        """
+        whole = self.request.resources
+        if task.options != whole.options or not task.memory or not whole.memory:
             return 0
-        there = [left for (_, stage), left in self.unused.items() if stage == host]
-        room = sum(min(left // task.cores, memory // task.memory) for left, memory in there)
-        whole = list(self.unused.values())
         taken, kept = self._guests()
+        memory = whole.memory - self.memory_busy + sum(left for _, left in self.unused.values()) - kept
         of_host = sum(self.running[task][0].cores for task, each in self.guests.items() if each == host)
-        room -= -(-of_host // task.cores)
-        room = min(room, (cores - of_host) // task.cores, (sum(left for left, _ in whole) - taken) // task.cores)
-        return max(0, min(room, (sum(memory for _, memory in whole) - kept) // task.memory))
+        there = [left for (_, stage), (left, _) in self.unused.items() if stage == host]
+        room = sum(left // task.cores for left in there) - -(-of_host // task.cores)
+        room = min(
+            room, (cores - of_host) // task.cores, (sum(left for left, _ in self.unused.values()) - taken) // task.cores
+        )
+        if not taken and room <= 0 < min(cores, sum(there)):
+            own = [size.cores for (name, _), (size, _) in self.running.items() if name == host]
+            room = int(task.cores <= max(own, default=0))
+        return max(0, min(room, memory // task.memory))
 
     def _guests(self) -> tuple[int, int]:
         """Cores and memory [bytes] of the guests."""

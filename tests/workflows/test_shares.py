@@ -88,6 +88,8 @@ HOST_DONE = TaskDone(8.0, "host", 0, JOB, "n1", 2.0)
         (HOST, replace(GUEST, task=Resources(1)), unused(3), 0),
         (HOST, replace(GUEST, timeout_s=60.0), unused(3), 0),
         (HOST, replace(GUEST, task=Resources(2, memory=GIB // 4)), unused(3), 1),
+        (HOST, replace(GUEST, task=Resources(4, memory=GIB // 4)), unused(3), 1),
+        (HOST, replace(GUEST, run_time_s=400.0), unused(3), 0),
         (replace(HOST, shares="cosched:rule=space"), GUEST, unused(3), 0),
         (replace(HOST, shares="cosched:rule=static"), GUEST, unused(3), 3),
         (replace(HOST, shares="cosched:rule=static:hard=yes"), GUEST, unused(3), 2),

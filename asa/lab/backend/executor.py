@@ -68,6 +68,8 @@ class _Node:
         cores = sum(each for _, each, _ in self.unused.values()) - self.guests[0]
         memory = sum(each for _, _, each in self.unused.values()) - self.guests[1]
         cores, memory = (cores, memory) if guest else (min(0, cores), min(0, memory))
+        if guest and cores > 0 and not self.guests[0]:
+            cores = self.room[0]  # the first one may ask for more than is idle
         return self.free[0] + cores, self.free[1] + memory, self.free[2]
 
     def unused_of(self, stage: str) -> tuple[int, int]:
