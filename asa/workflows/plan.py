@@ -877,8 +877,8 @@ class Plan(FoldedRun):
     def _invite(self, there: Sequence[Held], now: float) -> Iterator[LaunchTasks]:
         """Tasks of stages that share, on cores that those of others which share leave idle.
 
-        Smaller ones are to be done before their hosts: else a whole allocation may be kept for them, and charged, or
-        what needs all of it may have to wait for them.
+        They are to be done before their hosts: else a whole allocation may be kept for them, and charged, or what needs
+        all of it may have to wait for them. Not so those that are as large in an allocation that is meant for them.
         """
         used: set[str] = set()
         sharing = [stage for stage in self.launchable if stage.spec.shares and not stage.ousted] if there else []
@@ -889,8 +889,8 @@ class Plan(FoldedRun):
                 if held.key in used or not self._may_take(held, name, stage, now):
                     continue
                 for host in dict.fromkeys(host for _, host in held.unused if host != name):
-                    smaller = stage.spec.task.cores < self.stages[host].spec.task.cores
-                    if smaller and now + task_s > (self.stages[host].expected_end(now) or now):
+                    large = name in held.meant_for and stage.spec.task.cores >= self.stages[host].spec.task.cores
+                    if not large and now + task_s > (self.stages[host].expected_end(now) or now):
                         continue
                     room = held.guest_room(stage.spec.task, host, self._cores_for(held, host, stage, now))
                     if count := min(room, left):
