@@ -195,7 +195,7 @@ def die_once(number: int, folder: Path) -> int:
 
 def go(tmp_path: Path, visitor: Any, least: int) -> Run:
     host = asa.stage(cores=4, cpus=4, memory="1G", walltime="5m", shares=True)(work)
-    guest = asa.stage(cores=4, memory="256M", walltime="5m", shares=True)(visitor)
+    guest = asa.stage(cores=4, memory="256M", walltime="1m", shares=True)(visitor)
     both = [host(tmp_path, least), guest.map(range(TASKS), folder=tmp_path)]
     return asa.run(both, backend="local:cores=4", strategy="big-job", state=tmp_path / "state")
 
@@ -209,9 +209,8 @@ def test_guests_run_while_their_host_does_and_all_over_again_in_virtual_time(tmp
     assert run.explain().count(f"{TASKS} tasks as guests on idle cores of work")
 
     def again(shares: bool) -> tuple[float, float]:
-        needs = {"walltime": "5m", "shares": shares}
-        host = asa.stage(cores=4, cpus=4, memory="1G", **needs)(work)
-        guest = asa.stage(cores=4, memory="256M", run_time=2.0, **needs)(visit)
+        host = asa.stage(cores=4, cpus=4, memory="1G", walltime="5m", shares=shares)(work)
+        guest = asa.stage(cores=4, memory="256M", walltime="1m", run_time=2.0, shares=shares)(visit)
         both = [host(tmp_path, 0), guest.map(range(TASKS), folder=tmp_path)]
         queue = f"sim:nodes=1,cores=4,memory=4G,compute=false,times={run.name}"
         virtual = asa.run(both, backend=queue, strategy="big-job", state=tmp_path / "state")
