@@ -16,6 +16,9 @@ from executors.wire import Hello, KeptOrder, TaskOrder
 class NodeSlots:
     """Cores, memory [bytes; 0 when not limited] and GPUs of one node.
 
+    Guests take what is `unused` of other orders first; what they hold beyond that is taken from the rest of the node,
+    but by the first.
+
     Parameters
     ----------
     hello
@@ -33,6 +36,8 @@ class NodeSlots:
     def __init__(self, hello: Hello) -> None:
         self.cores, self.memory, self.gpus = hello.cores, hello.memory, hello.gpus
         self._cores = self._memory = self._gpus = 0
+        self._guests = self._guests_memory = 0
+        self.unused: dict[str, tuple[int, int]] = {}  # stage -> cores, memory [bytes]
 
     def lacks(self, order: TaskOrder) -> str:
         """Why the whole node is too small for this order, in words; "" when it is not.
@@ -46,9 +51,16 @@ class NodeSlots:
 
     def fits(self, order: TaskOrder, times: int = 1) -> bool:
         """Whether the order fits beside what is taken, in a node so many `times` as large."""
+        cores, memory = min(order.cores, self.cores), min(order.memory, self.memory)
+        guest, unused = order.guest, list(self.unused.values())
+        idle = sum(left for left, _ in unused)
+        behind = max(0, self._guests + guest * cores - idle)
+        if guest and idle and not self._guests:
+            behind = 0  # the first one may ask for more than is idle
+        kept = max(0, self._guests_memory + guest * memory - sum(left for _, left in unused))
         return (
-            self._cores + min(order.cores, self.cores) <= self.cores * times
-            and (not self.memory or self._memory + min(order.memory, self.memory) <= self.memory * times)
+            self._cores + behind + (not guest) * cores <= self.cores * times
+            and (not self.memory or self._memory + kept + (not guest) * memory <= self.memory * times)
             and (not order.gpus or self._gpus + self.devices(order) <= self.gpus * times)
         )
 
@@ -66,7 +78,7 @@ class NodeSlots:
     @property
     def idle(self) -> bool:
         """Whether nothing is taken."""
-        return not (self._cores or self._memory or self._gpus)
+        return not (self._cores or self._memory or self._gpus or self._guests)
 
     def take(self, order: TaskOrder) -> None:
         self._count(order, +1)
@@ -75,6 +87,10 @@ class NodeSlots:
         self._count(order, -1)
 
     def _count(self, order: TaskOrder, sign: int) -> None:
+        if order.guest:
+            self._guests += sign * min(order.cores, self.cores)
+            self._guests_memory += sign * min(order.memory, self.memory)
+            return
         self._cores += sign * min(order.cores, self.cores)
         self._memory += sign * min(order.memory, self.memory)
         self._gpus += sign * self.devices(order)
@@ -139,17 +155,18 @@ Part = tuple[AssignedNode, TaskOrder]
 
 
 _SHAPES_MOST = 16
-Shape = tuple[int, int, int, int, bool, int]
+Shape = tuple[int, int, int, int, bool, int, bool]
 """What an order needs of a node: how many cores it must have, then cores, memory [bytes], GPUs, whether there is a
-launcher; in a node so many times as large."""
+launcher; in a node so many times as large; whether it is a guest."""
 
 
 class Assignment:
     """One allocation: its nodes, and the orders that none of them has yet.
 
-    Orders start strictly in turn, so that small ones cannot keep a large one waiting for ever. The nodes take turns;
-    what does not fit stays here, for whichever node has room first. A node without room for orders of some shape is not
-    looked at for them before something on it is free, so that the work for an order does not grow with their number.
+    Orders start strictly in turn, so that small ones cannot keep a large one waiting for ever; only guests are passed
+    by. The nodes take turns; what does not fit stays here, for whichever node has room first. A node without room for
+    orders of some shape is not looked at for them before something on it is free, so that the work for an order does
+    not grow with their number.
     """
 
     def __init__(self) -> None:
@@ -174,6 +191,7 @@ class Assignment:
     def assign(self, batching: Batching, ready: Callable[[AssignedNode], bool]) -> dict[AssignedNode, list[TaskOrder]]:
         """Take orders from the queue for the nodes that have room and are `ready` to be sent more."""
         given: dict[AssignedNode, list[TaskOrder]] = {}
+        passed: list[TaskOrder] = []
         while self.queue:
             order = self.queue[0]
             if order.nodes != 1:
@@ -184,7 +202,10 @@ class Assignment:
             else:
                 # A node that is too small for a task is of use to it only where all nodes are.
                 least, times = min(order.cores, max(self._sizes, default=0)), batching.fit(order.stage, AHEAD_S)
-                if not (parts := self._next(order, 1, least, times, ready)):
+                if not (parts := self._next(order, 1, least, 1 if order.guest else times, ready)):
+                    if order.guest:  # what it was to use is used by now
+                        passed.append(self.queue.popleft())
+                        continue
                     break
             self.queue.popleft()
             for node, part in parts:
@@ -196,13 +217,21 @@ class Assignment:
             order, sent = _addressed(order, parts)
             parts[0][0].orders[order.ticket] = order
             given.setdefault(parts[0][0], []).append(sent)
+        self.queue.extendleft(reversed(passed))
         return given
+
+    def note_unused(self, node: AssignedNode, unused: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+        """Guests may use so much of a node: what is new of it."""
+        new = {stage: left for stage, left in unused.items() if node.slots.unused.get(stage, (0, 0)) != left}
+        node.slots.unused = unused
+        self._look_again(node)
+        return new
 
     def _next(
         self, order: TaskOrder, count: int, least: int, times: int, ready: Callable[[AssignedNode], bool]
     ) -> list[Part]:
         """The next so many nodes, of at least so many cores, that an order fits; [] while there are fewer."""
-        shape = least, order.cores, order.memory, order.gpus, order.launch is not None, times
+        shape = least, order.cores, order.memory, order.gpus, order.launch is not None, times, order.guest
         room = self._room.pop(shape, None)
         if room is None:
             room = dict.fromkeys(self.nodes)
@@ -310,6 +339,8 @@ class Assignment:
         order = node.orders.pop(ticket, None)
         self._hurt.discard(ticket)
         if order is not None:
+            if order.shares:
+                node.slots.unused.pop(order.stage, None)
             for other, part in self._parts.pop(ticket, [(node, order)]):
                 other.slots.free(part)
                 self._look_again(other)

@@ -217,6 +217,12 @@ class Host:
 
         return taken(pid)
 
+    def wanted_s(self, pid: int) -> float:
+        """Processor time of a child and of all that it has started, and how long they have waited for some [s]."""
+        from executors.processes import wanted_s
+
+        return wanted_s(pid)
+
     def ended_child(self) -> int | None:
         """The number of a child that has ended and was not asked about, or None."""
         try:

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput, StateError
-from asa.core.event import REPLACED, Event, NodeJoined, NodeLost, TaskDone, TaskFailed, TasksKept, Trouble
+from asa.core.event import REPLACED, CoresUnused, Event, NodeJoined, NodeLost, TaskDone, TaskFailed, TasksKept, Trouble
 from asa.core.ports import Report, RunContext
 from asa.core.task import Task
 from asa.security.files import private_directory, write_private
@@ -50,6 +50,7 @@ from executors.wire import (
     RunOrders,
     TaskOrder,
     TaskReport,
+    Unused,
     Welcome,
     check,
 )
@@ -83,6 +84,8 @@ def task_order(task: Task, ticket: int, spanning: bool) -> TaskOrder:
         checkpoints=task.checkpoints,
         ends=task.ends or 0.0,
         staging=task.staging,
+        shares=task.shares,
+        guest=task.guest,
     )
 
 
@@ -441,6 +444,14 @@ class Hub:
                 self._reported.setdefault(peer, []).extend(outcome.ticket for outcome in message.outcomes)
             if (assignment := self._assignments.get(peer.allocation)) is not None:
                 self._report(assignment, peer.allocation, node, message)
+        elif isinstance(message, Unused) and node is not None:
+            if (assignment := self._assignments.get(peer.allocation)) is not None:
+                found = assignment.note_unused(
+                    node, {stage: (cores, memory) for stage, cores, memory in message.stages}
+                )
+                now, where = self._now(), (peer.allocation, node.name)
+                self._events += [CoresUnused(now, *where, stage, *left) for stage, left in found.items()]
+                self._busy[peer.allocation] = None
         elif isinstance(message, KeptOrders) and node is not None and peer.kept is None:
             peer.kept = message.orders
             self._claim(peer)
@@ -682,6 +693,12 @@ class HubExecutor:
         if self._proxy is not None:
             return "dask ends no task that runs: leave timeout= out, or say executor='local', or 'mesos'"
         return "" if not self.mingles() else "the threads of a node are one process: say workers='processes'"
+
+    def crowds(self) -> str:
+        """Why no guests can run on idle cores, or ""."""
+        if self._proxy is not None:
+            return "dask's workers have one priority: say executor='local', or 'mesos'"
+        return "" if not self.mingles() else "threads of one process have one priority: say workers='processes'"
 
     def start(self, context: RunContext, post: Report) -> None:
         """Listen, and say where.

@@ -134,8 +134,12 @@ def taken(pid: int) -> tuple[int, float]:
     Where there are several, the memory that they share is split among those that share it, as far as the kernel says
     so: all the workers of a pool that was forked have the same pages.
     """
-    from asa.log import proc
+    found = _tree(pid)
+    return sum(_memory(each, len(found) > 1) for each in found), _used_s(found)
 
+
+def _tree(pid: int) -> dict[int, None]:
+    """A process, and all that it has started."""
     left, found = [pid], dict.fromkeys([pid])
     try:
         while left:
@@ -144,9 +148,39 @@ def taken(pid: int) -> tuple[int, float]:
             found |= dict.fromkeys(new)
     except OSError:  # it is gone, or a kernel without such files
         found |= dict.fromkeys(_below(pid))
-    times = [each for pid in found if (each := proc.stat(pid)) is not None]
-    ticks = sum(each.user + each.system + each.children_user + each.children_system for each in times)
-    return sum(_memory(each, len(found) > 1) for each in found), _TICK_S * ticks
+    return found
+
+
+def _used_s(pids: Iterable[int]) -> float:
+    """Processor time of these, and of children that they have waited for [s]."""
+    from asa.log import proc
+
+    times = [each for pid in pids if (each := proc.stat(pid)) is not None]
+    return _TICK_S * sum(each.user + each.system + each.children_user + each.children_system for each in times)
+
+
+def wanted_s(pid: int) -> float:
+    """Processor time that a process and all that it has started have had, and for which they have waited, as far as the
+    kernel says so [s]: what they would have had on an idle machine."""
+    found, waited = _tree(pid), 0
+    for each in found:
+        with suppress(OSError, IndexError):
+            for thread in os.listdir(f"/proc/{each}/task"):
+                waited += int(_read(f"/proc/{each}/task/{thread}/schedstat").split()[1])
+    return _used_s(found) + waited / 1e9
+
+
+def give_way() -> None:
+    """Run only on cores that no process outside this session wants, and end first when memory runs out: for good, as
+    far as the system has that."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    # where each session has a share of its own, a priority counts within it only
+    for path, value in (("/proc/self/autogroup", "19"), ("/proc/self/oom_score_adj", "1000")):
+        with suppress(OSError), open(path, "w") as file:
+            file.write(value)
 
 
 def _memory(pid: int, shared: bool) -> int:

@@ -44,7 +44,7 @@ LARGEST = 1 << 31
 LARGEST_FIRST = 1 << 20
 """Longest first message [bytes]."""
 
-WIRE_VERSION = 6
+WIRE_VERSION = 7
 """Of the messages between driver, supervisors and workers: it changes with them. 1 was not sent."""
 MARK = b"AS"
 HEAD = struct.Struct("!2sHQ")
@@ -59,8 +59,8 @@ class TaskOrder(NamedTuple):
 
     `cores`, `memory` [bytes] and `gpus` are what it takes on each of `nodes` nodes; with 0 nodes, in all, on whichever
     nodes there are cores. The first of `hosts` gets the order, then with what it takes there; so many `ranks` run on
-    each host, or as many on one as on another. None are named where it is one node and nothing is launched. `identity`
-    is that of `asa.core.task.Task`.
+    each host, or as many on one as on another. None are named where it is one node and nothing is launched. `identity`,
+    `shares` and `guest` are those of `asa.core.task.Task`.
     """
 
     ticket: int
@@ -82,6 +82,8 @@ class TaskOrder(NamedTuple):
     checkpoints: Checkpoints | None = None
     ends: float = 0.0
     staging: Staging | None = None
+    shares: bool = False
+    guest: bool = False
 
     @property
     def threads(self) -> int:
@@ -162,6 +164,13 @@ class TaskReport(NamedTuple):
 
     outcomes: list[OrderOutcome]
     returned: list[int]
+
+
+class Unused(NamedTuple):
+    """Supervisor to hub: of what orders hold that share, guests may use so many cores, and so much memory [bytes]; of
+    each stage that has such orders."""
+
+    stages: list[tuple[str, int, int]]
 
 
 class KeptOrder(NamedTuple):
@@ -255,6 +264,7 @@ _VALUE = (bytes, str, type(None))
 _KINDS: dict[type, tuple[type | tuple[type, ...], ...]] = {
     Hello: (str, str, int, int, int, int, int, int),
     TaskReport: (list, list),
+    Unused: (list,),
     OrderOutcome: (int, float, float, _VALUE, str, str, str, bool, str, (int, type(None)), int, float, int, str),
     KeptOrders: (list,),
     KeptOrder: (int, str, int, str, tuple, tuple),
@@ -269,6 +279,10 @@ def check(message: Any) -> None:
         raise ValueError(f"{type(message).__name__} was not expected, or is not as it should be")
     if isinstance(message, TaskReport):
         sound = all(map(_is_outcome, message.outcomes)) and all(isinstance(each, int) for each in message.returned)
+    elif isinstance(message, Unused):
+        amounts = [each for _, *left in message.stages for each in left]
+        sound = all(type(stage) is str for stage, *_ in message.stages)
+        sound = sound and all(type(each) is int and 0 <= each < _MOST for each in amounts)
     elif isinstance(message, KeptOrders):
         sound = all(map(_is_kept, message.orders))
     elif isinstance(message, Hello):

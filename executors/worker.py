@@ -44,7 +44,7 @@ from asa.log.output import RESET, begun, ended
 from asa.log.running import SCRATCH, Notice, Paused, arguments, running, staged, tell_handler
 from asa.log.values import call_with, fill, keep, load
 from executors import node
-from executors.processes import children, children_of, detach
+from executors.processes import children, children_of, detach, give_way
 from executors.wire import OrderOutcome, RunOrders, SlotEnded, TaskOrder, Welcome, frame, read
 
 if TYPE_CHECKING:
@@ -338,6 +338,10 @@ class SlotBoard:
             os.close(descriptor)
 
 
+GUEST = "ASA_GUEST"
+"""Set for workers whose tasks run as guests."""
+
+
 def run_worker(
     link: socket.socket, output: OutputFile, board: SlotBoard, welcome: Welcome, environment: dict[str, str]
 ) -> None:
@@ -369,6 +373,8 @@ def run_worker(
         faulthandler.enable(all_threads=False)  # says on standard error where a segmentation fault happened
         speak_at_once()
         say_levels()
+        if environment.get(GUEST):
+            give_way()
         os.environ.update(environment)
         sys.path[:] = [*welcome.sys_path, *(path for path in sys.path if path not in welcome.sys_path)]
         os.chdir(welcome.workdir)

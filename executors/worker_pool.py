@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from asa.core.task import PAUSED, TAIL, ending, lacks
 from asa.log.gpus import usable
@@ -21,9 +22,24 @@ from executors import worker
 from executors.assignment import Batching, NodeSlots
 from executors.host import HOST, Host, ScratchDisk
 from executors.output import OutputFile
-from executors.wire import LARGEST, Channel, Hello, OrderOutcome, RunOrders, SlotEnded, TaskOrder, TaskReport, Welcome
+from executors.wire import (
+    LARGEST,
+    Channel,
+    Hello,
+    OrderOutcome,
+    RunOrders,
+    SlotEnded,
+    TaskOrder,
+    TaskReport,
+    Unused,
+    Welcome,
+)
 
 log = logging.getLogger(__name__)
+
+
+Shape = tuple[int, tuple[str, ...], bool]
+"""Cores of a task, its GPUs, whether it is a guest."""
 
 
 class WorkerProcess:
@@ -32,7 +48,8 @@ class WorkerProcess:
     Parameters
     ----------
     shape
-        Cores of the tasks it is for, and its GPUs; None for a worker that takes any, in threads.
+        Cores of the tasks it is for, its GPUs, and whether these are guests; None for a worker that takes any, in
+        threads.
     slots
         How many tasks it runs at once.
     gpus
@@ -47,7 +64,7 @@ class WorkerProcess:
 
     def __init__(
         self,
-        shape: tuple[int, tuple[str, ...]] | None,
+        shape: Shape | None,
         slots: int,
         gpus: bool,
         welcome: Welcome,
@@ -58,6 +75,8 @@ class WorkerProcess:
         self.output, self._printed, self.scratch = output, output.size, scratch
         self._host, self.shape, self.board, self.stale = host, shape, worker.SlotBoard(slots), False
         environment = {} if shape is None else worker.environment(shape[0], shape[1] if gpus else None)
+        if shape is not None and shape[2]:
+            environment[worker.GUEST] = "1"
         if scratch and shape is not None:  # threads would share it
             environment[SCRATCH] = scratch
         ours, theirs = host.socketpair()
@@ -115,7 +134,7 @@ class WorkerProcess:
         self, order: TaskOrder, code: int, started: float, before: int, peak: int = 0, timed_out: bool = False
     ) -> OrderOutcome:
         """The outcome of the order that a worker died in, or was ended because of, with so much printed before."""
-        outside = code == -signal.SIGTERM and not timed_out
+        outside = (code == -signal.SIGTERM or (order.guest and code == -signal.SIGKILL)) and not timed_out
         error = f"the worker process {ending(code)}"
         if timed_out:
             from asa.core.units import brief  # here: few tasks do
@@ -150,6 +169,9 @@ _OVERDUE_S = 0.02
 _STUCK_S = 0.05
 _EXPIRED_S = 0.01
 _PROC = "proc"
+_LOOKS, _JITTER, _PARTS = 3, 0.25, 16
+"""How many times in a row an order has to leave cores idle until they are said to be; so much of a core it may use
+beyond the others then; in so many parts its memory is counted."""
 _LOOK_S, _LOOK_SOON_S, _MUCH = 0.25, 0.02, 8
 """Time between two looks at how much tasks have printed [s], and while one has printed this part of what it may."""
 
@@ -196,7 +218,8 @@ class _Slot:
 
     Its run was `given` and has run `since` then [s, monotonic]; the worker was ended as this order took too long, or
     its allocation's time was over: it `pauses` then [s, monotonic]. `looks` are those at an order that has run for a
-    while.
+    while. Of one that shares, `wanted` is when the last looks were [s, monotonic], with the processor time that it
+    would have had until then on an idle machine [s]; guests may use `unused` of it: cores, memory.
     """
 
     process: WorkerProcess
@@ -209,6 +232,8 @@ class _Slot:
     expired: int | None = None
     pauses: float = math.inf
     looks: _Looks | None = None
+    wanted: tuple[tuple[float, float], ...] = ()
+    unused: tuple[int, int] = 0, 0
 
     @property
     def is_divisible(self) -> bool:
@@ -236,7 +261,7 @@ class ProcessPool:
         hello: Hello,
         welcome: Welcome,
         selector: selectors.BaseSelector,
-        report: Callable[[TaskReport], None],
+        report: Callable[[Any], None],
         host: Host = HOST,
     ) -> None:
         self._host = host
@@ -257,10 +282,11 @@ class ProcessPool:
         self._look_at = math.inf
         self._weigh_at = math.inf
         self._expire_at = math.inf  # when an order that runs may have run for too long [s, monotonic]
+        self._unused: list[tuple[str, int, int]] | None = []  # what was said of it; None: it is to be said again
 
     def renew(self, welcome: Welcome) -> None:
         """There is another driver: tasks begin in fresh workers, for what the old ones have loaded may have changed."""
-        self._welcome = welcome
+        self._welcome, self._unused = welcome, []
         for process in self._workers.values():
             process.stale = True
         self._idle.clear()
@@ -305,6 +331,7 @@ class ProcessPool:
         if self._outcomes or self._returned:
             self._report(TaskReport(self._outcomes, self._returned))
             self._outcomes, self._returned = [], []
+        self._tell_unused()
         due = [self._moved + _STUCK_S] if self._queue else []
         due += [slot.given + _OVERDUE_S for slot in self._running.values() if slot.is_divisible]
         due += [self._look_at] if self._running and self._look_at < math.inf else []
@@ -349,7 +376,34 @@ class ProcessPool:
                 if slot.looks is None or slot.looks.position != position:
                     slot.looks = _Looks(slot.process, position, slot.run[position], started)
                 slot.looks.add(self._host.time(), now, *self._host.taken(slot.process.pid))
+                if slot.run[position].shares:
+                    self._look_at_host(slot, slot.looks.most, now)
         self._weigh_at = now + self._host.weigh_s if self._running else math.inf
+
+    def _look_at_host(self, slot: _Slot, memory: int, now: float) -> None:
+        """See what an order that shares has not used for some looks: it may use all of it in the next moment."""
+        order = slot.run[0]
+        slot.wanted = (*slot.wanted[-_LOOKS:], (now, self._host.wanted_s(slot.process.pid)))
+        pairs = zip(slot.wanted, slot.wanted[1:], strict=False)
+        rates = [(after - before) / max(end - began, 1e-3) for (began, before), (end, after) in pairs]
+        if len(rates) < _LOOKS:
+            return
+        parts = _PARTS * (order.memory - memory) // max(1, order.memory) - 1  # of memory; one is kept for it
+        slot.unused = max(0, int(order.cores - max(rates) + _JITTER)), max(0, parts) * (order.memory // _PARTS)
+
+    def _tell_unused(self) -> None:
+        """Tell the driver what guests may use, if that is new; of a stage one of whose orders has ended, anew."""
+        if self._threads:
+            return
+        found: dict[str, tuple[int, int]] = {}
+        for slot in self._running.values():
+            if slot.run[0].shares:
+                cores, memory = found.get(slot.run[0].stage, (0, 0))
+                found[slot.run[0].stage] = cores + slot.unused[0], memory + slot.unused[1]
+        said = [(stage, cores, memory) for stage, (cores, memory) in found.items()]
+        if said != self._unused:
+            self._unused = said
+            self._report(Unused(said))
 
     def _weighed(self, slot: _Slot, position: int, outcome: OrderOutcome) -> OrderOutcome:
         """An outcome with the most memory that was seen, where that is more than is known otherwise."""
@@ -382,12 +436,14 @@ class ProcessPool:
     # ------------------------------------------------------------- starting
 
     def _start(self, now: float) -> None:
-        while self._queue and self._slots.fits(self._queue[0]):
+        while self._queue and (self._queue[0].guest or self._slots.fits(self._queue[0])):
             first = self._queue.popleft()
             slot = self._slot(first)
-            self._slots.take(first)
+            if not first.guest:  # the hub has found room for it
+                self._slots.take(first)
             slot.run, slot.ended, slot.given = [first, *self._more(first)], 0, now
             slot.since, slot.expired, slot.pauses, slot.looks = now, None, math.inf, None
+            slot.wanted, slot.unused = (), (0, 0)
             if self._weigh_at == math.inf:
                 self._weigh_at = now + self._host.weigh_s
             if first.timeout_s:
@@ -406,10 +462,10 @@ class ProcessPool:
         """Orders like `first` to run after it in the same slot: a few milliseconds' work, and no more than is fair."""
         count = min(self._batching.fit(first.stage, _GROUP_S) - 1, len(self._queue) // (2 * self._slots.cores))
         more: list[TaskOrder] = []
-        shape = (first.stage, first.cores, first.memory, first.gpus)
+        shape = (first.stage, first.cores, first.memory, first.gpus, first.guest)
         while len(more) < count:
             order = self._queue[0]
-            if (order.stage, order.cores, order.memory, order.gpus) != shape:
+            if (order.stage, order.cores, order.memory, order.gpus, order.guest) != shape:
                 break
             more.append(self._queue.popleft())
         return more
@@ -419,7 +475,7 @@ class ProcessPool:
         count = self._slots.devices(order)
         gpus = tuple(self._gpus[:count])
         del self._gpus[:count]
-        shape = None if self._threads else (order.threads, gpus)
+        shape = None if self._threads else (order.threads, gpus, order.guest)
         for position in reversed(range(len(self._idle))):
             if shape is None or self._idle[position].process.shape == shape:
                 slot = self._idle.pop(position)
@@ -431,7 +487,7 @@ class ProcessPool:
         slot.gpus = gpus
         return slot
 
-    def _start_worker(self, shape: tuple[int, tuple[str, ...]] | None) -> _Slot:
+    def _start_worker(self, shape: Shape | None) -> _Slot:
         importlib.import_module("cloudpickle")  # most functions need it: cheaper once here than in each worker
         slots = self._slots.cores if shape is None else 1
         output = self._outputs.pop() if self._outputs else self._host.open_output(self._hello, self._welcome)
@@ -484,7 +540,10 @@ class ProcessPool:
     def _free(self, slot: _Slot) -> None:
         """A slot runs nothing any longer: its cores, memory and GPUs are free."""
         del self._running[slot.process, slot.number]
-        self._slots.free(slot.run[0])
+        if not slot.run[0].guest:
+            self._slots.free(slot.run[0])
+        if slot.run[0].shares:
+            self._unused = None
         self._gpus = sorted([*self._gpus, *slot.gpus])
 
     def _recall(self, now: float) -> None:

@@ -482,11 +482,27 @@ class JobEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class TasksLaunched(Event):
-    """Tasks of one stage were given to an allocation, as half-open index ranges."""
+    """Tasks of one stage were given to an allocation, as half-open index ranges.
+
+    With a `host` they are guests: they run on cores that tasks of that stage hold there, and leave idle.
+    """
 
     stage: str
     ranges: tuple[tuple[int, int], ...]
     allocation: str
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CoresUnused(Event):
+    """Of the cores and the memory [bytes] that tasks of a stage hold on a node, guests may use so much from now on,
+    until one of these tasks ends."""
+
+    allocation: str
+    node: str
+    stage: str
+    cores: int
+    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from asa.core.context import Context
 from asa.core.decision import Amend, Ask, DispatchDecision, NodeRun, StrategyDecision
 from asa.core.event import Event
 from asa.core.job import Capabilities, JobChanges, JobHandle, JobRequest, JobStatus, Options, Refused, Resources
+from asa.core.stage import StageSpec
 from asa.core.task import Task, Value
 from asa.core.view import AllocationView, QueuedJob, QueueView, StageView, WorkflowView
 
@@ -185,6 +186,15 @@ class SharesProcesses(Protocol):
 
 
 @runtime_checkable
+class TakesGuests(Protocol):
+    """What an executor has as well that reports, as `CoresUnused`, what tasks leave idle whose `Task.shares` says so,
+    and runs a `Task.guest` there, after everything else."""
+
+    def crowds(self) -> str:
+        """Why it cannot as it is set up, and what to do; "" when it can."""
+
+
+@runtime_checkable
 class Sharing(Protocol):
     """What an executor has as well that can share a pool with other runs (`RunContext.pool`).
 
@@ -220,6 +230,9 @@ class Work(Protocol):
 
     def seconds(self, task: Task) -> float | None:
         """Virtual run time of a task [s]; None for as long as the call really takes."""
+
+    def used(self, task: Task) -> tuple[float, int] | None:
+        """How many cores, and how much memory [bytes], it uses of what it holds, where that is known."""
 
     def call(self, task: Task) -> Outcome:
         """Run a task, here and now; never raises for what the task itself does."""
@@ -331,6 +344,38 @@ class PlaceHolding(Protocol):
 
     def kept(self, item: AllocationView, view: WorkflowView) -> bool:
         """False when what the batch system says of a job shows that it lost its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostTasks:
+    """Tasks of a stage in an allocation, as a guest rule sees them.
+
+    Parameters
+    ----------
+    stage
+        It.
+    cores, unused
+        What they hold, and what of that they do not use.
+    memory, elapsed
+        Which parts of their memory are used, and of the allocation's wall time have passed.
+    guests
+        Cores of the guests that run there: stage -> how many.
+    """
+
+    stage: StageSpec
+    cores: int
+    unused: int
+    memory: float
+    elapsed: float
+    guests: Mapping[str, int]
+
+
+class GuestRule(Protocol):
+    """How many cores that tasks of a stage leave idle go to tasks of others."""
+
+    def cores(self, host: HostTasks, guest: StageSpec, now: float) -> int:
+        """How many cores all guests of the host may have when tasks of this stage are to be such; never more than
+        `unused` of them are given. Asked at a time [s since the epoch] when `unused` is another than before."""
 
 
 ChangeRecord = Callable[[dict[str, Any] | None], dict[str, Any] | None]

@@ -309,6 +309,7 @@ BACKENDS = Registry(
 )
 EXECUTORS = Registry("executor", group="asa.executors", owes=("bootstrap", "start", "launch", "release", "close"))
 STRATEGIES = Registry("strategy", group="asa.strategies", owes=("decide",))
+GUEST_RULES = Registry("guest rule", group="asa.guest_rules", owes=("cores",))
 ESTIMATORS = Registry("estimator", group="asa.estimators", owes=("predict", "learn", "state", "restore"))
 DISPATCHERS = Registry("dispatcher", group="asa.dispatchers", owes=("decide",))
 COMMANDS = Registry("command", group="asa.commands", owes=("configure", "run"))

@@ -32,6 +32,7 @@ from asa.core.event import (
     CallsAdded,
     CancelAsked,
     Cancelled,
+    CoresUnused,
     DriverStarted,
     Event,
     ExpectationMissed,
@@ -463,6 +464,9 @@ class StageProgress:
         How many of those that it waits for are not done; whether that it is over was counted in its followers.
     held_back
         Those of its followers that were skipped because of it.
+    hosts, ousted
+        Stages on whose cores tasks of it were launched as guests -> how many; whether one was ended because of its
+        host, so that no more are.
     stirred
         Names of the run's stages whose state, or whose tasks to launch, have changed; it adds its own.
     """
@@ -477,6 +481,8 @@ class StageProgress:
     before: int = 0
     followed: bool = False
     held_back: frozenset[str] = frozenset()
+    hosts: dict[str, int] = field(default_factory=dict)
+    ousted: bool = False
     added: dict[int, StagesAdded] = field(default_factory=dict)
     origin: str = ""
     orphaned: bool = False
@@ -872,6 +878,12 @@ class StageProgress:
             return max(now, self.started + (now - self.started) * width / done)
         return max(now, self.started + self.spec.run_time_s)
 
+    @property
+    def task_s(self) -> float:
+        """How long one of its tasks is expected to run [s]: as those that are done, before that as the stage."""
+        at_once = max(1, self.spec.resources.cores // self.spec.task.cores)
+        return self.spec.run_time_s / -(-max(1, self.width or 1) // at_once) if self.mean_s is None else self.mean_s
+
     def view(self, now: float, allocations: tuple[AllocationView, ...]) -> StageView:
         """What a strategy sees of it; `allocations` are those meant for it."""
         return StageView(
@@ -1007,6 +1019,9 @@ class Held:
         Whether a node of it ever joined; since when its job runs without a node [s since the epoch].
     unseen, away
         Of what runs, what an earlier driver launched and this one has not heard of; nodes that the earlier one had.
+    guests, unused
+        Of what runs, what runs as a guest, and the stage that is its host; what guests may use: (node, stage) -> cores
+        and memory [bytes].
     crowded
         When one of its tasks ended last while more were in it than can run at once [s since the epoch].
     useful, taught, requeued
@@ -1081,6 +1096,8 @@ class Held:
     cores_busy: int = 0
     memory_busy: int = 0
     gpus_busy: int = 0
+    guests: dict[tuple[str, int], str] = field(default_factory=dict)
+    unused: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     crowded: float = -math.inf
 
     @property
@@ -1194,14 +1211,50 @@ class Held:
             return 0
         if not (cores := min([self._usable(task), *(self._usable(size) for size, _ in claims)])):
             return 0
-        room = int((cores * factor - self.cores_busy - sum(size.cores * count for size, count in claims)) // task.cores)
+        taken, held_back = self._left_behind()
+        taken += self.cores_busy + sum(size.cores * count for size, count in claims)
+        room = int((cores * factor - taken) // task.cores)
         if task.memory and (memory := self.request.resources.memory):
-            kept = self.memory_busy + sum((size.memory or 0) * count for size, count in claims)
+            kept = held_back + self.memory_busy + sum((size.memory or 0) * count for size, count in claims)
             room = min(room, int((memory * factor - kept) // task.memory))
         if task.gpus:
             kept = self.gpus_busy + sum(size.gpus * count for size, count in claims)
             room = min(room, int((self.request.resources.gpus * factor - kept) // task.gpus))
         return max(room, 0)
+
+    def guest_room(self, task: Resources, host: str, cores: int) -> int:
+        """How many more such tasks it takes as guests of a stage, which leaves them so many `cores` at most.
+
+        The first guest may ask for more than is idle, up to what one task of the host holds: then it is slower.
+        """
+        whole = self.request.resources
+        if task.options != whole.options or not task.memory or not whole.memory:
+            return 0
+        taken, kept = self._guests()
+        memory = whole.memory - self.memory_busy + sum(left for _, left in self.unused.values()) - kept
+        of_host = sum(self.running[task][0].cores for task, each in self.guests.items() if each == host)
+        there = [left for (_, stage), (left, _) in self.unused.items() if stage == host]
+        room = sum(left // task.cores for left in there) - -(-of_host // task.cores)
+        room = min(
+            room, (cores - of_host) // task.cores, (sum(left for left, _ in self.unused.values()) - taken) // task.cores
+        )
+        if not taken and room <= 0 < min(cores, sum(there)):
+            own = [size.cores for (name, _), (size, _) in self.running.items() if name == host]
+            room = int(task.cores <= max(own, default=0))
+        return max(0, min(room, memory // task.memory))
+
+    def _guests(self) -> tuple[int, int]:
+        """Cores and memory [bytes] of the guests."""
+        sizes = [self.running[task][0] for task in self.guests]
+        return sum(size.cores for size in sizes), sum(size.memory or 0 for size in sizes)
+
+    def _left_behind(self) -> tuple[int, int]:
+        """Cores and memory [bytes] that guests hold like other tasks, since their hosts have ended, or use more now."""
+        if not self.guests:
+            return 0, 0
+        cores, memory = self._guests()
+        spare = list(self.unused.values())
+        return max(0, cores - sum(left for left, _ in spare)), max(0, memory - sum(left for _, left in spare))
 
     def most(self, task: Resources) -> int:
         """How many such tasks it would take if nothing ran in it."""
@@ -1230,25 +1283,33 @@ class Held:
             return sum(there) if task.cores <= sum(there) else 0
         return task.cores if self.confirmed and self.hosts.keys() <= self.nodes.keys() else 0
 
-    def take(self, stage: str, start: int, stop: int, needs: Resources, now: float) -> None:
-        """Count tasks `start` to `stop` - 1 of a stage in."""
+    def take(self, stage: str, start: int, stop: int, needs: Resources, now: float, host: str = "") -> None:
+        """Count tasks `start` to `stop` - 1 of a stage in, as guests of the `host` if there is one."""
         if stop <= start:
             return
         tasks = dict.fromkeys(zip(repeat(stage), range(start, stop)), (needs, now))
         self.running |= tasks
         self.used = now if self.used is None else self.used
         self.idle_since = None
-        self._count(needs, stop - start)
+        if host:
+            self.guests |= dict.fromkeys(tasks, host)
+        else:
+            self._count(needs, stop - start)
 
-    def drop(self, task: tuple[str, int], now: float) -> float | None:
-        """Count a task out; when it was launched [s since the epoch], or None when it was not here."""
+    def drop(self, task: tuple[str, int], now: float, node: str = "") -> float | None:
+        """Count a task out, which ran on this `node`; when it was launched [s since the epoch], or None when it was not
+        here."""
         if (entry := self.running.pop(task, None)) is None:
             return None
+        guest = self.guests.pop(task, None) is not None
+        if not guest:
+            self.unused.pop((node, task[0]), None)
         if self.unseen:
             self.unseen.pop(task, None)
         if self._is_crowded():
             self.crowded = now
-        self._count(entry[0], -1)
+        if not guest:
+            self._count(entry[0], -1)
         if not self.running:
             self.idle_since = now
         return entry[1]
@@ -1258,7 +1319,13 @@ class Held:
         whether they were."""
         tasks = set(zip(repeat(done.stage), done.index))
         running = self.running
-        if self.unseen or not len(done) == len(tasks) < len(running) or not tasks <= running.keys():
+        if (
+            self.unseen
+            or self.guests
+            or self.unused
+            or not len(done) == len(tasks) < len(running)
+            or not tasks <= running.keys()
+        ):
             return False
         for task in tasks:
             del running[task]
@@ -1483,8 +1550,11 @@ class Pool:
                     held.started = event.at
                 if held.idle_since is None and not held.running:
                     held.idle_since = event.at
+            case CoresUnused():
+                held.unused[event.node, event.stage] = event.cores, event.memory
             case NodeLost():
                 held.nodes.pop(event.node, None)
+                held.unused = {key: left for key, left in held.unused.items() if key[0] != event.node}
                 self.is_bare(held, event.at)
             case AllocationStarted():
                 held.move("AllocationStarted")
@@ -1563,6 +1633,7 @@ class Pool:
         for held in list(self.held.values()):
             held.away = dict.fromkeys(held.nodes)
             held.nodes.clear()
+            held.unused.clear()
             # Whether a change was made is unknown: making it again does no harm; what may be parked is let go.
             if held.amending is not None and held.amending.parked is not None:
                 held.parked = held.amended = True
@@ -1769,6 +1840,10 @@ class FoldedRun:
                     self._task_done(one)
             return
         if isinstance(event, TasksLaunched) and not self._tasks_launched(event):
+            return
+        if isinstance(event, CoresUnused):  # no strategy looks at it
+            self.pool.on(event)
+            self.last = max(self.last, event.at)
             return
         self._fold(event)
         self.pool.on(event)
@@ -2222,7 +2297,9 @@ class FoldedRun:
             self.pool.idle_core_s += held.idle_core_s(event.at)
         for start, stop in event.ranges:
             stage.launch(start, stop, event.at)
-            held.take(event.stage, start, stop, stage.spec.task, event.at)
+            held.take(event.stage, start, stop, stage.spec.task, event.at, event.host)
+            if event.host:
+                stage.hosts[event.host] = stage.hosts.get(event.host, 0) + stop - start
         return first
 
     def _tasks_kept(self, event: TasksKept) -> None:
@@ -2242,7 +2319,7 @@ class FoldedRun:
         if now > self.last:
             self.last = now
         if (held := self.pool.held.get(event.allocation)) is not None:
-            if held.drop((event.stage, index), now) is not None:
+            if held.drop((event.stage, index), now, event.node) is not None:
                 stage.leave(now)
             held.useful = True
             if stage.open and event.stage not in held.meant_for:  # calls of another size
@@ -2298,11 +2375,14 @@ class FoldedRun:
         if held is None or (launched := held.running.get(task)) is None:
             return  # it counts as lost already, and waits or runs again
         began = held.runs_since(launched[1], event.at)
-        held.drop(task, event.at)
+        guest = task in held.guests
+        held.drop(task, event.at, event.node)
         stage.leave(event.at)
         if event.infrastructure:
             self._lose(stage, index, event.error, event.at - began)
-            if (
+            if guest:
+                stage.ousted |= event.exit is not None
+            elif (
                 held.ends is None
                 or event.at < held.ends - UNRESPONSIVE_S
                 or not self._outlived(stage, index, event.at - began, event.at)
@@ -2320,7 +2400,7 @@ class FoldedRun:
         """A task waits again, as if it had not ended, unless it gets on by nothing."""
         stage, index = self.stages[event.stage], event.index
         held = self.pool.held.get(event.allocation)
-        if held is None or held.drop((event.stage, index), event.at) is None:
+        if held is None or held.drop((event.stage, index), event.at, event.node) is None:
             return  # it waits or runs again already
         self.attempts.add(event, TaskOutcome.PAUSED)
         stage.leave(event.at)
@@ -2416,9 +2496,12 @@ class FoldedRun:
         for (name, index), (_, launched) in held.running.items():
             self.stages[name].leave(event.at)
             began = held.runs_since(launched, event.at)
-            held.lost[name, index] = began, event.at
+            if (name, index) in held.guests:  # it had what others left it, which may be no time at all
+                self.stages[name].ousted = True
+            else:
+                held.lost[name, index] = began, event.at
             self._lose(self.stages[name], index, what, event.at - began)
-        held.running = {}
+        held.running, held.guests = {}, {}
         if isinstance(event, SubmitRefused) and (held.request.array or held.request.begin is not None):
             self._displace(held)  # it was the way to hold its place that the site refused, for all that is known
             return

@@ -121,6 +121,9 @@ class StageSpec:
     most
         How many tasks its allocation holds at most where that goes by how many it has, or is expected to have; 0 where
         it was said how large that is.
+    shares
+        The rule by which its tasks take guests, which run on cores that they leave idle; it may be a guest itself then.
+        "" where it does neither.
     checkpoint
         Whether its tasks go on in another allocation when theirs ends.
     notice_s
@@ -173,6 +176,7 @@ class StageSpec:
     code: str = ""
     learned: LearnedRequest | None = None
     most: int = 0
+    shares: str = ""
 
     def __post_init__(self) -> None:
         if not self.task.fits(self.resources):

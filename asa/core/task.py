@@ -113,6 +113,8 @@ class Task:
         When it is ended with its allocation [s since the epoch], or None.
     staging
         What is copied to where it runs, and back, or None where it runs in the working directory.
+    shares, guest
+        Whether guests may use what it leaves idle; whether it is one itself, and holds nothing of its own.
     """
 
     stage: str
@@ -128,6 +130,8 @@ class Task:
     checkpoints: Checkpoints | None = None
     ends: float | None = None
     staging: Staging | None = None
+    shares: bool = False
+    guest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

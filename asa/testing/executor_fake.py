@@ -10,7 +10,7 @@ from pathlib import Path
 
 from asa.core.allocation import Allocation
 from asa.core.clock import ManualClock
-from asa.core.event import Event, NodeJoined, TaskDone, TaskFailed, TasksKept
+from asa.core.event import CoresUnused, Event, NodeJoined, TaskDone, TaskFailed, TasksKept
 from asa.core.job import JobRequest, JobState, JobStatus
 from asa.core.ports import Report, RunContext
 from asa.core.task import PAUSED, Task, lacks
@@ -34,9 +34,12 @@ class _Worker:
     ended: dict[_Key, tuple[str, Event]] = field(default_factory=dict)
     settled: bool = True
 
-    @property
-    def busy(self) -> int:
-        return sum(task.resources.cores for task in self.running.values())
+    def room(self) -> int:
+        """Cores for another task; guests use what others leave first, of which a task that shares uses one core."""
+        own = [task for task in self.running.values() if not task.guest]
+        guests = sum(task.resources.cores for task in self.running.values() if task.guest)
+        spare = sum(task.resources.cores - 1 for task in own if task.shares)
+        return self.cores - sum(task.resources.cores for task in own) - max(0, guests - spare)
 
 
 class FakeNodes:
@@ -102,6 +105,15 @@ class FakeNodes:
         for key in list(worker.ended):
             self._report(worker, key)
         self._fill(allocation, worker)
+        for stage in {task.stage for task in worker.running.values() if task.shares}:
+            self._say_unused(allocation, worker, stage)
+
+    def _say_unused(self, allocation: str, worker: _Worker, stage: str) -> None:
+        """Guests may use all but one core, and half of the memory, of each task of a stage that shares."""
+        there = [task.resources for task in worker.running.values() if task.shares and task.stage == stage]
+        if self._workers.get(allocation) is worker and worker.settled and there:
+            left = sum(task.cores - 1 for task in there), sum((task.memory or 0) // 2 for task in there)
+            self._say([CoresUnused(self._clock.now(), allocation, "node", stage, *left)])
 
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
         if (worker := self._workers.get(allocation)) is not None:
@@ -120,8 +132,10 @@ class FakeNodes:
             self._workers.pop(request.token, None)
 
     def _fill(self, allocation: str, worker: _Worker) -> None:
-        while worker.waiting and worker.busy + worker.waiting[0].resources.cores <= worker.cores:
+        while worker.waiting and (worker.waiting[0].guest or worker.waiting[0].resources.cores <= worker.room()):
             task = worker.waiting.pop(0)
+            if task.shares:
+                self._clock.call_at(self._clock.now() + 1.0, partial(self._say_unused, allocation, worker, task.stage))
             key, now = (task.stage, task.index), self._clock.now()
             worker.running[key] = task
             self.begun.append(key)
@@ -171,6 +185,7 @@ class FakeNodes:
             self._files.setdefault(allocation, {})[key] = worker.ended[key]
         elif worker.settled:
             self._report(worker, key)
+        self._say_unused(allocation, worker, task.stage)
         self._fill(allocation, worker)
 
     def _report(self, worker: _Worker, key: _Key) -> None:

@@ -47,6 +47,7 @@ from asa.core.ports import (
     SharesProcesses,
     Sharing,
     Strategy,
+    TakesGuests,
     VirtualBackend,
 )
 from asa.core.queues import QueueTerms, misfit
@@ -584,6 +585,10 @@ def _check_executor(settings: Settings, graph: Graph, executor: Executor) -> Non
     going_on = [name for name, node in graph.nodes.items() if node.stage.needs.checkpoint]
     if going_on and isinstance(executor, SharesProcesses) and (why := executor.outlasts()):
         raise InvalidInput(f"executor {_spec(chosen)!r} is to end {going_on[0]!r} with its allocation: {why}")
+    sharing = [name for name, node in graph.nodes.items() if node.stage.needs.shares]
+    crowded = executor.crowds() if isinstance(executor, TakesGuests) else "it cannot: say executor='local', or 'mesos'"
+    if sharing and crowded:
+        raise InvalidInput(f"executor {_spec(chosen)!r} is to run guests on cores of {sharing[0]!r}: {crowded}")
     timed = [name for name, node in graph.nodes.items() if node.stage.needs.timeout_s is not None]
     if timed and isinstance(executor, SharesProcesses) and (why := executor.outlasts()):
         raise InvalidInput(f"executor {_spec(chosen)!r} is to end tasks of {timed[0]!r} after timeout=: {why}")

@@ -116,7 +116,7 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
         case StageState.DONE:
             added = sum(len(event.specs) for event in stage.added.values())
             more = f", added {counted(added, 'stage')}" if added else ""
-            said = f"{_reused(stage)}{_paused(stage)}{_took(stage)}{more}{_grown(stage)}"
+            said = f"{_reused(stage)}{_paused(stage)}{_hosts(stage)}{_took(stage)}{more}{_grown(stage)}"
             return f"done, {counted(stage.done, 'task')}{said}"
         case StageState.PARTIAL:
             counts = [f"{counted(stage.done, 'task')} done"]
@@ -137,7 +137,7 @@ def _stage(plan: Plan, name: str, stage: StageProgress, now: float, underway: bo
             failed += f", {stage.skipped:,} skipped" if stage.skipped else ""
             if stage.later:
                 failed += f", {len(stage.later)} to be retried, the first in {_span(min(stage.later.values()) - now)}"
-            said = f"{_reused(stage)}{failed}{others}{_paused(stage)}{_grown(stage)}"
+            said = f"{_reused(stage)}{failed}{others}{_paused(stage)}{_hosts(stage)}{_grown(stage)}"
             return f"running, {stage.done} of {width} tasks done{said}; {jobs}"
         case StageState.READY:
             others = _others(plan, name, held, now)
@@ -155,6 +155,12 @@ def _paused(stage: StageProgress) -> str:
         return ""
     so_far = f", after {brief(sum(paused.ran_s for paused in stage.paused.values()))} of work" if stage.paused else ""
     return f", {counted(stage.pauses, 'time')} gone on in another allocation from what was saved{so_far}"
+
+
+def _hosts(stage: StageProgress) -> str:
+    """On whose cores its tasks have run as guests."""
+    found = [f"{counted(count, 'task')} as guests on idle cores of {host}" for host, count in stage.hosts.items()]
+    return f", {', '.join(found)}" if found else ""
 
 
 def _took(stage: StageProgress) -> str:

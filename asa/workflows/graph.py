@@ -75,6 +75,7 @@ class Graph:
                 checkpoint=node.stage.needs.checkpoint,
                 notice_s=node.stage.needs.signal_before_s if node.stage.needs.checkpoint else 0.0,
                 total_s=_total_s(node),
+                shares=node.stage.needs.shares,
                 most=_most(node, self.width(name), site.for_jobs(node.stage.needs.options)),
                 **self._places(node),
             ).holding(_likely(self.width(name), node.stage.needs.expect))

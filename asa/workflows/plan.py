@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, starmap
@@ -17,9 +18,10 @@ from asa.core.allocation import takes
 from asa.core.decision import SOONEST_S, Amend, Ask, Cancel, Predict, StrategyDecision, Wake
 from asa.core.event import RunState, WidthChosen
 from asa.core.job import Capabilities, DependencyKind, Options, QueueRegime, Resources
-from asa.core.ports import DecidesByStage, Reach, Strategy
+from asa.core.ports import DecidesByStage, GuestRule, HostTasks, Reach, Strategy
+from asa.core.registry import GUEST_RULES
 from asa.core.run import NOTHING, UNRESPONSIVE_S, FoldedRun, Held, Launchable, Pool, StageProgress, Wait
-from asa.core.stage import LearnedRequest, StageState, Width, again
+from asa.core.stage import LearnedRequest, StageSpec, StageState, Width, again
 from asa.core.units import brief
 from asa.core.view import AllocationView, Extent, StageView, WorkflowView
 
@@ -59,11 +61,12 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class LaunchTasks:
-    """Give tasks of a stage to an allocation, as half-open index ranges."""
+    """Give tasks of a stage to an allocation, as half-open index ranges; as guests of the `host` if there is one."""
 
     stage: str
     ranges: tuple[tuple[int, int], ...]
     allocation: str
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,6 +461,9 @@ class Plan(FoldedRun):
         self._after: dict[str, tuple[str, ...]] = {}  # jobs that wait for others -> for which
         self._dependents: dict[str, int] = {}  # jobs that others wait for -> how many
         self._unused: dict[str, Held] = {}  # those that have started and got no task yet
+        self._rules: dict[str, GuestRule] = {}
+        self._hosting: dict[str, Held] = {}  # those whose tasks leave cores to guests
+        self._allowed: dict[tuple[str, str, str], tuple[int, int]] = {}  # what a rule has said, of so many unused cores
 
     def decide(self, now: float) -> list[Action]:
         """What should be done now."""
@@ -514,6 +520,7 @@ class Plan(FoldedRun):
                 (self._restless, there and not self._rests(held)),
                 (self._roomy, there and held.nodes and not 0 < held.cores_busy >= sum(held.nodes.values())),
                 (self._unused, there and held.started is not None and held.used is None),
+                (self._hosting, there and any(cores for cores, _ in held.unused.values())),
             ):
                 if belongs:
                     found[key] = held
@@ -859,12 +866,64 @@ class Plan(FoldedRun):
                     launches += fill(owner, [held])
         for stage in self.launchable.those(unused):
             launches += fill(stage, unused(stage.spec.task))
+        launches = launches or [*self._invite(free(self._hosting.values()), now)]
         if not launches:
             for stage in self.launchable.begun():
-                if stage.ahead:
-                    there = [item for item in free(self.pool.held.values()) if item.key not in used]
+                if stage.ahead:  # what has guests is busy for longer than a short task would wait elsewhere
+                    there = [item for item in free(self.pool.held.values()) if item.key not in used and not item.unused]
                     launches += fill(stage, there, stage.ahead)
         return launches
+
+    def _invite(self, there: Sequence[Held], now: float) -> Iterator[LaunchTasks]:
+        """Tasks of stages that share, on cores that those of others which share leave idle.
+
+        They are to be done before their hosts: else a whole allocation may be kept for them, and charged, or what needs
+        all of it may have to wait for them. Not so those that are as large in an allocation that is meant for them.
+        """
+        used: set[str] = set()
+        sharing = [stage for stage in self.launchable if stage.spec.shares and not stage.ousted] if there else []
+        for stage in sorted(sharing, key=_number):
+            name, left, task_s = stage.spec.name, stage.unlaunched, stage.task_s
+            # one with a timeout does not wait for others: that would count
+            for held in there if stage.spec.timeout_s is None else ():
+                if held.key in used or not self._may_take(held, name, stage, now):
+                    continue
+                for host in dict.fromkeys(host for _, host in held.unused if host != name):
+                    large = name in held.meant_for and stage.spec.task.cores >= self.stages[host].spec.task.cores
+                    if not large and now + task_s > (self.stages[host].expected_end(now) or now):
+                        continue
+                    room = held.guest_room(stage.spec.task, host, self._cores_for(held, host, stage, now))
+                    if count := min(room, left):
+                        yield LaunchTasks(name, stage.next_ranges(count, stage.unlaunched - left), held.key, host)
+                        used.add(held.key)
+                        left -= count
+                        break
+
+    def _cores_for(self, held: Held, host: str, stage: StageProgress, now: float) -> int:
+        """How many cores the host's rule lets its guests have when tasks of a stage are to be such."""
+        key, left = (held.key, host, stage.spec.name), [each for (_, of), each in held.unused.items() if of == host]
+        unused = sum(cores for cores, _ in left)
+        before, cores = self._allowed.get(key, (-1, 0))
+        if before != unused:
+            spec = self.stages[host].spec
+            if spec.shares not in self._rules:
+                self._rules[spec.shares] = GUEST_RULES.create(spec.shares)
+            own = [size for task, (size, _) in held.running.items() if task[0] == host and task not in held.guests]
+            guests = Counter[str]()
+            for task, its in held.guests.items():
+                guests[task[0]] += held.running[task][0].cores * (its == host)
+            assert held.started is not None, "it has nodes"
+            tasks = HostTasks(
+                stage=spec,
+                cores=sum(size.cores for size in own),
+                unused=unused,
+                memory=1 - sum(memory for _, memory in left) / max(1, sum(size.memory or 0 for size in own)),
+                elapsed=(now - held.started) / held.request.walltime_s,
+                guests=+guests,
+            )
+            cores = self._rules[spec.shares].cores(tasks, stage.spec, now)
+            self._allowed[key] = unused, cores
+        return min(cores, unused)
 
     def _fill(
         self,
@@ -941,6 +1000,13 @@ class Plan(FoldedRun):
             some_done = any(stage.done for stage in self.stages.values())
             state = RunState.PARTIAL if tolerated and some_done else RunState.FAILED
             yield Finish(state, message, failed[0])
+
+
+class Idle:
+    """The guest rule for `shares=True`: guests may have whatever cores their host leaves idle."""
+
+    def cores(self, host: HostTasks, guest: StageSpec, now: float) -> int:
+        return host.unused
 
 
 def _raised(asked: float, growth: float, used: float | None) -> float:

@@ -470,7 +470,9 @@ class Runner:
         tasks: list[Task] = []
         for stage, index in held.unseen:
             with suppress(InvalidInput, StateError, KeyError):  # it is said when the task is launched, or runs again
-                tasks.append(self.payloads.task(stage, index, self.plan.stages[stage].spec.task))
+                spec, guest = self.plan.stages[stage].spec, (stage, index) in held.guests
+                task = self.payloads.task(stage, index, spec.task)
+                tasks.append(replace(task, shares=bool(spec.shares) and not guest, guest=guest))
         return tasks
 
     def _release(self, allocation: str) -> None:
@@ -645,9 +647,11 @@ class Runner:
         ends = held.drains if spec.checkpoint else held.ends  # time to say so, and to end the job well, is left
         if spec.timeout_s is not None or ends is not None:
             tasks = [replace(task, timeout_s=self._timeout_s(action.stage, task.index), ends=ends) for task in tasks]
+        if spec.shares:
+            tasks = [replace(task, shares=not action.host, guest=bool(action.host)) for task in tasks]
         if self.reuse is not None:
             self.reuse.launching(action.stage, [task.index for task in tasks])
-        event = TasksLaunched(now, action.stage, action.ranges, action.allocation)
+        event = TasksLaunched(now, action.stage, action.ranges, action.allocation, action.host)
         return event, lambda: self.executor.launch(tasks, action.allocation)
 
     def _timeout_s(self, name: str, index: int) -> float | None:

@@ -214,7 +214,7 @@ def make_settings(
     )
 
 
-SETTINGS_VERSION = 5
+SETTINGS_VERSION = 6
 """Of what `save_settings` keeps; 1 had no version and no checksum, 2 neither a limit of output nor reuse, 3 no
 notice and nothing of what becomes of failures, 4 nothing of queues, of widths and of what is learned."""
 _HEAD = b"asa settings"

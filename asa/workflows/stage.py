@@ -30,7 +30,7 @@ from asa.core.errors import CommandFailed, GraphError, InvalidInput, UnknownName
 from asa.core.job import SETUP, Options, Resources, alternatives
 from asa.core.launch import Launch, Program
 from asa.core.launch import launcher as words_of
-from asa.core.registry import IMAGES
+from asa.core.registry import GUEST_RULES, IMAGES, parse_spec
 from asa.core.task import Staging, ending, substitute
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ class Needs:
     widths: tuple[int, ...] = ()
     speedup: Speedup | None = None
     auto: tuple[str, ...] = ()
+    shares: str = ""
     sized: bool = False
     """Whether it was said how large its allocation is."""
 
@@ -403,6 +404,9 @@ def _known(value: Any) -> Any:
 MEMORY, WALLTIME, AUTO = "memory", "walltime", "auto"
 """Options that a stage may leave to what is learned, and the word by which it does."""
 
+IDLE = "idle"
+"""The guest rule of ``shares=True``."""
+
 DEFAULT_NEEDS = Needs(Resources(), Resources(), walltime_s=3600.0, retries=0)
 
 
@@ -442,6 +446,7 @@ class ProgramNeeds(TypedDict, total=False):
     signal_before: float | str | timedelta | None
     stage_in: str | Sequence[str] | None
     stage_out: str | Sequence[str] | None
+    shares: bool | str | None
 
 
 class StageNeeds(ProgramNeeds, total=False):
@@ -552,6 +557,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             widths=widths,
             speedup=speedup,
             auto=auto,
+            shares=_shares(base, options, size, gpus, words),
             sized=base.sized or any(options.get(what) for what in ("cores", "nodes", "tasks_per_node")),
         )
 
@@ -586,6 +592,22 @@ def _widths(
     from asa.core.width import speedup_of
 
     return widths, speedup_of(declared), given
+
+
+def _shares(base: Needs, options: StageNeeds, memory: int | None, gpus: int, launcher: tuple[str, ...]) -> str:
+    """The rule by which a stage shares its cores, or ""."""
+    given: Any = options.get("shares")
+    if given == "" or not (given is None or type(given) in (bool, str)):
+        raise InvalidInput(f"shares must be True, False or a guest rule such as 'cosched:rule=static', not {given!r}")
+    rule: str = base.shares if given is None else given if type(given) is str else IDLE if given else ""
+    for what, value in (("gpus", gpus), ("launcher", launcher and " ".join(launcher))) if rule else ():
+        if value:
+            raise InvalidInput(f"shares= does not go with {what}={value!r}: leave one of them out")
+    if rule and memory is None and options.get("memory") != AUTO and MEMORY not in base.auto:
+        raise InvalidInput("shares= needs memory=: a task may run on another's node only where it is known what fits")
+    if rule and given is not None and parse_spec(rule)[0] not in GUEST_RULES.names():
+        raise UnknownName("guest rule", parse_spec(rule)[0], GUEST_RULES.names())
+    return rule
 
 
 def _is_learned(given: Any, before: bool) -> bool:
@@ -874,6 +896,10 @@ def stage(
     version
         What else has to be the same for that: a text or number of your own, a `Path` of a file whose contents count,
         such as an environment's lock, or a list of installed packages and such files.
+    shares
+        Whether its tasks may take *guests*, tasks of other such stages of the run, on cores that they leave idle, and
+        be guests themselves. True: on all that are idle; or a guest rule, such as ``"cosched:rule=static"``. Needs
+        `memory`; see ``docs/howto/share-cores.md``.
     expands
         Whether it may return calls of stages: a node, or lists, tuples and dicts with nodes in them, at any depth. They
         become part of the run, and its value is what it returned, with their results in their places.

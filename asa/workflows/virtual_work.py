@@ -40,15 +40,18 @@ class Times:
         Stage -> seconds, or a function of the task's arguments.
     recorded
         Stage -> task -> seconds; tasks that were not there take the mean of their stage.
+    used
+        Stage -> mean of the cores that its tasks used, and the most memory of one [bytes].
     """
 
     declared: Mapping[str, RunTime] = field(default_factory=dict)
     recorded: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    used: Mapping[str, tuple[float, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: Graph, times: str | Path | None = None, state: Path | None = None) -> Times:
         """Those of a workflow; `times` is a run in the state directory `state`, or the event log of one."""
-        return cls(_Declared(graph), {} if times is None else recorded(times, state))
+        return cls(_Declared(graph)) if times is None else cls(_Declared(graph), *recorded(times, state))
 
     def knows(self, stage: str) -> bool:
         """Whether it can tell."""
@@ -108,8 +111,8 @@ def _evaluated(stage: str, model: Callable[..., float], arguments: Arguments) ->
     return seconds
 
 
-def recorded(times: str | Path, state: Path | None) -> dict[str, dict[int, float]]:
-    """How long the tasks of an earlier run took [s]: stage -> task -> seconds.
+def recorded(times: str | Path, state: Path | None) -> tuple[dict[str, dict[int, float]], dict[str, tuple[float, int]]]:
+    """How long the tasks of an earlier run took [s], and what they used: see `Times`.
 
     Parameters
     ----------
@@ -142,7 +145,9 @@ def recorded(times: str | Path, state: Path | None) -> dict[str, dict[int, float
             found.setdefault(attempt.stage, {}).setdefault(attempt.index, attempt.ended - attempt.started)
     if not found:
         raise InvalidInput(f"times={str(times)!r}: no task of that run has ended, so it has no run times")
-    return found
+    took = {name: sum(seconds.values()) for name, seconds in found.items()}
+    stages = [(name, run.stages[name]) for name in found if took[name] and run.stages[name].cpu_s]
+    return found, {name: (stage.cpu_s / took[name], stage.peak) for name, stage in stages}
 
 
 class Calls:
@@ -167,6 +172,9 @@ class Calls:
     def seconds(self, task: Task) -> float | None:
         """Virtual run time [s]; None for as long as the call takes."""
         return self._times.seconds(task.stage, task.index, task.resources.cores, partial(_arguments, task))
+
+    def used(self, task: Task) -> tuple[float, int] | None:
+        return self._times.used.get(task.stage)
 
     def call(self, task: Task) -> Outcome:
         """Call it, here and now."""
@@ -243,6 +251,9 @@ class Outlines:
 
     def seconds(self, task: Task) -> float | None:
         return self._times.seconds(task.stage, task.index, task.resources.cores, lambda: self._arguments(task))
+
+    def used(self, task: Task) -> tuple[float, int] | None:
+        return self._times.used.get(task.stage)
 
     def call(self, task: Task) -> Outcome:
         return Outcome(0.0, _NOTHING)

@@ -238,7 +238,7 @@ class DaskWorkerPool:
 
     def _start_worker(self, scheduler: SchedulerAddress) -> None:
         self._count += 1
-        name, one = f"{scheduler.prefix}:{self._count}", (1, ())
+        name, one = f"{scheduler.prefix}:{self._count}", (1, (), False)
         place = WorkerPlace(
             scheduler,
             os.path.join(os.path.dirname(self._welcome.values), CERTIFICATES),

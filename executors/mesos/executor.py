@@ -124,6 +124,10 @@ class Mesos:
         """Why a task that takes too long cannot be ended alone, or ""."""
         return self._inner.outlasts()
 
+    def crowds(self) -> str:
+        """Why no guests can run on idle cores, or ""."""
+        return self._inner.crowds()
+
     def mingles(self) -> str:
         """Why tasks cannot each have an environment of their own, and GPUs with it, or ""."""
         return self._inner.mingles()

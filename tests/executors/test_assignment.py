@@ -283,3 +283,20 @@ def test_ranks_of_an_earlier_driver_hold_what_they_have_on_each_node() -> None:
     share.finish(n1, 9)
     assert sum(map(len, deal(share).values())) == 1
     assert share.is_idle(n1) or share.is_idle(n2)
+
+
+def test_guests_go_where_others_leave_cores_and_wait_without_holding_others_up() -> None:
+    host, guest = (orders(1, cores=4)[0]._replace(stage="h", shares=True), orders(1)[0]._replace(guest=True))
+    share = share_of(node("n1", cores=4), node("n2", cores=4))
+    share.add([host])
+    assert deal(share) == {"n1": [1]}
+    assert share.note_unused(share.nodes[0], {"h": (2, 0)}) == {"h": (2, 0)}
+    share.add([guest._replace(ticket=ticket) for ticket in range(2, 10)])
+    assert sum(map(len, deal(share).values())) == 6, "two beside the host, four on the free node"
+    share.add(orders(1, first=10))
+    assert deal(share) == {}
+    share.finish(share.nodes[0], 1)
+    assert deal(share) == {"n1": [8, 9]}, "its guests hold two cores like other tasks"
+    ticket = next(iter(share.nodes[0].orders))
+    share.finish(share.nodes[0], ticket)
+    assert deal(share) == {"n1": [10]}

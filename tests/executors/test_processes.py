@@ -12,7 +12,7 @@ import pytest
 
 from asa.testing.executors import PATIENCE_S, is_gone, wait_for
 from executors import processes
-from executors.processes import SessionGuard, kill_bearers, kill_sessions, wakeup
+from executors.processes import SessionGuard, kill_bearers, kill_sessions, wakeup, wanted_s
 from executors.remote import LauncherDaemons
 from tests.waiting import until
 
@@ -228,3 +228,14 @@ threading.Event().wait()
         child = wait_for(tmp_path / "pid")
         supervisor.kill()
     assert is_gone(child)
+
+
+def test_processor_time_counts_what_was_started_and_has_ended() -> None:
+    spin = "sum(range(20_000_000))"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {spin!r}]); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        child.stdout.readline()
+        assert wanted_s(child.pid) > 0.05
+        child.communicate(b"\n")
+    assert wanted_s(child.pid) == 0.0

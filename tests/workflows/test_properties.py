@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import asa
 from asa.core.errors import BackendError
 from asa.core.event import (
+    CoresUnused,
     DriverStarted,
     Event,
     HoldAsked,
@@ -82,6 +83,7 @@ class Step:
     walltime_s: float
     retries: int
     run_times: tuple[float, ...]
+    shares: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,25 @@ LENT = st.builds(
 )
 
 
+def sharing(step: Step) -> st.SearchStrategy[Step]:
+    """The same, or more likely to be a host, or a guest beside one."""
+    both = {"sources": st.sampled_from([(), step.sources]), "cores": st.just(4), "shares": st.just(True)}
+    host = {"task_cores": st.just(4), "walltime_s": st.just(200.0), "run_times": st.just((40.0, 30.0))}
+    guest = {"task_cores": st.sampled_from([1, 1, 2, 4]), "walltime_s": st.just(60.0), "run_times": st.just((3.0, 9.0))}
+    kinds = [st.builds(replace, st.just(step), **both, **kind) for kind in (host, guest)]
+    return st.one_of(st.builds(replace, st.just(step), shares=st.booleans()), *kinds)
+
+
+SHARING = st.builds(
+    replace,
+    CASES,
+    steps=steps().flatmap(lambda found: st.tuples(*map(sharing, found))),
+    strategy=st.sampled_from(["big-job", "per-stage", *STRATEGIES]),
+    waits=st.lists(st.floats(0.0, 300.0), min_size=2, max_size=4).map(tuple),
+    shared=st.just(True),
+)
+
+
 BY_STAGE = [
     "per-stage",
     "asa:dependency=upfront",
@@ -174,13 +195,17 @@ BY_STAGE = [
     "stagger:patience=2",
     "cascade",
 ]
-CHANGING = st.builds(
-    replace,
-    CASES,
-    steps=steps(10),
-    strategy=st.sampled_from(BY_STAGE) | st.sampled_from(STRATEGIES),
-    predicted_wait_s=st.floats(20.0, 60.0),  # stages of 60 s may be done before: their jobs are asked for meanwhile
-) | st.builds(replace, LENT, steps=steps(10))
+CHANGING = (
+    st.builds(
+        replace,
+        CASES,
+        steps=steps(10),
+        strategy=st.sampled_from(BY_STAGE) | st.sampled_from(STRATEGIES),
+        predicted_wait_s=st.floats(20.0, 60.0),  # stages of 60 s may be done before: their jobs are asked for meanwhile
+    )
+    | st.builds(replace, LENT, steps=steps(10))
+    | SHARING
+)
 
 
 def build(found: Sequence[Step]) -> Any:
@@ -189,6 +214,8 @@ def build(found: Sequence[Step]) -> Any:
     for step in found:
         needs = {"cores": step.cores, "task_cores": step.task_cores, "walltime": step.walltime_s}
         needs |= {"retries": step.retries}
+        if any(each.shares for each in found):  # memory of all, or none
+            needs |= {"memory": f"{64 * step.cores}M", "shares": step.shares}
         sources = [nodes[source] for source in step.sources]
         number = len(nodes)
         if step.mapped:
@@ -291,10 +318,13 @@ def check_room(world: World) -> None:
     cores = {event.allocation: event.request.resources.cores for event in world.events(Submitting)}
     cores |= {event.allocation: event.resources.cores for event in world.events(Leased)}
     needs = {name: stage.spec.task.cores for name, stage in world.runner.plan.stages.items()}
+    shares = {name for name, stage in world.runner.plan.stages.items() if stage.spec.shares}
     busy: dict[str, dict[tuple[str, int], int]] = {}
+    guests: dict[tuple[str, int], str] = {}  # task -> the stage that is its host
+    unused: dict[tuple[str, str], int] = {}
     over: set[str] = set()
     ends = (JobEnded, Released, Recalled, LeaseEnded)
-    for event in world.events(TasksLaunched, TasksKept, TaskDone, TaskFailed, DriverStarted, *ends):
+    for event in world.events(TasksLaunched, TasksKept, TaskDone, TaskFailed, DriverStarted, CoresUnused, *ends):
         match event:
             case TasksLaunched():
                 assert event.allocation not in over
@@ -303,8 +333,24 @@ def check_room(world: World) -> None:
                     for index in range(start, stop):
                         assert (event.stage, index) not in given
                         given[event.stage, index] = needs[event.stage]
-                assert sum(given.values()) <= cores[event.allocation]
+                        if event.host:
+                            guests[event.stage, index] = event.host
+                spare = sum(left for (key, _), left in unused.items() if key == event.allocation)
+                visiting = {task: size for task, size in given.items() if task in guests}
+                if event.host:
+                    assert event.host != event.stage and {event.host, event.stage} <= shares
+                    of_host = sum(size for task, size in visiting.items() if guests[task] == event.host)
+                    assert len(visiting) <= unused[event.allocation, event.host]
+                    if len(visiting) > 1:  # the first may ask for more
+                        assert of_host <= unused[event.allocation, event.host] and sum(visiting.values()) <= spare
+                    continue
+                own = sum(size for task, size in given.items() if task not in guests)
+                assert own + max(0, sum(visiting.values()) - spare) <= cores[event.allocation]
+            case CoresUnused():
+                unused[event.allocation, event.stage] = event.cores
             case TaskDone() | TaskFailed():
+                if guests.pop((event.stage, event.index), None) is None:
+                    unused.pop((event.allocation, event.stage), None)
                 busy.get(event.allocation, {}).pop((event.stage, event.index), None)
             case JobEnded() | Released() | Recalled() | LeaseEnded():
                 over.add(event.allocation)
@@ -312,6 +358,7 @@ def check_room(world: World) -> None:
                 kept = set(event.tasks)
                 busy[event.allocation] = {task: n for task, n in busy.get(event.allocation, {}).items() if task in kept}
             case DriverStarted():
+                unused.clear()
                 for allocation in busy.keys() & {event.allocation for event in world.events(Leased)}:
                     del busy[allocation]
 
@@ -343,6 +390,12 @@ def test_any_run_that_borrows_ends_with_the_result(case: Case, moment: float, af
     check_whole_and_torn(case, moment, after)
 
 
+@settings(deadline=None, derandomize=settings.get_current_profile_name() != "long")
+@given(case=SHARING, moment=st.floats(0.0, 1.0), after=st.booleans())
+def test_any_run_with_guests_ends_with_the_result(case: Case, moment: float, after: bool) -> None:
+    check_whole_and_torn(case, moment, after)
+
+
 class Plain(Plan):
     """Looks at everything each time, and asks its strategy about all stages."""
 
@@ -354,6 +407,7 @@ class Plain(Plan):
         held = self.pool.held
         self._restless, self._roomy = dict(held), dict(held)
         self._unused = {key: item for key, item in held.items() if item.used is None}
+        self._hosting = dict(held)
         behind = [key for item in held.values() if not item.ending for key in item.after]
         self._dependents = dict(Counter(behind))
         self._drains = sorted((item.drains, key) for key, item in held.items() if item.drains is not None)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from asa.core.allocation import Allocation
 from asa.core.errors import InvalidInput
-from asa.core.event import Event, NodeJoined, NodeLost, TaskDone, TaskFailed, TaskPaused
+from asa.core.event import CoresUnused, Event, NodeJoined, NodeLost, TaskDone, TaskFailed, TaskPaused
 from asa.core.job import JobRequest, JobState, JobStatus, Resources
 from asa.core.ports import Outcome, Report, RunContext, VirtualClock, Work
 from asa.core.task import PAUSED, Task, lacks
@@ -34,6 +34,9 @@ class SimulatedJobs(Protocol):
         """Cores that a running job has on each of its nodes."""
 
 
+SEEN_S = 3.0
+"""How long after its start it is seen what a task leaves idle [s]."""
+
 _Need = tuple[int, int, int]
 """Cores, bytes of memory, GPUs."""
 
@@ -52,11 +55,27 @@ class _Saved:
 
 @dataclass
 class _Node:
-    """A node of an allocation: what it has, and what is free."""
+    """A node of an allocation: what it has, and what is free; what guests hold, and what they may of what others do."""
 
     name: str
     room: _Need
     free: list[int]
+    guests: list[int] = field(default_factory=lambda: [0, 0])
+    unused: dict[int, tuple[str, int, int]] = field(default_factory=dict)
+
+    def left(self, guest: bool) -> _Need:
+        """What there is for one more task: guests take what others leave first."""
+        cores = sum(each for _, each, _ in self.unused.values()) - self.guests[0]
+        memory = sum(each for _, _, each in self.unused.values()) - self.guests[1]
+        cores, memory = (cores, memory) if guest else (min(0, cores), min(0, memory))
+        if guest and cores > 0 and not self.guests[0]:
+            cores = self.room[0]  # the first one may ask for more than is idle
+        return self.free[0] + cores, self.free[1] + memory, self.free[2]
+
+    def unused_of(self, stage: str) -> tuple[int, int]:
+        """Cores and memory that tasks of a stage leave idle."""
+        found = [(cores, memory) for name, cores, memory in self.unused.values() if name == stage]
+        return sum(cores for cores, _ in found), sum(memory for _, memory in found)
 
     def give(self, need: Sequence[int], sign: int = -1) -> None:
         for column, amount in enumerate(need):
@@ -174,24 +193,39 @@ class VirtualExecutor:
         self._say([*lost, *(NodeLost(now, allocation, node.name, reason) for node in held.nodes)])
 
     def _fill(self, allocation: str, held: _Held) -> None:
-        """Start what there is room for."""
+        """Start what there is room for; guests for which there is none let others pass."""
+        passed: list[Task] = []
         while held.waiting:
             task = held.waiting[0]
             if not _parts(task.resources, [(node, node.room) for node in held.nodes]):
                 held.waiting.popleft()
                 self._fail_at_once(allocation, held, task)
-            elif parts := _parts(task.resources, [(node, node.free) for node in held.nodes]):
+            elif parts := _parts(task.resources, [(node, node.left(task.guest)) for node in held.nodes]):
                 held.waiting.popleft()
                 self._start(allocation, held, task, parts)
+            elif task.guest:
+                passed.append(held.waiting.popleft())
             else:
-                return
+                break
+        held.waiting.extendleft(reversed(passed))
+
+    def _look(self, allocation: str, run: _Running, used: tuple[float, int]) -> None:
+        """It is seen what a task leaves idle that shares."""
+        held, ((node, (cores, memory, _)),) = self._held.get(allocation), run.parts
+        if held is not None and run.number in held.running:
+            node.unused[run.number] = run.task.stage, max(0, int(cores - used[0] + 0.25)), max(0, memory - used[1])
+            self._say_unused(allocation, node, run.task.stage)
+
+    def _say_unused(self, allocation: str, node: _Node, stage: str) -> None:
+        self._say([CoresUnused(self._clock.now(), allocation, node.name, stage, *node.unused_of(stage))])
 
     def _start(self, allocation: str, held: _Held, task: Task, parts: list[tuple[_Node, _Need]]) -> None:
         now = self._clock.now()
         run = _Running(task, next(self._numbers), parts, now)
         held.running[run.number] = run
-        for node, need in parts:
-            node.give(need)
+        self._count(run, -1)
+        if task.shares and len(parts) == 1 and (used := self._work.used(task)) is not None:
+            self._clock.call_at(now + SEEN_S, partial(self._look, allocation, run, used))
         saved = _Saved() if run.key is None else self._saved.setdefault(run.key, _Saved())
         outcome = saved.outcome
         try:
@@ -216,9 +250,17 @@ class VirtualExecutor:
         held = self._held.get(allocation)
         if held is None or held.running.pop(run.number, None) is None:
             return None
-        for each, need in run.parts:
-            each.give(need, +1)
+        self._count(run, +1)
         return held
+
+    def _count(self, run: _Running, sign: int) -> None:
+        """Note what a task holds, or has held."""
+        for node, need in run.parts:
+            if run.task.guest:
+                node.guests = [node.guests[0] - sign * need[0], node.guests[1] - sign * need[1]]
+            else:
+                node.give(need, sign)
+                node.unused.pop(run.number, None)
 
     def _pause(self, allocation: str, run: _Running, saved: _Saved) -> None:
         """The time of its allocation is over."""
@@ -261,6 +303,8 @@ class VirtualExecutor:
             value = outcome.value
             data, path = (value, None) if isinstance(value, bytes) else (None, value)
             self._say([TaskDone(now, task.stage, task.index, allocation, node, run.started, data, path)])
+        if task.shares and any(run.parts[0][0].unused_of(task.stage)):
+            self._say_unused(allocation, run.parts[0][0], task.stage)
         self._fill(allocation, held)
 
     def _fail_at_once(self, allocation: str, held: _Held, task: Task) -> None:
