@@ -70,6 +70,7 @@ FRAGMENTS = {
     ),
     "howto/reuse.md": ("import asa\nfrom pathlib import Path\nPath('uv.lock').touch()\n", 1),
     "howto/run-a-workflow.md": (STAGES, 2),
+    "howto/share-cores.md": ("", 1),
     "howto/shared-pools.md": (WORKFLOW, 1),
     "howto/slurm.md": (WORKFLOW, 2),
     "howto/write-a-workflow.md": (STAGES, 6),
@@ -100,7 +101,7 @@ NOT_COUNTED = (
     *(f"decisions/{name}.md" for name in ("compiled-engine", "constraint-solver", "model-files", "two-levels")),
 )
 """Pages that are generated, and the laboratory's."""
-MOST_WORDS = 40_500
+MOST_WORDS = 41_500
 """All others together, as ``wc -w`` counts; 39,000 are aimed at."""
 
 
