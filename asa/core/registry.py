@@ -74,7 +74,7 @@ def fitting(option: str, value: Any, annotation: Any) -> Any:
         return str(value)
     if kinds and kinds <= {"int", "float"} and isinstance(value, str | bool):
         raise InvalidInput(f"{option}={value} is no number")
-    if isinstance(value, int | float) and (math.isnan(value) or _MOST <= abs(value) < math.inf):
+    if isinstance(value, int | float) and not abs(value) < _MOST and abs(value) != math.inf:
         raise InvalidInput(f"{option}={value}: a finite number below 2**63 expected")
     if kinds == {"int"} and isinstance(value, float):
         raise InvalidInput(f"{option}={value}: a whole number expected")

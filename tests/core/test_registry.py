@@ -71,6 +71,10 @@ def test_options_come_as_the_factory_takes_them(registry: Registry) -> None:
         ("sized:size=1.5", "thing 'sized:size=1.5': size=1.5: a whole number expected"),
         ("sized:size=inf", "thing 'sized:size=inf': size=inf: a whole number expected"),
         ("sized:size=1,share=nan", "thing 'sized:size=1,share=nan': share=nan: a finite number below 2**63 expected"),
+        (
+            f"sized:size={10**400}",
+            f"thing 'sized:size={10**400}': size={10**400}: a finite number below 2**63 expected",
+        ),
         (f"sized:size={10**30}", f"thing 'sized:size={10**30}': size={10**30}: a finite number below 2**63 expected"),
         ("sized:size=1,quick=2", "thing 'sized:size=1,quick=2': quick=2: true or false expected"),
         (5, "thing 5: a name expected, one of broken, clocked, passing, refusing, sized"),

@@ -109,9 +109,9 @@ class Shift:
             begins.append(np.clip(edges[places] - ahead[:, None], submit[:, None], until[:, None]))
         begin = np.sort(np.concatenate(begins, axis=1), axis=1)
         end = begin + lasts[:, None]
-        told = np.ones_like(begin, np.bool_) if grid.repeats else (begin >= edges[0]) & (end <= edges[-1])
+        known = np.ones_like(begin, np.bool_) if grid.repeats else (begin >= edges[0]) & (end <= edges[-1])
         cost = np.full_like(begin, np.inf)  # [g/kWh * s]
-        cost[told] = grid.integral(end[told]) - grid.integral(begin[told])
+        cost[known] = grid.integral(end[known]) - grid.integral(begin[known])
         cost += worth[:, None] * (begin - submit[:, None])
         best = np.argmax(cost <= cost.min(axis=1, keepdims=True) + _ALIKE * lasts[:, None], axis=1)
-        return np.where(told[:, 0], begin[np.arange(len(submit)), best], submit)
+        return np.where(known[:, 0], begin[np.arange(len(submit)), best], submit)
