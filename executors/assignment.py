@@ -52,17 +52,21 @@ class NodeSlots:
     def fits(self, order: TaskOrder, times: int = 1) -> bool:
         """Whether the order fits beside what is taken, in a node so many `times` as large."""
         cores, memory = min(order.cores, self.cores), min(order.memory, self.memory)
-        guest, unused = order.guest, list(self.unused.values())
-        idle = sum(left for left, _ in unused)
-        behind = max(0, self._guests + guest * cores - idle)
-        if guest and idle and not self._guests:
-            behind = 0  # the first one may ask for more than is idle
-        kept = max(0, self._guests_memory + guest * memory - sum(left for _, left in unused))
+        if order.guest or self._guests:
+            cores, memory = self._beyond_unused(order, cores, memory)
         return (
-            self._cores + behind + (not guest) * cores <= self.cores * times
-            and (not self.memory or self._memory + kept + (not guest) * memory <= self.memory * times)
+            self._cores + cores <= self.cores * times
+            and (not self.memory or self._memory + memory <= self.memory * times)
             and (not order.gpus or self._gpus + self.devices(order) <= self.gpus * times)
         )
+
+    def _beyond_unused(self, order: TaskOrder, cores: int, memory: int) -> tuple[int, int]:
+        """Cores and memory [bytes] that an order of this size, and the guests, take beyond what is unused of others."""
+        idle, spare = (sum(left) for left in zip(*self.unused.values(), (0, 0), strict=True))
+        if not order.guest:
+            return cores + max(0, self._guests - idle), memory + max(0, self._guests_memory - spare)
+        first = idle and not self._guests  # it may ask for more cores than are idle
+        return 0 if first else max(0, self._guests + cores - idle), max(0, self._guests_memory + memory - spare)
 
     def devices(self, order: TaskOrder) -> int:
         """How many GPUs an order has here: all of them where it has some and a launcher, whose ranks see them all."""

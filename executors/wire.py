@@ -280,9 +280,7 @@ def check(message: Any) -> None:
     if isinstance(message, TaskReport):
         sound = all(map(_is_outcome, message.outcomes)) and all(isinstance(each, int) for each in message.returned)
     elif isinstance(message, Unused):
-        amounts = [each for _, *left in message.stages for each in left]
-        sound = all(type(stage) is str for stage, *_ in message.stages)
-        sound = sound and all(type(each) is int and 0 <= each < _MOST for each in amounts)
+        sound = all(map(_is_unused, message.stages))
     elif isinstance(message, KeptOrders):
         sound = all(map(_is_kept, message.orders))
     elif isinstance(message, Hello):
@@ -307,6 +305,11 @@ def _is_outcome(item: Any) -> bool:
         return False
     taken = 0 <= item.peak < _MOST and 0.0 <= item.cpu_s < math.inf and 0 <= item.given < _MOST
     return taken and math.isfinite(item.started) and math.isfinite(item.ended)
+
+
+def _is_unused(found: Any) -> bool:
+    plain = isinstance(found, tuple) and list(map(type, found)) == [str, int, int]
+    return plain and all(0 <= amount < _MOST for amount in found[1:])
 
 
 def _is_kept(item: Any) -> bool:

@@ -282,7 +282,8 @@ class ProcessPool:
         self._look_at = math.inf
         self._weigh_at = math.inf
         self._expire_at = math.inf  # when an order that runs may have run for too long [s, monotonic]
-        self._unused: list[tuple[str, int, int]] | None = []  # what was said of it; None: it is to be said again
+        self._sharing = False  # whether any order has shared
+        self._unused: list[tuple[str, int, int]] | None = []  # what was reported; None: it is to be reported again
 
     def renew(self, welcome: Welcome) -> None:
         """There is another driver: tasks begin in fresh workers, for what the old ones have loaded may have changed."""
@@ -331,7 +332,7 @@ class ProcessPool:
         if self._outcomes or self._returned:
             self._report(TaskReport(self._outcomes, self._returned))
             self._outcomes, self._returned = [], []
-        self._tell_unused()
+        self._report_unused()
         due = [self._moved + _STUCK_S] if self._queue else []
         due += [slot.given + _OVERDUE_S for slot in self._running.values() if slot.is_divisible]
         due += [self._look_at] if self._running and self._look_at < math.inf else []
@@ -391,19 +392,19 @@ class ProcessPool:
         parts = _PARTS * (order.memory - memory) // max(1, order.memory) - 1  # of memory; one is kept for it
         slot.unused = max(0, int(order.cores - max(rates) + _JITTER)), max(0, parts) * (order.memory // _PARTS)
 
-    def _tell_unused(self) -> None:
-        """Tell the driver what guests may use, if that is new; of a stage one of whose orders has ended, anew."""
-        if self._threads:
+    def _report_unused(self) -> None:
+        """What guests may use, if that is new; of a stage one of whose orders has ended, anew."""
+        if self._threads or not self._sharing:
             return
         found: dict[str, tuple[int, int]] = {}
         for slot in self._running.values():
             if slot.run[0].shares:
                 cores, memory = found.get(slot.run[0].stage, (0, 0))
                 found[slot.run[0].stage] = cores + slot.unused[0], memory + slot.unused[1]
-        said = [(stage, cores, memory) for stage, (cores, memory) in found.items()]
-        if said != self._unused:
-            self._unused = said
-            self._report(Unused(said))
+        unused = [(stage, cores, memory) for stage, (cores, memory) in found.items()]
+        if unused != self._unused:
+            self._unused = unused
+            self._report(Unused(unused))
 
     def _weighed(self, slot: _Slot, position: int, outcome: OrderOutcome) -> OrderOutcome:
         """An outcome with the most memory that was seen, where that is more than is known otherwise."""
@@ -444,6 +445,7 @@ class ProcessPool:
             slot.run, slot.ended, slot.given = [first, *self._more(first)], 0, now
             slot.since, slot.expired, slot.pauses, slot.looks = now, None, math.inf, None
             slot.wanted, slot.unused = (), (0, 0)
+            self._sharing = self._sharing or first.shares
             if self._weigh_at == math.inf:
                 self._weigh_at = now + self._host.weigh_s
             if first.timeout_s:
