@@ -10,8 +10,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping
-
-from asa.log.gpus import VARIABLES as GPU_VARIABLES
+from functools import cache
 
 
 def name(environ: Mapping[str, str]) -> str:
@@ -88,7 +87,13 @@ _OF_ANOTHER = re.compile(
     r"OVERLAP|EXACT)"
     r"|FLUX_TASK_.*|PMI_.*|PMIX_.*|OMPI_COMM_.*|OMPI_UNIVERSE_SIZE"
 )
-_OF_NODE = re.compile(r"SLURM.*|MESOS_.*|HOSTNAME|TMPDIR|XDG_RUNTIME_DIR|ASA_SCRATCH|" + "|".join(GPU_VARIABLES))
+
+
+@cache
+def _of_node() -> re.Pattern[str]:
+    from asa.log.gpus import VARIABLES  # here: a supervisor joins sooner without it
+
+    return re.compile(r"SLURM.*|MESOS_.*|HOSTNAME|TMPDIR|XDG_RUNTIME_DIR|ASA_SCRATCH|" + "|".join(VARIABLES))
 
 
 def outside_ranks(environ: Mapping[str, str]) -> dict[str, str]:
@@ -106,7 +111,7 @@ def elsewhere(environ: Mapping[str, str]) -> dict[str, str]:
     >>> elsewhere({"PATH": "/bin", "SLURMD_NODENAME": "n1"})
     {'PATH': '/bin'}
     """
-    return {name: value for name, value in environ.items() if not _OF_NODE.fullmatch(name)}
+    return {name: value for name, value in environ.items() if not _of_node().fullmatch(name)}
 
 
 def of_node(environ: Mapping[str, str]) -> dict[str, str]:
@@ -115,4 +120,4 @@ def of_node(environ: Mapping[str, str]) -> dict[str, str]:
     >>> of_node({"PATH": "/bin", "SLURMD_NODENAME": "n1", "SLURM_PROCID": "3"})
     {'SLURMD_NODENAME': 'n1'}
     """
-    return {name: value for name, value in outside_ranks(environ).items() if _OF_NODE.fullmatch(name)}
+    return {name: value for name, value in outside_ranks(environ).items() if _of_node().fullmatch(name)}

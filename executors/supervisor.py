@@ -23,7 +23,6 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from asa.log.gpus import usable
 from executors import node
 from executors.host import HOST, Host
 from executors.kept import OutcomeFile, Owed
@@ -425,14 +424,18 @@ def arguments(options: Sequence[str], host: Host = HOST) -> tuple[str, Hello, fl
     """Directory, node and grace [s] from the command line, which `executors.hub.Station.bootstrap` writes."""
     given = dict(zip(options[::2], options[1::2], strict=True))
     whole = int(given["--cores"])
-    cores = node.cores(whole, host.environ)
+    cores, gpus = node.cores(whole, host.environ), int(given.get("--gpus", 0))
+    if gpus:
+        from asa.log.gpus import usable  # here: most nodes have none, and join sooner
+
+        gpus = len(usable(gpus, host.environ))
     hello = Hello(
         given["--allocation"],
         node.name(host.environ),
         host.pid,
         cores,
         node.share(int(given.get("--memory", 0)), whole, cores),
-        len(usable(int(given.get("--gpus", 0)), host.environ)),
+        gpus,
     )
     return given["--directory"], hello, float(given["--grace"])
 

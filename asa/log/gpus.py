@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 _ROCR, _CUDA, _INTEL = "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"
@@ -17,7 +16,7 @@ VARIABLES = (_CUDA, _ROCR, _INTEL, *_ABOVE_ROCR)
 most of them, each with all of the job's devices in the same order."""
 
 
-def found(environ: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]:
+def found(environ: Mapping[str, str], root: str = "/") -> tuple[str, ...]:
     """What the machine's GPUs are called that programs here may use.
 
     Those that variables name; else as many as NVIDIA's driver has device files, or AMD's says, counted from 0. Others
@@ -25,10 +24,10 @@ def found(environ: Mapping[str, str], root: Path = Path("/")) -> tuple[str, ...]
     """
     if any(variable in environ for variable in VARIABLES):
         return usable(sys.maxsize, environ)
-    devices = sum(bool(re.fullmatch(r"nvidia\d+", path.name)) for path in (root / "dev").glob("nvidia*"))
+    devices = sum(bool(re.fullmatch(r"nvidia\d+", name)) for name in _names(os.path.join(root, "dev")))
     if not devices:  # a node of the topology is a processor where its id is 0
-        ids = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
-        devices = sum(_read(path).strip() not in ("", "0") for path in ids)
+        nodes = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
+        devices = sum(_read(os.path.join(nodes, name, "gpu_id")).strip() not in ("", "0") for name in _names(nodes))
     return tuple(map(str, range(devices)))
 
 
@@ -96,8 +95,16 @@ def _is_amd() -> bool:
     return os.path.exists("/dev/kfd") and not os.path.exists("/dev/nvidiactl")
 
 
-def _read(path: Path) -> str:
+def _names(folder: str) -> list[str]:
     try:
-        return path.read_text()
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read()
     except OSError:  # a device that this user may not use
         return ""

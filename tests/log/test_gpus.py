@@ -13,18 +13,18 @@ from asa.log.gpus import doctor_rows, found, usable, visible
 
 
 def test_devices_of_a_machine_are_found(tmp_path: Path) -> None:
-    assert found({}, tmp_path) == ()
+    assert found({}, str(tmp_path)) == ()
     for node, number in ("0", "0"), ("1", "4711"), ("2", "4712"):
         topology = tmp_path / "sys/class/kfd/kfd/topology/nodes" / node
         topology.mkdir(parents=True)
         (topology / "gpu_id").write_text(f"{number}\n")
-    assert found({}, tmp_path) == ("0", "1"), "AMD's; the first is the processor"
+    assert found({}, str(tmp_path)) == ("0", "1"), "AMD's; the first is the processor"
     (tmp_path / "dev").mkdir()
     for name in "nvidia0", "nvidia3", "nvidia7", "nvidiactl", "nvidia-uvm", "nvidia-caps", "null":
         (tmp_path / "dev" / name).touch()
-    assert found({}, tmp_path) == ("0", "1", "2"), "CUDA counts those that are there"
-    assert found({"CUDA_VISIBLE_DEVICES": "GPU-5f,GPU-7e"}, tmp_path) == ("GPU-5f", "GPU-7e")
-    assert found({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == (), "none may be used"
+    assert found({}, str(tmp_path)) == ("0", "1", "2"), "CUDA counts those that are there"
+    assert found({"CUDA_VISIBLE_DEVICES": "GPU-5f,GPU-7e"}, str(tmp_path)) == ("GPU-5f", "GPU-7e")
+    assert found({"CUDA_VISIBLE_DEVICES": ""}, str(tmp_path)) == (), "none may be used"
 
 
 def test_what_comes_after_no_device_is_not_seen() -> None:
