@@ -217,11 +217,11 @@ class Host:
 
         return taken(pid)
 
-    def wanted_s(self, pid: int) -> float:
-        """Processor time of a child and of all that it has started, and how long they have waited for some [s]."""
-        from executors.processes import wanted_s
+    def waited_s(self, pid: int) -> float:
+        """How long a child, and all that it has started, have waited for a processor [s]."""
+        from executors.processes import waited_s
 
-        return wanted_s(pid)
+        return waited_s(pid)
 
     def ended_child(self) -> int | None:
         """The number of a child that has ended and was not asked about, or None."""

@@ -134,8 +134,12 @@ def taken(pid: int) -> tuple[int, float]:
     Where there are several, the memory that they share is split among those that share it, as far as the kernel says
     so: all the workers of a pool that was forked have the same pages.
     """
+    from asa.log import proc
+
     found = _tree(pid)
-    return sum(_memory(each, len(found) > 1) for each in found), _used_s(found)
+    times = [each for pid in found if (each := proc.stat(pid)) is not None]
+    ticks = sum(each.user + each.system + each.children_user + each.children_system for each in times)
+    return sum(_memory(each, len(found) > 1) for each in found), _TICK_S * ticks
 
 
 def _tree(pid: int) -> dict[int, None]:
@@ -151,23 +155,15 @@ def _tree(pid: int) -> dict[int, None]:
     return found
 
 
-def _used_s(pids: Iterable[int]) -> float:
-    """Processor time of these, and of children that they have waited for [s]."""
-    from asa.log import proc
-
-    times = [each for pid in pids if (each := proc.stat(pid)) is not None]
-    return _TICK_S * sum(each.user + each.system + each.children_user + each.children_system for each in times)
-
-
-def wanted_s(pid: int) -> float:
-    """Processor time that a process and all that it has started have had, and for which they have waited, as far as the
-    kernel says so [s]: what they would have had on an idle machine."""
-    found, waited = _tree(pid), 0
-    for each in found:
+def waited_s(pid: int) -> float:
+    """For how long the threads of a process, and of all that it has started, have waited for a processor, as far as the
+    kernel says so [s]; 0 for what is gone."""
+    waited = 0
+    for each in _tree(pid):
         with suppress(OSError, IndexError):
             for thread in os.listdir(f"/proc/{each}/task"):
                 waited += int(_read(f"/proc/{each}/task/{thread}/schedstat").split()[1])
-    return _used_s(found) + waited / 1e9
+    return waited / 1e9
 
 
 def give_way() -> None:

@@ -178,7 +178,7 @@ _LOOK_S, _LOOK_SOON_S, _MUCH = 0.25, 0.02, 8
 
 class _Looks:
     """What was seen of an order that has run for a while, at this place in its run: the `most` memory [bytes]. Samples
-    are noted for whoever looks on, unless most of it runs elsewhere."""
+    are written beside its output, unless most of it runs elsewhere."""
 
     def __init__(self, process: WorkerProcess, position: int, order: TaskOrder, started: float) -> None:
         self.position, self.most = position, 0
@@ -376,15 +376,16 @@ class ProcessPool:
             if position < len(slot.run) and ran >= self._host.weigh_s / 2:
                 if slot.looks is None or slot.looks.position != position:
                     slot.looks = _Looks(slot.process, position, slot.run[position], started)
-                slot.looks.add(self._host.time(), now, *self._host.taken(slot.process.pid))
+                memory, cpu_s = self._host.taken(slot.process.pid)
+                slot.looks.add(self._host.time(), now, memory, cpu_s)
                 if slot.run[position].shares:
-                    self._look_at_host(slot, slot.looks.most, now)
+                    self._look_at_host(slot, slot.looks.most, cpu_s + self._host.waited_s(slot.process.pid), now)
         self._weigh_at = now + self._host.weigh_s if self._running else math.inf
 
-    def _look_at_host(self, slot: _Slot, memory: int, now: float) -> None:
+    def _look_at_host(self, slot: _Slot, memory: int, wanted_s: float, now: float) -> None:
         """See what an order that shares has not used for some looks: it may use all of it in the next moment."""
         order = slot.run[0]
-        slot.wanted = (*slot.wanted[-_LOOKS:], (now, self._host.wanted_s(slot.process.pid)))
+        slot.wanted = (*slot.wanted[-_LOOKS:], (now, wanted_s))
         pairs = zip(slot.wanted, slot.wanted[1:], strict=False)
         rates = [(after - before) / max(end - began, 1e-3) for (began, before), (end, after) in pairs]
         if len(rates) < _LOOKS:

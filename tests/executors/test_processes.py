@@ -12,7 +12,7 @@ import pytest
 
 from asa.testing.executors import PATIENCE_S, is_gone, wait_for
 from executors import processes
-from executors.processes import SessionGuard, kill_bearers, kill_sessions, wakeup, wanted_s
+from executors.processes import SessionGuard, kill_bearers, kill_sessions, taken, waited_s, wakeup
 from executors.remote import LauncherDaemons
 from tests.waiting import until
 
@@ -236,6 +236,7 @@ def test_processor_time_counts_what_was_started_and_has_ended() -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout
         child.stdout.readline()
-        assert wanted_s(child.pid) > 0.05
+        assert taken(child.pid)[1] > 0.05
+        assert waited_s(child.pid) >= 0.0
         child.communicate(b"\n")
-    assert wanted_s(child.pid) == 0.0
+    assert (taken(child.pid)[1], waited_s(child.pid)) == (0.0, 0.0)
