@@ -117,6 +117,9 @@ STALLED_MOST = 3
 DELAY_MOST_S = 3600.0
 """The longest time until a task that failed is tried again [s]."""
 
+_CLOCKS_S = 5.0
+"""Clocks that are no further apart count as the same [s]: batch systems report whole seconds."""
+
 CALLS = "elastic"
 """The strategy of a run of calls, in its first event."""
 
@@ -1035,6 +1038,9 @@ class Held:
         not made.
     reason, ages_since, reported
         Why its job waits, in the batch system's words; since when it ages; when it was submitted, as that reported.
+    answered, ahead_s
+        When the batch system's answer to its submission came [s since the epoch]; how far the driver's clock is ahead
+        of the one by which it started [s].
     end_reason
         Why the job ended, or was refused, in the site's words.
     lender, recalled
@@ -1066,6 +1072,8 @@ class Held:
     reason: str = ""
     ages_since: float | None = None
     reported: float | None = None
+    answered: float | None = None
+    ahead_s: float = 0.0
     used: float | None = None
     idle_since: float | None = None
     handle: JobHandle | None = None
@@ -1122,9 +1130,18 @@ class Held:
         return self.asked if self.handle is None else self.handle.submitted
 
     @property
+    def clocks_apart_s(self) -> float:
+        """How far the driver's clock is ahead of the batch system's [s], maybe negative: by as much as the latter says
+        that the job was submitted before it was asked for, or after the answer."""
+        early, late = self.asked - self.submitted, self.submitted - (self.answered or math.inf)
+        if max(early, late) <= _CLOCKS_S:
+            return 0.0
+        return early if early > late else -late
+
+    @property
     def ends(self) -> float | None:
         """When its wall time is over [s since the epoch], or None while it waits."""
-        return None if self.started is None else self.started + self.request.walltime_s
+        return None if self.started is None else self.started + self.ahead_s + self.request.walltime_s
 
     @property
     def drains(self) -> float | None:
@@ -1534,7 +1551,7 @@ class Pool:
     def _on_held(self, held: Held, event: Event) -> None:
         match event:
             case Submitted():
-                held.handle = event.handle
+                held.handle, held.answered = event.handle, event.at
                 held.move("Submitted", job=False)
             case Amending():
                 held.amending = event
@@ -1561,13 +1578,14 @@ class Pool:
                 held.started = event.started
                 held.allocated = event.cores or held.allocated
                 held.reported = held.reported if event.submitted is None else event.submitted
+                held.ahead_s = held.clocks_apart_s
                 held.hosts |= dict.fromkeys(event.nodes)
                 held.confirmed = bool(event.nodes)
                 self.is_bare(held, event.at)
             case Requeued():  # the executor reports nodes: new ones may have joined before this became known
                 held.move("Requeued")
                 held.stop(event.at)
-                held.started, held.requeued, held.allocated = None, True, None
+                held.started, held.requeued, held.allocated, held.ahead_s = None, True, None, 0.0
                 held.joined, held.bare = False, None
                 held.hosts.clear()
                 held.confirmed = False
@@ -1623,6 +1641,7 @@ class Pool:
             held.parked, held.amended = change.parked, True
         if change.throttle is not None:
             self.throttles[held.request.array] = change.throttle
+            self.moved |= {each.key: each for each in self.held.values() if each.request.array == held.request.array}
 
     def forget_nodes(self, now: float, keeps: bool) -> None:
         """A new driver took over: nodes join again; whether they still have what they ran, they say.

@@ -24,7 +24,7 @@ import asa
 from asa.allocations.budget import VARIABLE as BUDGET
 from asa.allocations.budget import WINDOW_S, CallLimits
 from asa.core.errors import AsaError, AsaWarning, InvalidInput, StateError
-from asa.core.event import DriverStarted, RunState, TaskFailed, TaskPaused, encode
+from asa.core.event import DriverStarted, JobEnded, RunState, TaskFailed, TaskPaused, encode
 from asa.core.job import JobRequest, JobState, QueueRegime, Reason
 from asa.log.events import EventLog
 from asa.testing.runlogs import contradictions
@@ -33,7 +33,15 @@ from asa.workflows import learned
 from asa.workflows.assemble import restore_plan
 from asa.workflows.run import open_run
 from asa.workflows.runner import LATEST_S
-from coscheduler.torture.site import LOGIN, Lasting, SimulatedHost, SimulatedSite, SimulatedStore, TorturedRun
+from coscheduler.torture.site import (
+    KILL_WAIT_S,
+    LOGIN,
+    Lasting,
+    SimulatedHost,
+    SimulatedSite,
+    SimulatedStore,
+    TorturedRun,
+)
 
 STRATEGIES = (
     "big-job", "per-stage", "asa", "asa:dependency=upfront", "asa:dependency=none,grace_s=20", "asa-naive:grace_s=30",
@@ -931,7 +939,8 @@ def _shortened(site: SimulatedSite) -> Iterator[str]:
     """Stages with checkpoints of which the times in all allocations do not add up to what their tasks ran.
 
     Not of tasks that failed by a fault of their own, as where their worker was killed, or that were lost with a node
-    which ran on unseen: how long these ran is not known.
+    which ran on unseen: how long these ran is not known. Where a supervisor was stopped when the wall time of its job
+    was over, they ran on until all of the job was killed.
     """
     for run in site.runs:
         lasting = {stage: each for (name, stage), each in site.lasting.items()
@@ -941,9 +950,14 @@ def _shortened(site: SimulatedSite) -> Iterator[str]:
                 stages = restore_plan(run.directory.name, log).stages
                 failed = {event.stage for event in log.each(TaskFailed) if not event.infrastructure}
                 failed |= {event.stage for event in log.each(TaskPaused) if event.lost}
+                ends = {event.allocation: event.at for event in log.each(JobEnded)}
+                paused = [event for event in log.each(TaskPaused) if event.at == ends.get(event.allocation)]
+                cut_off = Counter((event.stage, event.index) for event in paused)
             for stage, each in lasting.items():
+                often = max((count for (name, _), count in cut_off.items() if name == stage), default=0)
                 ran_s = stages[stage].longest_s
-                if stage not in failed and stages[stage].done and ran_s < each.total_s - CLOSE_S:
+                least_s = each.total_s - often * KILL_WAIT_S - CLOSE_S
+                if stage not in failed and stages[stage].done and ran_s < least_s:
                     yield f"{run.name}: tasks of {stage} ran for {each.total_s:g} s, and {ran_s:g} s are counted"
 
 

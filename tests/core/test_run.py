@@ -210,6 +210,19 @@ def test_a_node_that_joins_first_marks_the_start_until_the_batch_system_reports_
     assert held_after(*late).started == 50.0
 
 
+@pytest.mark.parametrize("ahead_s", [600.0, -600.0])
+def test_where_clocks_are_apart_an_allocation_ends_by_that_of_the_driver(ahead_s: float) -> None:
+    submitted = AllocationStarted(60.0, "run.0", 50.0 - ahead_s, submitted=10.5 - ahead_s)
+    by_report = held_after(Submitted(11.0, "run.0", HANDLE), submitted)
+    handle = replace(HANDLE, submitted=10.5 - ahead_s)
+    by_handle = held_after(Submitted(11.0, "run.0", handle), AllocationStarted(60.0, "run.0", 50.0 - ahead_s))
+    for held in (by_report, by_handle):
+        assert held.ends == pytest.approx(1050.0, abs=0.6)
+        assert not held.leaving(1000.0) and held.leaving(1021.0)
+    again = held_after(*JOINED[:1], submitted, Requeued(80.0, "run.0", "NodeFail"), NodeJoined(90.0, "run.0", "n1", 4))
+    assert again.ends == 1090.0  # by the driver's clock, until the batch system says when it started
+
+
 def test_a_requeued_job_waits_again_and_its_nodes_go_when_the_executor_says_so() -> None:
     again = held_after(*JOINED, Requeued(80.0, "run.0", "NodeFail"))
     assert (again.started, again.requeued, again.leaving(9999.0)) == (None, True, False)
