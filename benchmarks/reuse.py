@@ -54,8 +54,8 @@ def store(state: Path, entries: int) -> list[dict[str, Any]]:
 
     def fill() -> None:
         for number in range(0, entries, BATCH):
-            calls = ((os.urandom(16), task, os.urandom(16), {}) for task in range(BATCH))
-            filled.add(f"filler-{number}", "stage", {}, calls, number)
+            calls = [(os.urandom(16), task, os.urandom(16), {}) for task in range(BATCH)]
+            filled.add(f"filler-{number}", [("stage", {}, calls)], number)
 
     rows = [{"what": "keep a call, of many", "us": timed(fill) / entries * 1e6}]
     size = os.path.getsize(state / STORE) / entries

@@ -97,7 +97,7 @@ class EventLog:
             for event in events
         )
         with self._database.transaction(lasting=lasting) as connection:
-            ((last,),) = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchall()
+            ((last, written),) = connection.execute(_ENDS).fetchall()
             if self._known is not None and last != self._known:
                 raise StateError(
                     f"{self._database.path}: another driver has gone on with this run, so this one ends and changes "
@@ -117,7 +117,7 @@ class EventLog:
             self._store(connection, results)
             # SQLite keeps this number on the first page of a file, for programs that open it: where events at the end
             # are lost, it still says how many there were. Logs of before have 0 there.
-            ((last, written),) = connection.execute(_ENDS).fetchall()
+            last += sum(count for count, _, _ in rows)
             if last > written:
                 connection.execute(f"PRAGMA application_id = {min(last, _LAST_MOST):d}")
         self._known = last

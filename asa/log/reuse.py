@@ -89,6 +89,11 @@ class KeepLimits:
         return cls(int(limits.calls), limits.days, limits.size)
 
 
+StageCalls = tuple[str, Mapping[str, str], Sequence[tuple[bytes, int, bytes, Files]]]
+"""A stage; the code that it consists of; and of each task that returned its key, its index, a number for its value, and
+its files."""
+
+
 class ReuseStore:
     """Calls that have succeeded, by key. May be used by any number of processes.
 
@@ -119,27 +124,20 @@ class ReuseStore:
                     found.setdefault(key, []).append(known)
         return found
 
-    def add(
-        self,
-        run: str,
-        stage: str,
-        code: Mapping[str, str],
-        calls: Iterable[tuple[bytes, int, bytes, Files]],
-        now: float,
-    ) -> None:
-        """Tasks of a stage, which consists of this code, have returned: for each its key, its index, a number for its
-        value, and its files."""
+    def add(self, run: str, stages: Iterable[StageCalls], now: float) -> None:
+        """Tasks of a run's stages have returned."""
         with self._database.transaction() as connection:
             sql = (
                 "INSERT INTO sources (run, stage, at, code) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE"
                 " SET at = excluded.at, code = excluded.code RETURNING id"
             )
-            ((source,),) = connection.execute(sql, (run, stage, now, json.dumps(code))).fetchall()
-            rows = []
-            for key, task, value, files in calls:
-                text = json.dumps(files, separators=(",", ":")) if files else ""
-                rows.append((key, source, task, value, text, _crc(key, source, task, value, text.encode())))
-            connection.executemany("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?)", rows)
+            for stage, code, calls in stages:
+                ((source,),) = connection.execute(sql, (run, stage, now, json.dumps(code))).fetchall()
+                rows = []
+                for key, task, value, files in calls:
+                    text = json.dumps(files, separators=(",", ":")) if files else ""
+                    rows.append((key, source, task, value, text, _crc(key, source, task, value, text.encode())))
+                connection.executemany("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def code(self, stage: str) -> dict[str, dict[str, str]]:
         """What a stage of this name consisted of, by run, the latest first."""

@@ -50,22 +50,24 @@ class BigJob:
 
 def _size(view: WorkflowView, left: Sequence[StageView]) -> tuple[Resources, float]:
     """What all of these need, and for how long [s]."""
-    needs = (_with_memory(stage.spec.resources, left, view.largest) for stage in left)
-    specs = [replace(stage.spec, resources=need) for stage, need in zip(left, needs, strict=True)]
+    specs = [*_with_memory([stage.spec for stage in left], view.largest)]
     peak = largest([spec.resources for spec in specs], view.cores_per_node)
     if view.regime is QueueRegime.IMMEDIATE and view.largest is not None and peak.nodes is None:
         peak = _widest(specs, peak, view.largest)
     return peak, min(sum((1 + stage.spec.rounds) * stage.spec.walltime_s for stage in left), view.longest_s)
 
 
-def _with_memory(need: Resources, left: Sequence[StageView], machine: Resources | None) -> Resources:
-    """A stage that states no memory beside others that do, with what goes with its cores on the machine: what suffices
-    for those need not for it."""
-    if need.memory is not None or machine is None or machine.memory is None:
-        return need
-    if all(stage.spec.resources.memory is None for stage in left):
-        return need
-    return replace(need, memory=machine.memory * min(need.cores, machine.cores) // machine.cores)
+def _with_memory(specs: Sequence[StageSpec], machine: Resources | None) -> Iterator[StageSpec]:
+    """Stages of which those that state no memory beside others that do have what goes with their cores on the machine:
+    what suffices for those need not for them."""
+    some = any(spec.resources.memory is not None for spec in specs)
+    for spec in specs:
+        need = spec.resources
+        if some and need.memory is None and machine is not None and machine.memory is not None:
+            memory = machine.memory * min(need.cores, machine.cores) // machine.cores
+            yield replace(spec, resources=replace(need, memory=memory))
+        else:
+            yield spec
 
 
 def _widest(specs: Sequence[StageSpec], peak: Resources, most: Resources) -> Resources:

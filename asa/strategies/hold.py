@@ -135,8 +135,8 @@ class Hold:
         decisions: list[StrategyDecision] = []
         broken: set[str] = set()
         for stage in view.stages:
-            for item in stage.allocations:
-                if item.started is not None or item.leaving or stage.state is not StageState.WAITING:
+            for item in stage.allocations if stage.state is StageState.WAITING else ():
+                if item.started is not None or item.leaving:
                     continue
                 if not places.kept(item, view) or item.array in broken:
                     broken |= {item.array} - {""}

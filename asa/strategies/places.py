@@ -83,6 +83,8 @@ class Throttled:
     def ask(self, stages: Sequence[StageView], view: WorkflowView) -> list[Ask]:
         lacking = {stage.spec.name for stage in stages}
         found: list[Ask] = []
+        if all(stage.state is StageState.WAITING for stage in stages):
+            return found
         for chain in chains(view.stages):
             members = [stage for stage in chain if stage.spec.name in lacking]
             if members and members[0].state is not StageState.WAITING:

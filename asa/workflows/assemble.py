@@ -214,9 +214,10 @@ def _with_requests(
 def _asking(graph: Graph, settings: Settings, specs: tuple[StageSpec, ...]) -> tuple[StageSpec, ...]:
     """Stages, of which those are marked for which results of earlier runs are to be looked for; with their codes."""
     asks = {name: settings.asks(node.stage.needs.reuse) for name, node in graph.nodes.items()}
-    stages = {node.stage.key: node.stage for node in graph.nodes.values()}
-    codes = {key: meaning(stage) for key, stage in stages.items()}
-    return tuple(replace(spec, reuse=asks[spec.name], code=codes[graph.nodes[spec.name].stage.key]) for spec in specs)
+    functions = {name: id(node.stage.function) for name, node in graph.nodes.items()}
+    stages = {functions[name]: node.stage for name, node in graph.nodes.items()}  # many may have one function
+    codes = {function: meaning(stage) for function, stage in stages.items()}
+    return tuple(replace(spec, reuse=asks[spec.name], code=codes[functions[spec.name]]) for spec in specs)
 
 
 def assemble_parts(

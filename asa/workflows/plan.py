@@ -186,12 +186,22 @@ Action = (
 
 
 class StageViews(Sequence[StageView]):
-    """Stages as a strategy sees them, each made when it is looked at: of thousands, most decisions look at few."""
+    """Stages as a strategy sees them, each made when it is looked at, and again when something of it has changed.
 
-    def __init__(self, stages: Sequence[StageProgress], pool: Pool, now: float) -> None:
-        self._stages, self._pool, self._now = stages, pool, now
-        self._made: dict[int, StageView] = {}
+    Parameters
+    ----------
+    stages
+        All of a run, in topological order.
+    pool
+        Its allocations.
+    """
+
+    def __init__(self, stages: Sequence[StageProgress], pool: Pool) -> None:
+        self._stages, self._pool, self._now = stages, pool, -math.inf
+        self._made: dict[str, StageView] = {}
         self._allocations: dict[str, AllocationView] = {}
+        self._running: set[str] = set()  # stages whose views change as time passes
+        self._draining: set[str] = set()  # such allocations
 
     def __len__(self) -> int:
         return len(self._stages)
@@ -209,16 +219,36 @@ class StageViews(Sequence[StageView]):
 
     def of(self, stage: StageProgress) -> StageView:
         """One of them."""
-        if (made := self._made.get(stage.number)) is None:
-            there = self._pool.meant_for(stage.spec.name)
-            meant = tuple(self._view(held) for held in there if not (held.twin and self._pool.is_spare(held)))
-            made = self._made[stage.number] = stage.view(self._now, meant)
+        there = self._pool.meant_for(stage.spec.name)
+        meant = tuple([self._view(held) for held in there if not (held.twin and self._pool.is_spare(held))])
+        if (made := self._made.get(stage.spec.name)) is None or made.allocations != meant:
+            made = self._made[stage.spec.name] = stage.view(self._now, meant)
+            if stage.state is StageState.RUNNING:
+                self._running.add(stage.spec.name)
         return made
+
+    def at(self, now: float) -> StageViews:
+        """These, at another time [s since the epoch]."""
+        if now != self._now:
+            self._now = now
+            self.forget(self._running, self._draining)
+            self._running.clear()
+            self._draining.clear()
+        return self
+
+    def forget(self, stages: Iterable[str], allocations: Iterable[str]) -> None:
+        """Something has changed of these."""
+        for name in stages:
+            self._made.pop(name, None)
+        for key in allocations:
+            self._allocations.pop(key, None)
 
     def _view(self, held: Held) -> AllocationView:
         if (made := self._allocations.get(held.key)) is None:
             made = held.view(self._now, self._pool.throttles.get(held.request.array, 1))
             self._allocations[held.key] = made
+            if held.started is not None and not held.ending:
+                self._draining.add(held.key)
         return made
 
 
@@ -453,6 +483,7 @@ class Plan(FoldedRun):
         self._decisions: list[StrategyDecision] = []  # of the strategy, kept until something it looks at changes
         self._asked_at = -1  # how many changes there were when it was asked
         self._wake = math.inf  # when to ask it again although nothing changed
+        self._views = StageViews(self._order, self.pool)
         self._kept = Kept(strategy, self.stages) if isinstance(strategy, DecidesByStage) else None
         self._changed: dict[str, None] = {}  # stages of which, or of whose allocations, something changed since
         self._drains: list[tuple[float, str]] = []  # a heap: when allocations stop taking tasks
@@ -507,6 +538,7 @@ class Plan(FoldedRun):
             self.pool.moved |= {held.key: held for held in self.pool.meant_for(name)}
         if self._kept is not None:
             self._changed |= self.touched
+        self._views.forget(self.touched, self.pool.moved)
         self.touched.clear()
         for held in list(self.pool.moved.values()):
             self._count_dependents(held)
@@ -565,7 +597,8 @@ class Plan(FoldedRun):
 
     def view(self, now: float) -> WorkflowView:
         """What the strategy sees, until the next event is folded."""
-        stages = StageViews(self._order, self.pool, now)
+        self._sort_out()
+        stages = self._views.at(now)
         return WorkflowView(
             now=now,
             stages=stages,

@@ -30,7 +30,7 @@ from asa.core.job import SETUP
 from asa.core.run import FoldedRun
 from asa.core.task import Value
 from asa.log.events import EventLog
-from asa.log.reuse import Files, KeepLimits, Known, ReuseStore, State
+from asa.log.reuse import Files, KeepLimits, Known, ReuseStore, StageCalls, State
 from asa.log.rundir import RunDirectory
 from asa.log.values import check_file, note_refs
 from asa.security.files import sync
@@ -173,7 +173,7 @@ class Keys:
     ) -> None:
         self._graph, self._settings, self._columns, self._width, self._value = graph, settings, columns, width, value
         self._common: dict[str, _Common] = {}
-        self._codes: dict[str, tuple[Code, dict[str, State]]] = {}  # by the key of a stage, with its modules
+        self._codes: dict[tuple[Any, ...], tuple[Code, dict[str, State]]] = {}  # by what they follow from; with modules
         self._whole: dict[str, Stored] = {}
         self._listed: dict[str, Sequence[Sequence[Any]] | None] = {}
 
@@ -182,9 +182,11 @@ class Keys:
         if (known := self._common.get(name)) is not None:
             return known
         node, found = self._graph.nodes[name], Fingerprint()
-        if (coded := self._codes.get(node.stage.key)) is None:
-            code = code_of(node.stage, self._settings)
-            self._codes[node.stage.key] = coded = code, self.states(name, code.modules)
+        stage, needs = node.stage, node.stage.needs  # many may have one function
+        key = id(stage.function), needs.env, needs.options, needs.version, needs.reuse, stage.launch
+        if (coded := self._codes.get(key)) is None:
+            code = code_of(stage, self._settings)
+            self._codes[key] = coded = code, self.states(name, code.modules)
         code, modules = coded
         if node.mapped:
             found.add(replace_nodes(node.kwargs, self._stored))
@@ -500,14 +502,17 @@ class Reuse:
         pending, self._pending, self._count, self._since = self._pending, {}, 0, self._now()
         try:
             same: dict[int, bool] = {}  # whether modules are as they were, by their states
+            kept: list[StageCalls] = []
             for name, rows in pending.items():
                 common = self._keys.common(name)
                 if id(common.modules) not in same:
                     same[id(common.modules)] = self._keys.states(name, common.code.modules) == common.modules
                 files = (*common.files, *common.code.files)
                 if same[id(common.modules)] and self._keys.states(name, files) == common.files:
-                    self._opened().add(self._directory.name, name, common.parts, rows, self._now())
-                    self._written = True
+                    kept.append((name, common.parts, rows))
+            if kept:
+                self._opened().add(self._directory.name, kept, self._now())
+                self._written = True
         except Exception as error:  # whatever is wrong with the store
             self._complain("later runs cannot reuse results of this run", error)
             self._broken = _said(error)

@@ -41,7 +41,7 @@ from asa.core.event import (
 from asa.core.event import RunState as State
 from asa.core.job import JobState, QueueRegime
 from asa.core.task import Task
-from asa.workflows.plan import Action, Plan, Submit
+from asa.workflows.plan import Action, Plan, StageViews, Submit
 from coscheduler.torture.case import each, evaluate, gather
 from tests.workflows import world
 from tests.workflows.world import LONG_S, CountingPlan, Crash, Terms, World, picture
@@ -405,6 +405,7 @@ class Plain(Plan):
 
     def _sort_out(self) -> None:
         held = self.pool.held
+        self._views = StageViews(self._order, self.pool)
         self._restless, self._roomy = dict(held), dict(held)
         self._unused = {key: item for key, item in held.items() if item.used is None}
         self._hosting = dict(held)
