@@ -19,13 +19,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
-from asa.core.command import CommandResult
+from asa.core.command import INTERRUPTED, CommandResult
 from asa.core.errors import AsaError, AsaWarning, InvalidInput, UnknownName, cause
 from asa.core.registry import COMMANDS, check_packages
 from asa.log.messages import add_log_level, log_to_terminal, notify
 from asa.report.outputs import check_outputs
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+FAILED, USAGE = 1, 2
 
 MEANT = {
     **dict.fromkeys(("kill", "stop", "abort", "end", "scancel", "qdel"), "cancel"),

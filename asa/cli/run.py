@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.cli.manage import remove_by_policy
-from asa.core.command import CommandResult, add_set_option, fitted
+from asa.core.command import INTERRUPTED, CommandResult, add_set_option, fitted
 from asa.core.errors import InvalidInput, RunFailed
 from asa.core.event import RunState
 from asa.core.job import Capabilities
@@ -353,9 +353,6 @@ class AttachCommand:
             words = f"detached; run {run.name} goes on: asa attach {run.name}, asa cancel {run.name}"
             return CommandResult({"run": run.name, "state": run.status.value}, f"asa: {words}", INTERRUPTED)
 
-
-INTERRUPTED = 130
-"""Exit code of a command that was detached from a run."""
 
 FAILED, EXITS = 1, {RunState.SUCCEEDED: 0, RunState.PARTIAL: 3}
 """Exit codes of commands that wait for a run, by its outcome."""

@@ -16,6 +16,9 @@ from typing import Any
 from asa.core import units
 from asa.core.errors import InvalidInput
 
+INTERRUPTED = 130
+"""The exit code of a command that was ended by Ctrl-C or a signal."""
+
 
 @dataclass(frozen=True)
 class CommandResult:

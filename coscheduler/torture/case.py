@@ -830,7 +830,7 @@ def _misbeliefs(site: SimulatedSite) -> Iterator[str]:
             worked = [site.worked.get(host.process.machine, 0.0) for host in hosts]
             # A node without a driver may come back for so long; one that has joined must show that it is there.
             given_up = now - SILENT_S if held.nodes else settled - run.grace_s
-            if launched and min(launched) < given_up and max(worked, default=0.0) < given_up:
+            if launched and min(launched) < given_up and max(worked, default=0.0) < given_up and not job.state.final:
                 yield f"{where} has tasks, and none of them runs"
 
 

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import wait
 from typing import Any
 
-from asa.core.command import CommandResult, duration, positive
+from asa.core.command import INTERRUPTED, CommandResult, duration, positive
 from asa.core.units import brief
 from asa.log.messages import notify
 
@@ -50,18 +50,22 @@ class Torture:
         done, resumes, virtual_s = 0, 0, 0.0
         struck: Counter[str] = Counter()
         failed: dict[int, list[str]] = {}
-        with closing(all_results(options.site, options.seed, most, processes, until)) as results:
-            for seed, violations, kinds, restarts, lasted_s in results:
-                done, resumes, virtual_s = done + 1, resumes + restarts, virtual_s + lasted_s
-                struck.update(kinds)
-                if violations:
-                    failed[seed] = violations
-                    notify(f"seed {seed}: {violations[0]}")
-                if failed and options.until_failure:
-                    break
+        interrupted = ""
+        try:
+            with closing(all_results(options.site, options.seed, most, processes, until)) as results:
+                for seed, violations, kinds, restarts, lasted_s in results:
+                    done, resumes, virtual_s = done + 1, resumes + restarts, virtual_s + lasted_s
+                    struck.update(kinds)
+                    if violations:
+                        failed[seed] = violations
+                        notify(f"seed {seed}: {violations[0]}")
+                    if failed and options.until_failure:
+                        break
+        except KeyboardInterrupt:
+            interrupted = "; interrupted"
         lines = [
             f"{done} schedules, {sum(struck.values())} faults, {resumes} resumes, {brief(virtual_s)} of virtual time "
-            f"in {brief(time.monotonic() - began)}: {len(failed)} failed",
+            f"in {brief(time.monotonic() - began)}: {len(failed)} failed{interrupted}",
             *(f"  {count:7d}  {kind}" for kind, count in struck.most_common()),
         ]
         for seed in sorted(failed):
@@ -74,7 +78,7 @@ class Torture:
             "faults": dict(struck),
             "failed": [{"seed": seed, "violations": failed[seed]} for seed in sorted(failed)],
         }
-        if failed and options.shrink:
+        if failed and options.shrink and not interrupted:
             with closing(Process(options.site)) as process:
                 process.give(_shrunk, min(failed))
                 found = process.answer()
@@ -84,7 +88,7 @@ class Torture:
                 case, violations = found
                 lines += [f"smaller than seed {min(failed)}, and fails, too:", f"  {violations[0]}", f"  {case}"]
                 data["smaller"] = case
-        return CommandResult(data, "\n".join(lines), 1 if failed else 0)
+        return CommandResult(data, "\n".join(lines), INTERRUPTED if interrupted else 1 if failed else 0)
 
 
 _SITES = {

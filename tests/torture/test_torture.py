@@ -316,6 +316,20 @@ def test_a_process_that_is_stopped_is_not_waited_for_without_end(monkeypatch: py
     assert not active_children()
 
 
+def test_ctrl_c_ends_it_with_what_has_been_found(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    give = command.Process.give
+
+    def interrupted(self: Any, *given: Any) -> None:
+        if given[1] == 2:
+            raise KeyboardInterrupt
+        give(self, *given)
+
+    monkeypatch.setattr(command.Process, "give", interrupted)
+    assert main(["torture", "--schedules", "100", "--processes", "1"]) == 130
+    assert re.search("2 schedules, .*: 0 failed; interrupted\n", capsys.readouterr().err)
+    assert not active_children()
+
+
 def test_the_time_goes_on_while_all_of_it_is_stopped() -> None:
     words = [sys.executable, "-m", "asa", "torture", "--time", "6s", "--processes", "2"]
     started = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)

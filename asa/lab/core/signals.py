@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from asa.core.command import INTERRUPTED
+
 GRACE_S = 0.5
 """How long the handler of a signal may take to begin [s]; compiled code is at work where it takes longer."""
-INTERRUPTED = 130
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _Run = TypeVar("_Run", bound=Callable[..., Any])
