@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from asa.core.decision import Amend, Ask
 from asa.core.errors import UnknownName
-from asa.core.job import QueueRegime, Reason
+from asa.core.job import QueueRegime, Reason, Resources
 from asa.core.ports import PlaceHolding
 from asa.core.stage import StageState
 from asa.core.units import WEEK
@@ -122,17 +122,32 @@ class Throttled:
         return found
 
     def _resize(self, elements: Sequence[AllocationView], view: WorkflowView) -> list[Amend]:
-        """Give the first one that waits its own size."""
-        first = next((item for item in elements if item.started is None), None)
-        if first is None or not first.queued or first.amending or first.refused:
+        """Give the first one that waits its own size; before, where its stage has grown, as much to those behind it."""
+        waiting = [item for item in elements if item.started is None]
+        if not waiting or not (first := waiting[0]).queued or first.amending or first.refused:
             return []
         spec = view[first.stages[0]].spec
-        resources = None if first.resources == spec.resources else spec.resources
-        walltime_s = None if first.walltime_s == spec.walltime_s else spec.walltime_s
-        return [Amend(first.key, resources=resources, walltime_s=walltime_s)] if resources or walltime_s else []
+        size, walltime_s = spec.resources, spec.walltime_s
+        behind = [item for item in waiting[1:] if item.queued and not item.refused]
+        if small := [item for item in behind if item.resources.cores < size.cores or item.walltime_s < walltime_s]:
+            return [
+                _to_be(item, max(size, item.resources, key=lambda one: one.cores), max(item.walltime_s, walltime_s))
+                for item in small
+                if not item.amending
+            ]
+        return [] if (first.resources, first.walltime_s) == (size, walltime_s) else [_to_be(first, size, walltime_s)]
 
     def kept(self, item: AllocationView, view: WorkflowView) -> bool:
         return not item.refused and _ages(item, view, Reason.THROTTLED)
+
+
+def _to_be(item: AllocationView, size: Resources, walltime_s: float) -> Amend:
+    """Give a job in the queue this size and wall time."""
+    return Amend(
+        item.key,
+        resources=None if item.resources == size else size,
+        walltime_s=None if item.walltime_s == walltime_s else walltime_s,
+    )
 
 
 class Parked:

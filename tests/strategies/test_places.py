@@ -148,6 +148,19 @@ def test_the_first_that_waits_has_its_own_size() -> None:
         assert throttle(a, b, c) == [], more
 
 
+def test_those_behind_it_are_made_wider_before_it_grows() -> None:
+    """A stage may need more when its turn has come, as where tasks have added others."""
+    a = stage("a", state=StageState.DONE)
+    b = stage("b", "a", cores=8, walltime_s=500.0, allocations=(element("y", "b", cores=4, walltime_s=500.0),))
+    c = stage("c", "b", cores=2, allocations=(element("z", "c", cores=4, walltime_s=900.0),))
+    assert throttle(a, b, c) == [Amend("z", resources=Resources(8))]
+    c = stage("c", "b", cores=2, allocations=(element("z", "c", cores=4, walltime_s=900.0, amending=True),))
+    assert throttle(a, b, c) == [], "it may start before it is wider"
+    for more in ({"cores": 8}, {"cores": 4, "refused": "no"}):
+        c = stage("c", "b", cores=2, allocations=(element("z", "c", walltime_s=900.0, **more),))
+        assert throttle(a, b, c) == [Amend("y", resources=Resources(8))], more
+
+
 def element(key: str, name: str, **more: object) -> object:
     return allocation(key, name, array="a+2", submitted=10.0, **more)
 

@@ -84,6 +84,7 @@ def test_each_kind_of_fault_strikes_and_is_survived(kind: str) -> None:
         2002775,  # many lessons in a row, on a slow disk, kept nodes waiting for a minute
         2006186,  # a driver handed its run over, and then asked a slow controller what there was to learn
         2007189,  # power failed: that a job had been parked was forgotten, and it waited for ever
+        3205463,  # the first of a job array grew, and one behind it found room before
         3200101,  # the login node's clock was ahead by a wall time: allocations were over when they started
     ],
 )
