@@ -310,8 +310,8 @@ def _driver_dies(site: SimulatedSite, fault: Fault) -> None:
         run.driver.dies_at = run.driver.turns + 1 + int(200 * fault.share**2)
 
 
-def _moment(fault: Fault) -> str:
-    return MOMENTS[min(int(fault.share * len(MOMENTS)), len(MOMENTS) - 1)]
+def _moment(share: float) -> str:
+    return MOMENTS[min(int(share * len(MOMENTS)), len(MOMENTS) - 1)]
 
 
 def _driver_dies_acting(site: SimulatedSite, fault: Fault) -> None:
@@ -322,7 +322,7 @@ def _driver_dies_acting(site: SimulatedSite, fault: Fault) -> None:
             if run.driver is not None:
                 site.simulation.kill(run.driver)
 
-        run.doomed = _moment(fault), strike
+        run.doomed = _moment(fault.share), strike
 
 
 def _handover(site: SimulatedSite, fault: Fault) -> None:
@@ -337,7 +337,7 @@ def _handover(site: SimulatedSite, fault: Fault) -> None:
     if fault.share < 0.5:
         strike()
     else:
-        run.doomed = MOMENTS[int((2.0 * fault.share - 1.0) * len(MOMENTS))], strike
+        run.doomed = _moment(2.0 * fault.share - 1.0), strike
 
 
 def _supervisor_hangs(site: SimulatedSite, fault: Fault) -> None:
@@ -406,7 +406,7 @@ def _run_cancelled(site: SimulatedSite, fault: Fault) -> None:
 def _power_fails_acting(site: SimulatedSite, fault: Fault) -> None:
     """Right after a driver has done something that others know of."""
     run = site.runs[fault.which % len(site.runs)]
-    run.doomed = _moment(fault), partial(_power_fails, site, replace(fault, share=1.0))
+    run.doomed = _moment(fault.share), partial(_power_fails, site, replace(fault, share=1.0))
 
 
 def _power_fails(site: SimulatedSite, fault: Fault) -> None:
@@ -455,7 +455,7 @@ def _controller_fails_acting(site: SimulatedSite, fault: Fault) -> None:
     attribute, longest_s = (("away", 600.0), ("mute", 120.0), ("slow", 600.0))[fault.which % 3]
     until_s = longest_s * (fault.which // 3 % 100) / 100
     run = site.runs[fault.which % len(site.runs)]
-    run.doomed = (_moment(fault), lambda: setattr(site, attribute, site.simulation.now + until_s))
+    run.doomed = (_moment(fault.share), lambda: setattr(site, attribute, site.simulation.now + until_s))
 
 
 def _cut(site: SimulatedSite, fault: Fault) -> None:
