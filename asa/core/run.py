@@ -1426,8 +1426,8 @@ class Pool:
         How many elements of each job array may run.
     idle_core_s
         What allocations that have got a task, or have ended, held nothing for before, cores times time [s].
-    seconds
-        Those for which the same is yet to be asked for in another queue.
+    seconds, twins
+        Those for which the same is yet to be asked for in another queue; keys of those for which it was.
     moved
         Those of which something has changed since the plan last emptied this, by key; ended ones, too.
     """
@@ -1438,6 +1438,7 @@ class Pool:
         self.moved: dict[str, Held] = {}
         self.throttles: dict[str, int] = {}
         self.seconds: dict[str, Held] = {}
+        self.twins: set[str] = set()
         self.lends = False  # its nodes may work for other runs
         self._meant: dict[str, dict[str, Held]] = {}
         self._asked = 0
@@ -1506,6 +1507,7 @@ class Pool:
 
     def _remove(self, held: Held) -> None:
         self.seconds.pop(held.key, None)
+        self.twins.discard(held.key)
         del self.held[held.key]
         for name in held.stages:
             self._meant[name].pop(held.key, None)
@@ -1530,6 +1532,9 @@ class Pool:
             self.seconds[held.key] = held
         if (first := self.seconds.pop(event.instead, None)) is not None:
             first.twin, self.moved[first.key] = held.key, first
+            self.twins.add(first.key)
+        if held.twin:
+            self.twins.add(held.key)
         if event.request.array:
             self.throttles.setdefault(event.request.array, 1)
 

@@ -488,6 +488,7 @@ class Plan(FoldedRun):
         self._changed: dict[str, None] = {}  # stages of which, or of whose allocations, something changed since
         self._drains: list[tuple[float, str]] = []  # a heap: when allocations stop taking tasks
         self._restless: dict[str, Held] = {}  # allocations that may have to end although nothing happens to them
+        self._overdue: list[tuple[float, str]] = []  # a heap: when allocations are overdue
         self._roomy: dict[str, Held] = {}  # those with nodes that have cores left
         self._after: dict[str, tuple[str, ...]] = {}  # jobs that wait for others -> for which
         self._dependents: dict[str, int] = {}  # jobs that others wait for -> how many
@@ -515,10 +516,11 @@ class Plan(FoldedRun):
     def wake_at(self, now: float) -> float:
         """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""
         self._sort_out()
-        restless = self._restless.values()
+        while self._overdue and not self._is_overdue_at(*self._overdue[0]):
+            heapq.heappop(self._overdue)
         again = [] if self.full is None else [self.full.again]
         again += [min(self.stages[name].later.values()) for name in self.delayed]
-        times = [self._wake, *again, *(held.overdue_at for held in restless)]
+        times = [self._wake, *again, *(at for at, _ in self._overdue[:1])]
         return min((time for time in times if time > now), default=math.inf)
 
     def _extent(self) -> Extent:
@@ -547,6 +549,8 @@ class Plan(FoldedRun):
                 self._changed |= dict.fromkeys(held.stages)
             if held.drains is not None:
                 heapq.heappush(self._drains, (held.drains, key))
+            if held.overdue_at < math.inf:
+                heapq.heappush(self._overdue, (held.overdue_at, key))
             there = key in self.pool.held
             for found, belongs in (
                 (self._restless, there and not self._rests(held)),
@@ -577,8 +581,10 @@ class Plan(FoldedRun):
 
     def _rests(self, held: Held) -> bool:
         """Whether an allocation need not end before something changes of it or of its stages."""
-        if held.lender or held.released is not None or held.bare is not None:
+        if held.lender:
             return False
+        if held.released is not None:
+            return True
         if held.running:
             return any(not self.stages[name].state.final for name, _ in held.running)
         if held.cancelled is not None:
@@ -708,7 +714,7 @@ class Plan(FoldedRun):
                 again = Ask(held.stages, held.request.resources, held.request.walltime_s, (), held.predicted_wait_s)
                 yield Submit(f"{self.run}.{number}", again, held.second, held.key)
                 number += 1
-        yield from self._let_follow() if any(held.twin for held in self.pool.held.values()) else ()
+        yield from self._let_follow() if self.pool.twins else ()
 
     def _let_follow(self) -> Iterator[Amend]:
         """Have jobs that wait for an allocation which another one has replaced wait for that."""
@@ -771,6 +777,9 @@ class Plan(FoldedRun):
     def _is_drained_at(self, time: float, key: str) -> bool:
         return (held := self.pool.held.get(key)) is not None and held.drains == time
 
+    def _is_overdue_at(self, time: float, key: str) -> bool:
+        return (held := self.pool.held.get(key)) is not None and held.overdue_at == time
+
     def _admitted(self, now: float) -> set[int]:
         """Which of the jobs that are asked for can be submitted now, as far as there is room for more.
 
@@ -792,6 +801,10 @@ class Plan(FoldedRun):
         An element of a job array that is about to be throttled otherwise ends only afterwards: before that, the room
         that it leaves might go to the wrong one.
         """
+        while self._overdue and (self._overdue[0][0] <= now or not self._is_overdue_at(*self._overdue[0])):
+            at, key = heapq.heappop(self._overdue)
+            if self._is_overdue_at(at, key):
+                self._restless[key] = self.pool.held[key]
         looked_at = self.pool.held if self._is_over else self._restless
         for held in sorted(looked_at.values(), key=_number):
             if now >= held.overdue_at:
