@@ -199,6 +199,7 @@ class StageViews(Sequence[StageView]):
     def __init__(self, stages: Sequence[StageProgress], pool: Pool) -> None:
         self._stages, self._pool, self._now = stages, pool, -math.inf
         self._made: dict[str, StageView] = {}
+        self._current: dict[str, StageView] = {}  # those looked at since anything changed
         self._allocations: dict[str, AllocationView] = {}
         self._running: set[str] = set()  # stages whose views change as time passes
         self._draining: set[str] = set()  # such allocations
@@ -219,12 +220,16 @@ class StageViews(Sequence[StageView]):
 
     def of(self, stage: StageProgress) -> StageView:
         """One of them."""
-        there = self._pool.meant_for(stage.spec.name)
+        name = stage.spec.name
+        if (current := self._current.get(name)) is not None:
+            return current
+        there = self._pool.meant_for(name)
         meant = tuple([self._view(held) for held in there if not (held.twin and self._pool.is_spare(held))])
-        if (made := self._made.get(stage.spec.name)) is None or made.allocations != meant:
-            made = self._made[stage.spec.name] = stage.view(self._now, meant)
+        if (made := self._made.get(name)) is None or made.allocations != meant:
+            made = self._made[name] = stage.view(self._now, meant)
             if stage.state is StageState.RUNNING:
-                self._running.add(stage.spec.name)
+                self._running.add(name)
+        self._current[name] = made
         return made
 
     def at(self, now: float) -> StageViews:
@@ -238,6 +243,7 @@ class StageViews(Sequence[StageView]):
 
     def forget(self, stages: Iterable[str], allocations: Iterable[str]) -> None:
         """Something has changed of these."""
+        self._current.clear()
         for name in stages:
             self._made.pop(name, None)
         for key in allocations:
@@ -540,7 +546,8 @@ class Plan(FoldedRun):
             self.pool.moved |= {held.key: held for held in self.pool.meant_for(name)}
         if self._kept is not None:
             self._changed |= self.touched
-        self._views.forget(self.touched, self.pool.moved)
+        if self.touched or self.pool.moved:
+            self._views.forget(self.touched, self.pool.moved)
         self.touched.clear()
         for held in list(self.pool.moved.values()):
             self._count_dependents(held)
