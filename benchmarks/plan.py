@@ -1,7 +1,7 @@
 """What planning costs: a stage of 100,000 tasks, the driver's work per event; whole runs of many stages; the plan alone
 under strategies that ask for an allocation for each stage.
 
-python benchmarks/plan.py [TASKS [STAGES]]
+python -m benchmarks.plan [TASKS [STAGES]]
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-from measure import show
 
 import asa
 from asa.core.decision import Amend, Cancel, Predict
@@ -47,6 +45,7 @@ from asa.strategies.perstage import PerStage
 from asa.workflows.graph import make_graph
 from asa.workflows.payload import Payloads
 from asa.workflows.plan import Action, Finish, LaunchTasks, Plan, Release, Submit, Teach
+from benchmarks.measure import show
 
 CORES = 1000
 NOW = time.time()
@@ -126,7 +125,8 @@ def plan_alone(strategy: str, regime: str, shape: str, stages: int) -> None:
     """Let a plan have a workflow run in a queue where a job waits 15 to 45 s, in virtual time and without any I/O;
     print as `run_stages`. Waits are predicted to be 30 s; in a regime like ``limits+arrays`` there are job arrays."""
     name, _, arrays = regime.partition("+")
-    site = Capabilities(site="benchmark", regime=QueueRegime(name), arrays=bool(arrays))
+    most = Resources(1_000_000, memory=2**50)
+    site = Capabilities(site="benchmark", regime=QueueRegime(name), arrays=bool(arrays), largest=most)
     graph = make_graph(SHAPES[shape](stages))
     plan, chance, count = Plan(STRATEGIES.create(strategy), site), random.Random(1), itertools.count()
     now, ahead = NOW, list[tuple[float, int, Event]]()  # a heap
@@ -226,7 +226,7 @@ def many_stages(stages: int) -> None:
     rows = []
     for shape in SHAPES:
         for count in (stages // 10, stages):
-            words = [sys.executable, __file__, "--run", shape, str(count)]
+            words = [sys.executable, "-m", "benchmarks.plan", "--run", shape, str(count)]
             done = subprocess.run(words, check=True, capture_output=True, text=True)
             cpu_s, peak = map(float, done.stdout.split())
             rows.append({"what": f"{shape} of {count:,} stages", "driver [CPU s]": cpu_s,
@@ -239,7 +239,7 @@ def many_allocations(stages: int) -> None:
     for strategy, regime in ALONE:
         for shape in SHAPES:
             for count in (stages // 10, stages):
-                words = [sys.executable, __file__, "--alone", strategy, regime, shape, str(count)]
+                words = [sys.executable, "-m", "benchmarks.plan", "--alone", strategy, regime, shape, str(count)]
                 done = subprocess.run(words, check=True, capture_output=True, text=True)
                 cpu_s, peak = map(float, done.stdout.split())
                 rows.append({"what": f"{strategy}, {regime}: {shape} of {count:,}", "CPU [s]": cpu_s,

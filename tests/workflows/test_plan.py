@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -49,6 +50,7 @@ from asa.core.view import StageView, WorkflowView
 from asa.strategies.asking import ask_for
 from asa.workflows.explain import explain
 from asa.workflows.plan import Action, Expand, Finish, LaunchTasks, Plan, Release, Submit, Teach, Want
+from benchmarks.plan import ALONE, SHAPES, plan_alone
 from tests.workflows.world import picture
 
 JOB = "run.0"
@@ -665,3 +667,28 @@ def test_a_task_that_ran_to_the_wall_time_is_blamed_although_others_had_to_wait_
     launched = [TasksLaunched(11.0, "a", ((0, 8),), JOB), *done(0, 1, 2, 3, at=12.0), *done(4, 5, 6, at=13.0)]
     plan = tell(plan_of(stage(width=8)), *RUNNING[:-1], *launched, JobEnded(610.0, JOB, JobState.TIMEOUT, started=10.0))
     assert "task 7 ran for 9 min 58 s and reached the wall time" in plan.stages["a"].story
+
+
+# ------------------------------------------------------------------------------------------- many stages
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("strategy", "regime"), [("big-job", "fifo"), *ALONE, ("hold", "fifo"), ("stagger", "fifo")])
+def test_a_stage_costs_the_same_among_more_stages(strategy: str, regime: str, shape: str) -> None:
+    def calls(stages: int) -> int:
+        """Of functions, to have a plan of so many stages run in a queue: what it costs, whatever the machine does."""
+        count = 0
+
+        def watch(frame: Any, event: str, argument: Any) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(watch)
+        try:
+            plan_alone(strategy, regime, shape, stages)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    calls(10)  # what is imported, and remembered
+    assert calls(300) < 2.15 * calls(150)
