@@ -1133,7 +1133,8 @@ class Held:
     def clocks_apart_s(self) -> float:
         """How far the driver's clock is ahead of the batch system's [s], maybe negative: by as much as the latter says
         that the job was submitted before it was asked for, or after the answer."""
-        early, late = self.asked - self.submitted, self.submitted - (self.answered or math.inf)
+        early = self.asked - self.submitted
+        late = -math.inf if self.answered is None else self.submitted - self.answered
         if max(early, late) <= _CLOCKS_S:
             return 0.0
         return early if early > late else -late
@@ -2034,6 +2035,7 @@ class FoldedRun:
         stage.followers.remove(spec.name)
         others = tuple(other for other in spec.predecessors if other != name)
         follower.spec = replace(spec, predecessors=others)
+        self.touched[spec.name] = None
 
     def missed(self, event: Event) -> ExpectationMissed | None:
         """What an event, which was not folded yet, says of what was expected, where something else came."""
@@ -2305,6 +2307,7 @@ class FoldedRun:
         self.asked += 1
         for name in event.stages:
             stage = self.stages[name]
+            self.touched[name] = None
             stage.attempts += not event.instead
             stage.predicted_wait_s = stage.soon_wait_s = None
 
@@ -2563,6 +2566,7 @@ class FoldedRun:
         alike = [item for item in self.pool.held.values() if array and item.request.array == array and not item.handle]
         self.full = Full.after(self.full, event, max(1, len(alike)), self.asked)
         for name in held.stages:
+            self.touched[name] = None
             self.stages[name].attempts -= not held.instead
 
     def _count_withdrawn(self, stage: StageProgress, event: JobEnded | SubmitRefused, what: str) -> None:
@@ -2579,6 +2583,7 @@ class FoldedRun:
     def _displace(self, held: Held) -> None:
         """A job has lost its place in the queue, or has got none."""
         for name in held.stages:
+            self.touched[name] = None
             self.stages[name].displaced += 1
 
     def _blame_longest(self, held: Held, now: float) -> None:

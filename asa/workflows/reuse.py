@@ -173,7 +173,7 @@ class Keys:
     ) -> None:
         self._graph, self._settings, self._columns, self._width, self._value = graph, settings, columns, width, value
         self._common: dict[str, _Common] = {}
-        self._codes: dict[tuple[Any, ...], tuple[Code, dict[str, State]]] = {}  # by what they follow from; with modules
+        self._codes: dict[tuple[Any, ...], tuple[Code, dict[str, State], Any]] = {}  # by what they follow from
         self._whole: dict[str, Stored] = {}
         self._listed: dict[str, Sequence[Sequence[Any]] | None] = {}
 
@@ -186,8 +186,8 @@ class Keys:
         key = id(stage.function), needs.env, needs.options, needs.version, needs.reuse, stage.launch
         if (coded := self._codes.get(key)) is None:
             code = code_of(stage, self._settings)
-            self._codes[key] = coded = code, self.states(name, code.modules)
-        code, modules = coded
+            self._codes[key] = coded = code, self.states(name, code.modules), stage.function  # no other has its id
+        code, modules, _ = coded
         if node.mapped:
             found.add(replace_nodes(node.kwargs, self._stored))
         states = self.states(name, (*code.files, *found.files))

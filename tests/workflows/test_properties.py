@@ -432,6 +432,7 @@ class Compared(CountingPlan):
         self._wake = self.plain._wake = min(self._wake, self.plain._wake)  # both are asked, or neither
         found, expected = super().decide(now), self.plain.decide(now)
         assert Counter(map(_content, found)) == Counter(map(_content, expected))
+        assert [*self.view(now).stages] == [*self.plain.view(now).stages]
         Compared.looked_at += len(found)
         return found
 
