@@ -669,6 +669,13 @@ def test_a_task_that_ran_to_the_wall_time_is_blamed_although_others_had_to_wait_
     assert "task 7 ran for 9 min 58 s and reached the wall time" in plan.stages["a"].story
 
 
+def test_a_view_has_what_changed_with_a_job_that_has_come_and_gone() -> None:
+    plan = plan_of()
+    assert plan.view(1.0)["a"].attempts == 0
+    tell(plan, RUNNING[0], JobEnded(1.0, JOB, JobState.LOST, reason="never submitted"))
+    assert plan.view(1.0)["a"].attempts == 1
+
+
 # ------------------------------------------------------------------------------------------- many stages
 
 
