@@ -21,6 +21,7 @@ from asa.log.rundir import RunDirectory, list_runs, state_directory
 from asa.report.outputs import check_outputs
 from asa.workflows.clean import cancel, leftovers
 from asa.workflows.run import Run, open_run
+from asa.workflows.settings import never_began
 
 RESUMES_MOST = 5
 """Interrupted runs, the latest, that `asa runs` says how to go on with."""
@@ -164,7 +165,12 @@ class _Events:
         self._run = run
 
     def __iter__(self) -> Iterator[Event | TasksDone]:
-        return (item for _, item in self._run.packed())
+        began = False
+        for _, item in self._run.packed():
+            began = True
+            yield item
+        if not began:
+            raise never_began(self._run.name)
 
 
 class WaitsCommand:

@@ -118,7 +118,7 @@ def test_what_an_encoding_does_not_have_is_escaped_and_no_task_fails_of_it(
 
 def test_a_run_that_never_began_is_named_by_all_that_look_at_it(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path / "state", "dead")
-    for words in ("status dead", "report dead -o out.html"):
+    for words in ("status dead", "report dead -o out.html", "export dead", "export dead --format ro-crate"):
         done = command(*words.split())
         assert (done.returncode, "run dead never began" in done.stderr) == (1, True), words
 
