@@ -165,12 +165,11 @@ class _Events:
         self._run = run
 
     def __iter__(self) -> Iterator[Event | TasksDone]:
-        began = False
-        for _, item in self._run.packed():
-            began = True
-            yield item
-        if not began:
+        events = (item for _, item in self._run.packed())
+        if not isinstance(first := next(events, None), RunStarted):
             raise never_began(self._run.name)
+        yield first
+        yield from events
 
 
 class WaitsCommand:

@@ -15,7 +15,7 @@ from typing import Any
 
 from asa.core.command import CommandResult, duration, fitted, memory, positive
 from asa.core.errors import AsaError, InvalidInput, StateError, cause
-from asa.core.event import RunState
+from asa.core.event import RunStarted, RunState
 from asa.core.units import brief, size
 from asa.log.events import EventLog
 from asa.log.messages import notify
@@ -42,8 +42,12 @@ class CancelCommand:
         text = f"run {directory.name} is cancelled" + (
             f", with {counted(jobs, 'job')} that it had left" if jobs else ""
         )
-        virtual = open_run(directory.name).summary.start.is_virtual
-        text += f"; {IN_VIRTUAL_TIME}" if virtual else f"; to go on with it: asa resume {directory.name}"
+        with EventLog(directory.events) as log:
+            start = log.latest(RunStarted)
+        if not isinstance(start, RunStarted):
+            text += ": it had not begun"
+        else:
+            text += f"; {IN_VIRTUAL_TIME}" if start.is_virtual else f"; to go on with it: asa resume {directory.name}"
         return CommandResult({"run": directory.name, "state": RunState.CANCELLED.value, "jobs": jobs}, text)
 
 
