@@ -14,7 +14,7 @@ from itertools import filterfalse
 from typing import Any
 
 from asa.core.command import CommandResult, duration, fitted, memory, positive
-from asa.core.errors import AsaError, InvalidInput, StateError, cause
+from asa.core.errors import AsaError, InvalidInput, RunNotFound, StateError, cause
 from asa.core.event import RunStarted, RunState
 from asa.core.units import brief, size
 from asa.log.events import EventLog
@@ -67,10 +67,16 @@ class HoldCommand:
         text = f"run {directory.name} is {'' if changed else 'already '}held"
         if not self.held:
             text = f"run {directory.name} goes on" if changed else f"run {directory.name} is not held"
-        elif jobs := [job for job in open_run(directory.name).summary.jobs if job.ended is None and not job.lender]:
-            text += f"; {counted(len(jobs), 'job')} that it has asked for may start, or run on, and be charged for"
+        elif jobs := self._jobs(directory.name):
+            text += f"; {counted(jobs, 'job')} that it has asked for may start, or run on, and be charged for"
         text += f"; to go on: asa release {directory.name}" if self.held else ""
         return CommandResult({"run": directory.name, "held": self.held, "changed": changed}, text)
+
+    def _jobs(self, name: str) -> int:
+        try:
+            return sum(job.ended is None and not job.lender for job in open_run(name).summary.jobs)
+        except RunNotFound:
+            return 0  # it has not begun
 
 
 class ReleaseCommand(HoldCommand):

@@ -121,6 +121,8 @@ def test_a_run_that_never_began_is_named_by_all_that_look_at_it(tmp_path: Path) 
     for words in ("status dead", "report dead -o out.html", "export dead", "export dead --format ro-crate"):
         done = command(*words.split())
         assert (done.returncode, "run dead never began" in done.stderr) == (1, True), words
+    held = command("hold", "dead")
+    assert (held.returncode, held.stdout) == (0, "run dead is held; to go on: asa release dead\n"), held.stderr
     done = command("cancel", "dead")
     assert (done.returncode, done.stdout) == (0, "run dead is cancelled: it had not begun\n"), done.stderr
     assert "never began" in command("export", "dead").stderr
