@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.slow, pytest.mark
 FLOW = Path(__file__).with_name("checkpoint_flows.py")
 SECONDS = float(os.environ.get("ASA_TEST_LONG_S", "130"))
 """How long the task takes; minutes, for the figures in docs/benchmarks.md."""
-GAP_S = 5.0
+GAP_S = 15.0
+"""Between two allocations, at most, where the place of the second is held: others wait for a minute."""
 
 
 @pytest.fixture(scope="module", params=["fifo", "limits"])
