@@ -1140,9 +1140,14 @@ class Held:
         return early if early > late else -late
 
     @property
+    def began(self) -> float | None:
+        """When it started, by the driver's clock [s since the epoch], or None while it waits."""
+        return None if self.started is None else self.started + self.ahead_s
+
+    @property
     def ends(self) -> float | None:
         """When its wall time is over [s since the epoch], or None while it waits."""
-        return None if self.started is None else self.started + self.ahead_s + self.request.walltime_s
+        return None if (began := self.began) is None else began + self.request.walltime_s
 
     @property
     def drains(self) -> float | None:
@@ -1381,18 +1386,18 @@ class Held:
 
     def idle_core_s(self, now: float) -> float:
         """Cores times the time that it held nothing before its first task [s]; 0 for a lease: its lender pays."""
-        if self.started is None or self.lender:
+        if (began := self.began) is None or self.lender:
             return 0.0
-        return self.cores * max(0.0, (now if self.used is None else self.used) - self.started)
+        return self.cores * max(0.0, (now if self.used is None else self.used) - began)
 
     def view(self, now: float, throttle: int = 1) -> AllocationView:
-        """What a strategy sees of it; `throttle` is that of its array."""
+        """What a strategy sees of it, by the driver's clock; `throttle` is that of its array."""
         return AllocationView(
             key=self.key,
             stages=self.stages,
-            submitted=self.submitted,
+            submitted=self.submitted + self.clocks_apart_s,
             queued=self.handle is not None and self.dependable,
-            started=self.started,
+            started=self.began,
             ends=self.ends,
             leaving=self.leaving(now),
             busy=bool(self.running),

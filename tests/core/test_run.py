@@ -217,7 +217,9 @@ def test_where_clocks_are_apart_an_allocation_ends_by_that_of_the_driver(ahead_s
     handle = replace(HANDLE, submitted=10.5 - ahead_s)
     by_handle = held_after(Submitted(11.0, "run.0", handle), AllocationStarted(60.0, "run.0", 50.0 - ahead_s))
     for held in (by_report, by_handle):
-        assert held.ends == pytest.approx(1050.0, abs=0.6)
+        seen = held.view(60.0)
+        assert (seen.submitted, seen.started, seen.ends) == pytest.approx((10.5, 50.0, 1050.0), abs=0.6)
+        assert held.idle_core_s(60.0) == pytest.approx(10.0 * held.cores, abs=0.6 * held.cores)
         assert not held.leaving(1000.0) and held.leaving(1021.0)
     again = held_after(*JOINED[:1], submitted, Requeued(80.0, "run.0", "NodeFail"), NodeJoined(90.0, "run.0", "n1", 4))
     assert again.ends == 1090.0  # by the driver's clock, until the batch system says when it started
