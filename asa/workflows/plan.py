@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, starmap
+from operator import attrgetter
 from typing import TYPE_CHECKING, overload
 
 from asa.core.allocation import takes
@@ -258,6 +259,42 @@ class StageViews(Sequence[StageView]):
         return made
 
 
+class Alarms:
+    """When something becomes of allocations as time passes.
+
+    Parameters
+    ----------
+    held
+        All that have not ended, by key.
+    when
+        Says of one when that is [s since the epoch]: None, or infinite, for never.
+    """
+
+    def __init__(self, held: Mapping[str, Held], when: Callable[[Held], float | None]) -> None:
+        self._held, self._when = held, when
+        self._heap: list[tuple[float, str]] = []
+
+    def note(self, held: Held) -> None:
+        """It may be another time than before."""
+        if (at := self._when(held)) is not None and at < math.inf:
+            heapq.heappush(self._heap, (at, held.key))
+
+    @property
+    def soonest(self) -> float:
+        """The next of these times, or infinite."""
+        while self._heap:
+            at, key = self._heap[0]
+            if (held := self._held.get(key)) is not None and self._when(held) == at:
+                return at
+            heapq.heappop(self._heap)  # it has ended, or it is another time now
+        return math.inf
+
+    def due(self, now: float) -> Iterator[Held]:
+        """Those whose time has come since this was last asked."""
+        while self.soonest <= now:
+            yield self._held[heapq.heappop(self._heap)[1]]
+
+
 class Claims:
     """What allocations are to leave to the stages that they are meant for, as long as these have tasks to run.
 
@@ -492,9 +529,9 @@ class Plan(FoldedRun):
         self._views = StageViews(self._order, self.pool)
         self._kept = Kept(strategy, self.stages) if isinstance(strategy, DecidesByStage) else None
         self._changed: dict[str, None] = {}  # stages of which, or of whose allocations, something changed since
-        self._drains: list[tuple[float, str]] = []  # a heap: when allocations stop taking tasks
+        self._drains = Alarms(self.pool.held, attrgetter("drains"))
         self._restless: dict[str, Held] = {}  # allocations that may have to end although nothing happens to them
-        self._overdue: list[tuple[float, str]] = []  # a heap: when allocations are overdue
+        self._overdue = Alarms(self.pool.held, attrgetter("overdue_at"))
         self._roomy: dict[str, Held] = {}  # those with nodes that have cores left
         self._after: dict[str, tuple[str, ...]] = {}  # jobs that wait for others -> for which
         self._dependents: dict[str, int] = {}  # jobs that others wait for -> how many
@@ -522,11 +559,9 @@ class Plan(FoldedRun):
     def wake_at(self, now: float) -> float:
         """When to decide again although nothing happened [s since the epoch]; infinite when there is no need."""
         self._sort_out()
-        while self._overdue and not self._is_overdue_at(*self._overdue[0]):
-            heapq.heappop(self._overdue)
         again = [] if self.full is None else [self.full.again]
         again += [min(self.stages[name].later.values()) for name in self.delayed]
-        times = [self._wake, *again, *(at for at, _ in self._overdue[:1])]
+        times = [self._wake, *again, self._overdue.soonest]
         return min((time for time in times if time > now), default=math.inf)
 
     def _extent(self) -> Extent:
@@ -554,10 +589,8 @@ class Plan(FoldedRun):
         for key, held in self.pool.moved.items():
             if self._kept is not None:
                 self._changed |= dict.fromkeys(held.stages)
-            if held.drains is not None:
-                heapq.heappush(self._drains, (held.drains, key))
-            if held.overdue_at < math.inf:
-                heapq.heappush(self._overdue, (held.overdue_at, key))
+            self._drains.note(held)
+            self._overdue.note(held)
             there = key in self.pool.held
             for found, belongs in (
                 (self._restless, there and not self._rests(held)),
@@ -679,11 +712,9 @@ class Plan(FoldedRun):
     def _ask(self, now: float) -> Iterator[Action]:
         if self.changes != self._asked_at or now >= self._wake:
             self._asked_at = self.changes
-            while self._drains and (self._drains[0][0] <= now or not self._is_drained_at(*self._drains[0])):
-                _, key = heapq.heappop(self._drains)
-                if (held := self.pool.held.get(key)) is not None:
-                    self._changed |= dict.fromkeys(held.stages)
-                    self._restless[key] = held
+            for drained in self._drains.due(now):
+                self._changed |= dict.fromkeys(drained.stages)
+                self._restless[drained.key] = drained
             if self.goes_on and self._kept is not None:
                 self._decisions = self._decide_ahead(now)
             elif self._kept is None:
@@ -692,7 +723,7 @@ class Plan(FoldedRun):
                 self._decisions = self._kept.decide(self.view(now), self._changed)
             self._changed.clear()
             wakes = [item.at for item in self._decisions if isinstance(item, Wake)]
-            self._wake = min([*wakes, *(at for at, _ in self._drains[:1])], default=math.inf)
+            self._wake = min([*wakes, self._drains.soonest])
         number, admitted = self.asked, self._admitted(now)
         for decision in self._decisions:
             match decision:
@@ -781,12 +812,6 @@ class Plan(FoldedRun):
         ahead, links = continued(view)
         return of_stages(self.strategy.decide(ahead), links, ahead, view)
 
-    def _is_drained_at(self, time: float, key: str) -> bool:
-        return (held := self.pool.held.get(key)) is not None and held.drains == time
-
-    def _is_overdue_at(self, time: float, key: str) -> bool:
-        return (held := self.pool.held.get(key)) is not None and held.overdue_at == time
-
     def _admitted(self, now: float) -> set[int]:
         """Which of the jobs that are asked for can be submitted now, as far as there is room for more.
 
@@ -808,10 +833,7 @@ class Plan(FoldedRun):
         An element of a job array that is about to be throttled otherwise ends only afterwards: before that, the room
         that it leaves might go to the wrong one.
         """
-        while self._overdue and (self._overdue[0][0] <= now or not self._is_overdue_at(*self._overdue[0])):
-            at, key = heapq.heappop(self._overdue)
-            if self._is_overdue_at(at, key):
-                self._restless[key] = self.pool.held[key]
+        self._restless |= {held.key: held for held in self._overdue.due(now)}
         looked_at = self.pool.held if self._is_over else self._restless
         for held in sorted(looked_at.values(), key=_number):
             if now >= held.overdue_at:
@@ -965,13 +987,13 @@ class Plan(FoldedRun):
             guests = Counter[str]()
             for task, its in held.guests.items():
                 guests[task[0]] += held.running[task][0].cores * (its == host)
-            assert held.started is not None, "it has nodes"
+            assert held.began is not None, "it has nodes"
             tasks = HostTasks(
                 stage=spec,
                 cores=sum(size.cores for size in own),
                 unused=unused,
                 memory=1 - sum(memory for _, memory in left) / max(1, sum(size.memory or 0 for size in own)),
-                elapsed=(now - held.started) / held.request.walltime_s,
+                elapsed=(now - held.began) / held.request.walltime_s,
                 guests=+guests,
             )
             cores = self._rules[spec.shares].cores(tasks, stage.spec, now)

@@ -76,7 +76,16 @@ class Code:
     modules: tuple[str, ...] = ()
 
 
-def code_of(stage: Stage[..., Any], settings: Settings) -> Code:
+def _fingerprint(function: Any) -> Fingerprint:
+    package = str(getattr(function, "__module__", "") or "").partition(".")[0]
+    found = Fingerprint("" if package in sys.stdlib_module_names else package)
+    found.add(function)
+    return found
+
+
+def code_of(
+    stage: Stage[..., Any], settings: Settings, fingerprint: Callable[[Any], Fingerprint] = _fingerprint
+) -> Code:
     """What a stage does, where and with what.
 
     Raises
@@ -102,9 +111,7 @@ def code_of(stage: Stage[..., Any], settings: Settings) -> Code:
         words = [word for text in function.words for word in (_WORD.findall(text) if function.shell else [text])]
         files = tuple(word for word in words if "{" not in word)
     else:
-        package = str(getattr(function, "__module__", "") or "").partition(".")[0]
-        found = Fingerprint("" if package in sys.stdlib_module_names else package)
-        found.add(function)
+        found = fingerprint(function)
         parts[_WHOLE] = found.digest().hex()
         parts |= found.parts()
         files, modules = tuple(found.files), tuple(found.modules)
@@ -173,7 +180,8 @@ class Keys:
     ) -> None:
         self._graph, self._settings, self._columns, self._width, self._value = graph, settings, columns, width, value
         self._common: dict[str, _Common] = {}
-        self._codes: dict[tuple[Any, ...], tuple[Code, dict[str, State], Any]] = {}  # by what they follow from
+        self._codes: dict[str, tuple[Code, dict[str, State]]] = {}  # by the key of a stage, with its modules
+        self._functions: dict[int, tuple[Any, Fingerprint]] = {}  # by their ids, which none gets that is kept here
         self._whole: dict[str, Stored] = {}
         self._listed: dict[str, Sequence[Sequence[Any]] | None] = {}
 
@@ -182,12 +190,10 @@ class Keys:
         if (known := self._common.get(name)) is not None:
             return known
         node, found = self._graph.nodes[name], Fingerprint()
-        stage, needs = node.stage, node.stage.needs  # many may have one function
-        key = id(stage.function), needs.env, needs.options, needs.version, needs.reuse, stage.launch
-        if (coded := self._codes.get(key)) is None:
-            code = code_of(stage, self._settings)
-            self._codes[key] = coded = code, self.states(name, code.modules), stage.function  # no other has its id
-        code, modules, _ = coded
+        if (coded := self._codes.get(node.stage.key)) is None:
+            code = code_of(node.stage, self._settings, self._fingerprint)
+            self._codes[node.stage.key] = coded = code, self.states(name, code.modules)
+        code, modules = coded
         if node.mapped:
             found.add(replace_nodes(node.kwargs, self._stored))
         states = self.states(name, (*code.files, *found.files))
@@ -195,6 +201,12 @@ class Keys:
         made = _Common(code, digest(code.number, found.digest()), states, modules)
         self._common[name] = made
         return made
+
+    def _fingerprint(self, function: Any) -> Fingerprint:
+        """That of a function, which many stages may have."""
+        if (known := self._functions.get(id(function))) is None:
+            self._functions[id(function)] = known = function, _fingerprint(function)
+        return known[1]
 
     def call(self, name: str, index: int) -> Call:
         """A task of a stage whose predecessors are done.

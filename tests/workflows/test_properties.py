@@ -411,8 +411,9 @@ class Plain(Plan):
         self._hosting = dict(held)
         behind = [key for item in held.values() if not item.ending for key in item.after]
         self._dependents = dict(Counter(behind))
-        self._overdue = sorted((item.overdue_at, key) for key, item in held.items() if item.overdue_at < math.inf)
-        self._drains = sorted((item.drains, key) for key, item in held.items() if item.drains is not None)
+        for item in held.values():
+            self._overdue.note(item)
+            self._drains.note(item)
 
 
 class Compared(CountingPlan):
