@@ -31,6 +31,9 @@ except ImportError as error:
 
 START_S = 1.8e9
 """When a simulation begins [s since the epoch]."""
+FARTHEST_S = 240.0
+"""How far a wall clock may be from virtual time [s]: no more than sites allow, as MUNGE refuses what is five minutes
+apart."""
 
 
 class Killed(BaseException):
@@ -144,6 +147,7 @@ class Simulation:
         self.now = START_S
         self.steps = 0
         self.network = SimulatedNetwork(self)
+        self.clocks = SimulatedClocks(self)
         self._steps_most = steps_most
         self._threads: list[SimulatedThread] = []
         self._running: SimulatedThread | None = None
@@ -306,6 +310,30 @@ class Simulation:
                 thread.go_on()
         self._threads.clear()
         self._buried.clear()
+
+
+class SimulatedClocks:
+    """The wall clocks of machines: they may jump, and gain or lose time, up to `FARTHEST_S` from virtual time."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._errors: dict[str, tuple[float, float, float]] = {}
+
+    def time(self, machine: str) -> float:
+        """What the clock of this machine shows [s since the epoch]."""
+        return self._simulation.now + self._ahead_s(machine)
+
+    def jump(self, machine: str, ahead_s: float) -> None:
+        """From now on it is right but for so many seconds."""
+        self._errors[machine] = ahead_s, 0.0, self._simulation.now
+
+    def drift(self, machine: str, rate: float) -> None:
+        """From now on it gains so many seconds in each, or loses them (below 0)."""
+        self._errors[machine] = self._ahead_s(machine), rate, self._simulation.now
+
+    def _ahead_s(self, machine: str) -> float:
+        ahead_s, rate, since = self._errors.get(machine, (0.0, 0.0, 0.0))
+        return min(FARTHEST_S, max(-FARTHEST_S, ahead_s + rate * (self._simulation.now - since)))
 
 
 class Watched:

@@ -28,7 +28,7 @@ from asa.core.event import DriverStarted, JobEnded, RunState, TaskFailed, TaskPa
 from asa.core.job import JobRequest, JobState, QueueRegime, Reason
 from asa.log.events import EventLog
 from asa.testing.runlogs import contradictions
-from asa.testing.simulation import START_S, Simulation, Stuck
+from asa.testing.simulation import FARTHEST_S, START_S, Simulation, Stuck
 from asa.workflows import learned
 from asa.workflows.assemble import restore_plan
 from asa.workflows.run import open_run
@@ -476,9 +476,19 @@ def _stopped(site: SimulatedSite, fault: Fault) -> None:
 
 
 def _clock_jumps(site: SimulatedSite, fault: Fault) -> None:
-    """By no more than sites allow: MUNGE refuses what is five minutes apart."""
-    machines = [LOGIN, *(host.process.machine for host in _hosts(site))]
-    site.clocks[_pick(machines, fault)] = 240.0 * (2.0 * fault.share - 1.0) ** 3
+    site.simulation.clocks.jump(_machine(site, fault), FARTHEST_S * (2.0 * fault.share - 1.0) ** 3)
+
+
+def _clock_drifts(site: SimulatedSite, fault: Fault) -> None:
+    site.simulation.clocks.drift(_machine(site, fault), FASTEST * (2.0 * fault.share - 1.0) ** 3)
+
+
+def _machine(site: SimulatedSite, fault: Fault) -> str:
+    return str(_pick([LOGIN, *(host.process.machine for host in _hosts(site))], fault))
+
+
+FASTEST = 0.05
+"""How much a clock gains or loses at most [s per s]."""
 
 
 def _result_damaged(site: SimulatedSite, fault: Fault) -> None:
@@ -531,6 +541,7 @@ FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
     "machine lost": _machine_lost,
     "process stopped": _stopped,
     "clock jumps": _clock_jumps,
+    "clock drifts": _clock_drifts,
     "network cut": _cut,
     "connection stalled": _stalled,
     "controller away": _for_a_while("away", 600.0),
@@ -560,10 +571,13 @@ FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
 """What can go wrong."""
 
 HARMLESS = (
-    "answers lost", "clock jumps", "controller away", "controller fails acting", "controller slow", "disk full",
-    "disk slow", "driver dies", "driver dies acting", "files late", "handover", "lesson damaged", "store locked",
+    "answers lost", "clock drifts", "clock jumps", "controller away", "controller fails acting", "controller slow",
+    "disk full", "disk slow", "driver dies", "driver dies acting", "files late", "handover", "lesson damaged",
+    "store locked",
 )  # fmt: skip
 """Faults that cost no work: what a task has returned, a node keeps until a driver has it in its log."""
+CLOCKS = {"clock drifts", "clock jumps"}
+"""Faults by which times are not what they seem."""
 
 
 def _pick(found: Sequence[Any], fault: Fault) -> Any:
@@ -751,7 +765,7 @@ def _go_through(case: Case, world: TortureWorld, site: SimulatedSite, found: Sch
     for run in site.runs:
         if {"power fails", "power fails acting"} & {fault.kind for fault in case.faults}:
             run.durable = b"", b""
-        site.harmless = {fault.kind for fault in case.faults} <= set(world.harmless) - {"clock jumps"}
+        site.harmless = {fault.kind for fault in case.faults} <= set(world.harmless) - CLOCKS
         site.on_end[run.name] = partial(_resume, site, run)
         site.submit(run)
 
@@ -902,11 +916,11 @@ def _problems(case: Case, world: TortureWorld, site: SimulatedSite) -> Iterator[
         again = [f"{stage}-{number}" for stage, number in site.repeated(site.completed)]
         if again and not case.failing:
             yield f"ran to their end more than once: {again}"
-    if not {"clock jumps", "two drivers"} & kinds:
+    if not {"two drivers", *CLOCKS} & kinds:
         yield from _over_budget(site)
     if "lesson damaged" not in kinds:
         yield from _unlearned(site)
-    if not {"clock jumps", "two drivers", "result damaged", "power fails", "power fails acting"} & kinds:
+    if not {"two drivers", "result damaged", "power fails", "power fails acting", *CLOCKS} & kinds:
         yield from _shortened(site)
     if exposed := _exposed(site):
         yield f"a secret is in {exposed}"

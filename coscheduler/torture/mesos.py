@@ -27,8 +27,16 @@ from typing import Any
 
 from asa.core.errors import AsaError, StateError
 from asa.testing.simulated_loop import SimulatedLoop, SimulatedPorts
-from asa.testing.simulation import START_S, SimulatedBell, SimulatedProcess, SimulatedSelector, Simulation, Stuck
-from coscheduler.torture.case import Fault, ScheduleOutcome, in_directory, log_uniform, shrink_by
+from asa.testing.simulation import (
+    FARTHEST_S,
+    START_S,
+    SimulatedBell,
+    SimulatedProcess,
+    SimulatedSelector,
+    Simulation,
+    Stuck,
+)
+from coscheduler.torture.case import FASTEST, Fault, ScheduleOutcome, in_directory, log_uniform, shrink_by
 from coscheduler.torture.site import LOGIN, SimulatedHost
 from executors.cgroup.group import Group, GroupUsage
 from executors.mesos.agent.containers import AgentHost
@@ -361,7 +369,6 @@ class PoolSite:
         self.simulation, self.directory, self.case = simulation, directory, case
         self.ports = SimulatedPorts(simulation)
         self.pids, self._births = itertools.count(100), itertools.count(1)
-        self.clocks: dict[str, float] = defaultdict(float)
         self.full: dict[str, float] = defaultdict(lambda: -math.inf)
         self.laggard: dict[str, float] = defaultdict(lambda: -math.inf)
         self.stubborn = -math.inf
@@ -1271,8 +1278,15 @@ def _process_stopped(site: PoolSite, fault: Fault) -> None:
 
 
 def _clock_jumps(site: PoolSite, fault: Fault) -> None:
-    machine = _pick([HEAD, LOGIN, *(node.machine for node in site.nodes)], fault)
-    site.clocks[machine] = 240.0 * (2.0 * fault.share - 1.0) ** 3
+    site.simulation.clocks.jump(_machine(site, fault), FARTHEST_S * (2.0 * fault.share - 1.0) ** 3)
+
+
+def _clock_drifts(site: PoolSite, fault: Fault) -> None:
+    site.simulation.clocks.drift(_machine(site, fault), FASTEST * (2.0 * fault.share - 1.0) ** 3)
+
+
+def _machine(site: PoolSite, fault: Fault) -> Any:
+    return _pick([HEAD, LOGIN, *(node.machine for node in site.nodes)], fault)
 
 
 def _network_cut(site: PoolSite, fault: Fault) -> None:
@@ -1383,6 +1397,7 @@ FAULTS: Mapping[str, Callable[[PoolSite, Fault], None]] = {
     "machine lost": _machine_lost,
     "process stopped": _process_stopped,
     "clock jumps": _clock_jumps,
+    "clock drifts": _clock_drifts,
     "network cut": _network_cut,
     "connection stalled": _connection_stalled,
     "connections reset": _connections_reset,
@@ -1400,6 +1415,7 @@ HARMLESS = (
     "master dies at an update",
     "framework dies at an ACCEPT",
     "clock jumps",
+    "clock drifts",
     "connections reset",
     "disk slow",
     "framework dies",

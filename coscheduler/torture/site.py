@@ -14,7 +14,7 @@ import math
 import signal
 import sqlite3
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
@@ -117,7 +117,7 @@ class SimulatedHost(Host):
         return self._environ
 
     def time(self) -> float:
-        return self._simulation.now + self._site.clocks[self.process.machine]
+        return self._simulation.clocks.time(self.process.machine)
 
     def monotonic(self) -> float:
         return self._simulation.now
@@ -748,7 +748,6 @@ class SimulatedSite:
         self.harmless = self.fatal = False
         self.wrong: list[str] = []
         self._processes: list[SimulatedProcess] = []
-        self.clocks: dict[str, float] = defaultdict(float)
         self.listeners: dict[int, SimulatedListener] = {}
         self.workers: list[SimulatedProcess] = []
         self.supervisors: dict[str, list[SimulatedHost]] = {}
