@@ -846,11 +846,12 @@ class SimulatedSite:
         known = token in self.twice or any(token in run.released or token in run.unknown for run in self.runs)
         if status.state is JobState.COMPLETED and not known:
             self.note(f"job {request.token} ended well, as others wait for, and was not released")
+        hosts = self.supervisors.pop(status.handle.job_id, ())
         if status.state is JobState.RUNNING:
-            self.supervisors.pop(status.handle.job_id, None)  # of a forgotten job whose id it has
             self._check_order(request, status)
             self.simulation.soon(self._joins_s(), partial(self._start_programs, request, status))
-        elif hosts := self.supervisors.pop(status.handle.job_id, None):
+        again = self.tokens.get(status.handle.job_id) == token  # else they are of a forgotten job whose id it has
+        if again or status.state is not JobState.RUNNING:
             for host in hosts:
                 host.signal(signal.SIGTERM)
                 self.simulation.soon(KILL_WAIT_S, partial(self._clear, host.process.machine))
