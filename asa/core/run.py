@@ -1027,6 +1027,8 @@ class Held:
         and memory [bytes].
     crowded
         When one of its tasks ended last while more were in it than can run at once [s since the epoch].
+    crowd
+        When more tasks came last than can run at once, and `crowded` as it was then [s since the epoch].
     useful, taught, requeued
         Whether a task ran to its end in it; its wait was learned from; its job had to wait a second time.
     dependable
@@ -1107,6 +1109,7 @@ class Held:
     guests: dict[tuple[str, int], str] = field(default_factory=dict)
     unused: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     crowded: float = -math.inf
+    crowd: tuple[float, float] = (-math.inf, -math.inf)
 
     @property
     def key(self) -> str:
@@ -1316,8 +1319,11 @@ class Held:
         self.idle_since = None
         if host:
             self.guests |= dict.fromkeys(tasks, host)
-        else:
-            self._count(needs, stop - start)
+            return
+        was_crowded = self._is_crowded()
+        self._count(needs, stop - start)
+        if not was_crowded and self._is_crowded():
+            self.crowd = now, self.crowded
 
     def drop(self, task: tuple[str, int], now: float, node: str = "") -> float | None:
         """Count a task out, which ran on this `node`; when it was launched [s since the epoch], or None when it was not
@@ -1366,6 +1372,9 @@ class Held:
     def runs_since(self, launched: float, now: float) -> float:
         """Since when at the latest a task runs that was launched then [s since the epoch]: it may have had to wait for
         another one to end; `now` where it may still wait."""
+        began, crowded_before = self.crowd
+        if launched < began:  # those that came then wait for it
+            return max(launched, crowded_before)
         return now if self._is_crowded() else max(launched, self.crowded)
 
     def _is_crowded(self) -> bool:

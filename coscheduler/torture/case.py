@@ -26,6 +26,7 @@ from asa.allocations.budget import WINDOW_S, CallLimits
 from asa.core.errors import AsaError, AsaWarning, InvalidInput, StateError
 from asa.core.event import DriverStarted, JobEnded, RunState, TaskFailed, TaskPaused, encode
 from asa.core.job import JobRequest, JobState, QueueRegime, Reason
+from asa.core.run import JOIN_S
 from asa.log.events import EventLog
 from asa.testing.runlogs import contradictions
 from asa.testing.simulation import FARTHEST_S, START_S, Simulation, Stuck
@@ -510,7 +511,7 @@ def _flip(path: Path, table: str, column: str, fault: Fault) -> None:
         if rows:
             row, data = rows[fault.which % len(rows)]
             damaged = bytearray(data)
-            damaged[int(fault.share * len(damaged))] ^= 1 << fault.which % 8
+            damaged[min(int(fault.share * len(damaged)), len(damaged) - 1)] ^= 1 << fault.which % 8
             database.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (bytes(damaged), row))
     database.close()
 
@@ -842,8 +843,9 @@ def _misbeliefs(site: SimulatedSite) -> Iterator[str]:
             launched = [at for _, at in held.running.values()]
             hosts = site.supervisors.get(job.handle.job_id, ())
             worked = [site.worked.get(host.process.machine, 0.0) for host in hosts]
-            # A node without a driver may come back for so long; one that has joined must show that it is there.
-            given_up = now - SILENT_S if held.nodes else settled - run.grace_s
+            # One that has joined must show that it is there; one without a driver may come back for a while, and the
+            # first of a job that was requeued may take longer.
+            given_up = now - SILENT_S if held.nodes else settled - (run.grace_s if held.joined else JOIN_S)
             if launched and min(launched) < given_up and max(worked, default=0.0) < given_up and not job.state.final:
                 yield f"{where} has tasks, and none of them runs"
 

@@ -699,3 +699,11 @@ def test_a_stage_costs_the_same_among_more_stages(strategy: str, regime: str, sh
 
     calls(10)  # what is imported, and remembered
     assert calls(300) < 2.15 * calls(150)
+
+
+def test_a_task_that_ran_to_the_wall_time_is_blamed_although_others_wait_for_it() -> None:
+    launched = [TasksLaunched(11.0, "a", ((0, 1),), JOB), TasksLaunched(300.0, "a", ((1, 8),), JOB)]
+    plan = tell(plan_of(stage(width=8)), *RUNNING[:-1], *launched, *done(1, 2, at=400.0))
+    tell(plan, JobEnded(610.0, JOB, JobState.TIMEOUT, started=10.0))
+    assert "task 0 ran for 9 min 59 s and reached the wall time" in plan.stages["a"].story
+    assert [*plan.stages["a"].failures] == [0], "the others had to wait"
