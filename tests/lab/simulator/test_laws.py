@@ -144,32 +144,42 @@ class Half:
 
 
 def easy_plus_plus(jobs: Workload, strict_after: float) -> list[float]:
-    """When jobs start with EASY++ and `Half`, on a machine of `SLOTS` processors; written to be read."""
+    """When jobs start with EASY++ and `Half`, on a machine of `SLOTS` processors; written to be read.
+
+    After a pass that started jobs there is another: what was started for as long as it is predicted to run counts with
+    its wall time from then on.
+    """
     start = [math.nan] * len(jobs)
     for now in moments(jobs, start):
-        running = [job for job, at in enumerate(start) if at <= now < at + min(jobs.run[job], jobs.walltime[job])]
-        free = SLOTS - sum(jobs.cores[job] for job in running)
-        queue = [job for job in range(len(jobs)) if jobs.submit[job] <= now and math.isnan(start[job])]
-        while queue and jobs.cores[queue[0]] <= free:
-            job = queue.pop(0)
-            start[job], free = now, free - jobs.cores[job]
-            running.append(job)
-        if queue:
-            head, *behind = queue
-            shadow, left = now, free
-            for job in sorted(running, key=lambda job: start[job] + jobs.walltime[job]):
-                ends = start[job] + jobs.walltime[job]
-                if left >= jobs.cores[head] and ends > shadow:
-                    break
-                shadow, left = ends, left + jobs.cores[job]
-            left -= jobs.cores[head]
-            lasts = jobs.walltime / (1 if now - jobs.submit[head] > strict_after else 2)
-            for job in sorted(behind, key=lambda job: jobs.walltime[job]):
-                over = now + lasts[job] <= shadow
-                if jobs.cores[job] <= free and (over or jobs.cores[job] <= left):
-                    start[job], free = now, free - jobs.cores[job]
-                    left -= 0 if over else jobs.cores[job]
+        waiting = -1
+        while waiting != (waiting := sum(map(math.isnan, start))):
+            _pass(jobs, strict_after, now, start)
     return start
+
+
+def _pass(jobs: Workload, strict_after: float, now: float, start: list[float]) -> None:
+    running = [job for job, at in enumerate(start) if at <= now < at + min(jobs.run[job], jobs.walltime[job])]
+    free = SLOTS - sum(jobs.cores[job] for job in running)
+    queue = [job for job in range(len(jobs)) if jobs.submit[job] <= now and math.isnan(start[job])]
+    while queue and jobs.cores[queue[0]] <= free:
+        job = queue.pop(0)
+        start[job], free = now, free - jobs.cores[job]
+        running.append(job)
+    if queue:
+        head, *behind = queue
+        shadow, left = now, free
+        for job in sorted(running, key=lambda job: start[job] + jobs.walltime[job]):
+            ends = start[job] + jobs.walltime[job]
+            if left >= jobs.cores[head] and ends > shadow:
+                break
+            shadow, left = ends, left + jobs.cores[job]
+        left -= jobs.cores[head]
+        lasts = jobs.walltime / (1 if now - jobs.submit[head] > strict_after else 2)
+        for job in sorted(behind, key=lambda job: jobs.walltime[job]):
+            over = now + lasts[job] <= shadow
+            if jobs.cores[job] <= free and (over or jobs.cores[job] <= left):
+                start[job], free = now, free - jobs.cores[job]
+                left -= 0 if over else jobs.cores[job]
 
 
 def moments(jobs: Workload, start: list[float]) -> Iterator[float]:
