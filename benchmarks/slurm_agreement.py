@@ -109,9 +109,24 @@ SITES = {
             "AccountingStorageEnforce": "limits,qos",
             "SlurmctldDebug": "debug",  # else 26.05 does not say when backfill starts a job
         },
-        {"regime": "limits", "database": True, "users": ("daemon", "bin", "sys", "games")},
+        {"regime": "limits", "database": True, "users": replay.USERS},
         Multifactor(age=_HOUR * 10, max_age_s=_HOUR, qos=_QOS, regime="limits"),
         replay.PARTITIONED,
+    ),
+    "fair-tree": Site(
+        "Fair Tree of accounts with different shares, one below another; priority by it, then age",
+        _ageing(10)
+        | {
+            "PriorityWeightJobSize": "0",
+            "PriorityWeightFairshare": f"{_QOS}",
+            "AccountingStorageEnforce": "limits",
+            "SlurmctldDebug": "debug",
+        },
+        {"regime": "limits", "database": True, "users": replay.USERS},
+        Multifactor(
+            age=_HOUR * 10, max_age_s=_HOUR, fairshare=_QOS, tree=True, calc_period_s=CALCULATES_S, regime="limits"
+        ),
+        replay.SHARED,
     ),
 }
 
@@ -126,7 +141,7 @@ def measure(site: Site, seed: int, count: int) -> list[replay.Record]:
     with running(config) as cluster:
         if site.machine:
             replay.arrange(cluster, machine)
-            jobs = replay.sent_to(machine, jobs, seed, users)
+            jobs = replay.sent_to(machine, jobs, seed, users) if machine.partitions else jobs
         records = replay.run(cluster, jobs, timeout=1800)
     layout.remove(config)
     return records
@@ -210,10 +225,16 @@ def whole_runs(site: Site, runs: Sequence[Schedule]) -> list[dict[str, Any]]:
         "at once": {"late_s": 0.0},
         "up to 1 s late": {},
         "so, `easy`": {"rule": "easy"},
-        "so, without limits of QOS": {"qos": unlimited},
-        "so, without tiers": {"partitions": level},
         "so, first come first served": {"priority": "fifo"},
     }
+    if runs[0].cluster.partitions:
+        ways |= {"so, without limits of QOS": {"qos": unlimited}, "so, without tiers": {"partitions": level}}
+    if runs[0].cluster.accounts:
+        model = site.priority
+        ways |= {
+            "so, factors at each decision": {"priority": dataclasses.replace(model, calc_period_s=0.0)},
+            "so, classic formula, equal shares": {"priority": dataclasses.replace(model, tree=False)},
+        }
     table = {"Slurm beside Slurm": [Whole.of(a, b.start, b.workload) for a in runs for b in runs if a is not b]}
     table |= {what: [one for each in runs for one in simulated(site, each, **way)] for what, way in ways.items()}
     apart = [replay.pairs_apart(each.start).sum() for each in runs]
@@ -267,12 +288,12 @@ def decisions(site: Site, runs: Sequence[Sequence[replay.Record]]) -> list[dict[
 
 def minute_old(model: Multifactor, slurm: Schedule) -> Callable[[QueuedJob, float], float]:
     """Slurm's priorities where they are calculated once a minute; a cluster here is up just before its first job."""
-    jobs, work = slurm.workload, slurm.workload.run * slurm.workload.cores
+    jobs = slurm.workload
     user = dict(enumerate(jobs.user.tolist()))
 
     @functools.cache
     def shares(at: float) -> Floats:
-        used = np.bincount(jobs.user, work * (slurm.end <= at), minlength=2)
+        used = np.bincount(jobs.user, jobs.cores * np.clip(at - slurm.start, 0.0, jobs.run), minlength=2)
         factors: Floats = 2.0 ** -(2 * used / max(1.0, used.sum()))
         return factors
 

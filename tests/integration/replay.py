@@ -27,8 +27,8 @@ from asa.core.decision import NodeRun, Start
 from asa.core.hostlist import expand
 from asa.core.job import JobState
 from asa.core.registry import DISPATCHERS
+from asa.lab.core.cluster import ROOT, Account, Partition, Qos
 from asa.lab.core.cluster import Cluster as Machine
-from asa.lab.core.cluster import Partition, Qos
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import Workload
 from asa.lab.simulator.engine import Engine
@@ -57,6 +57,22 @@ PARTITIONED = dataclasses.replace(
     },
 )
 """Partitions that overlap, one of which goes first, and QOS of which each has another limit."""
+
+USERS = ("daemon", "bin", "sys", "games")
+SHARED = dataclasses.replace(
+    Machine.of(16),
+    accounts={
+        ROOT: Account(users={"root": 1}),
+        ACCOUNT: Account(users=dict.fromkeys(USERS, 1)),
+        "bio": Account(3, users={"daemon": 2, "bin": 1}),
+        "cells": Account(2, parent="bio", users={"sys": 1}),
+        "geo": Account(1, users={"games": 1}),
+    },
+)
+"""Accounts with different shares, one below another; in the last three each user has his jobs."""
+UP_S = 10.0
+"""How long a Slurm with accounts is up before its first job, about [s]: it makes priorities anew each minute from then
+on, and which minute it is decides more than anything else."""
 
 PASS_S, LOOK_S = 0.1, 1.2
 """Starts so close together belong to one pass over the queue; after so long, Slurm has passed over it once more [s]."""
@@ -158,7 +174,7 @@ def sent_to(machine: Machine, jobs: Sequence[Sleeper], seed: int, users: int) ->
 
 
 def arrange(cluster: Cluster, machine: Machine) -> None:
-    """Give a Slurm of as many nodes the machine's partitions and QOS, and let all its users have these.
+    """Give a Slurm of as many nodes the machine's partitions, QOS and accounts, and let all its users have the QOS.
 
     The cluster needs its database, and ``AccountingStorageEnforce=limits,qos``.
     """
@@ -184,7 +200,16 @@ def arrange(cluster: Cluster, machine: Machine) -> None:
         }
         changed = (f"{key}={number}" for key, number in numbers.items())
         cluster.run("sacctmgr", "--immediate", "modify", "qos", name, "set", *changed)
-    cluster.run("sacctmgr", "--immediate", "modify", "account", ACCOUNT, "set", f"qos={','.join(machine.qos)}")
+    if machine.qos:
+        cluster.run("sacctmgr", "--immediate", "modify", "account", ACCOUNT, "set", f"qos={','.join(machine.qos)}")
+    for name, account in machine.accounts.items():
+        if name in (ROOT, ACCOUNT):  # which are there from the start
+            continue
+        own = f"parent={account.parent}", f"fairshare={account.shares}"
+        cluster.run("sacctmgr", "--immediate", "add", "account", name, *own)
+        for user, shares in account.users.items():
+            cluster.run("sacctmgr", "--immediate", "add", "user", user, f"account={name}", f"fairshare={shares}")
+            cluster.run("sacctmgr", "--immediate", "modify", "user", user, "set", f"defaultaccount={name}")
     time.sleep(2.0)  # the database tells the controller
 
 
@@ -291,13 +316,18 @@ def schedule_of(records: Sequence[Record], machine: Machine | None = None) -> Sc
     `machine` is the one of `arrange`, or `NODES` nodes.
     """
     machine = machine or Machine.of(NODES)
+    up_s = UP_S if machine.accounts else 0.0
     where: dict[str, Any] = {"labels": {}}
     for column, names in (("partition", machine.partitions), ("qos", machine.qos)):
         if names:
             where["labels"][column] = tuple(names)
             where[column] = np.array([list(names).index(getattr(record, column)) for record in records])
+    if names := tuple(machine.accounts):
+        where["labels"] |= {"group": names, "user": USERS}
+        of = [max(names.index(name) for name in names if user in machine.accounts[name].users) for user in USERS]
+        where["group"] = np.array([of[record.user] for record in records])
     columns = {name: np.array([getattr(record, name) for record in records]) for name in Record.__slots__}
-    submit, start, end = columns["submit"], columns["start"], columns["end"]
+    submit, start, end = (up_s + columns[name] for name in ("submit", "start", "end"))
     workload = Workload.of(
         submit=submit,
         run=end - start,

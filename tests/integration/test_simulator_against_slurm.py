@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from asa.lab.traces.slurm import parse_slurm
 from tests.cluster import host, layout
 from tests.cluster.cluster import Cluster, running
 from tests.integration import replay
+from tests.lab.simulator.fair_tree import factors
 
 RUNS = Path(__file__).parent / "slurm_runs"
 LOG = """\
@@ -71,6 +73,7 @@ AGES: dict[str, str] = {"PriorityWeightAge": "36000", "PriorityMaxAge": "0-01:00
 SAYS = (
     ("scontrol", "show", "config"), ("scontrol", "--all", "show", "partition"), ("scontrol", "show", "node"),
     ("sacctmgr", "--parsable2", "show", "qos"),
+    ("sacctmgr", "--parsable2", "show", "assoc", "format=Cluster,Account,ParentName,User,Share"),
 )  # fmt: skip
 
 
@@ -84,7 +87,7 @@ def partitioned() -> Iterator[Cluster]:
         cores_per_node=1,
         regime="limits",
         database=True,
-        users=("daemon", "bin", "sys", "games"),
+        users=replay.USERS,
         settings=tuple({**settings, "SlurmctldDebug": "debug"}.items()),
     )  # not in a folder of pytest's, which other users may not enter
     try:
@@ -120,6 +123,50 @@ def test_partitions_and_qos_on_a_live_cluster(partitioned: Cluster) -> None:
     assert in_order > 0.75
     assert followed > 0.7
     assert foreseen > 0.7
+
+
+@pytest.fixture
+def shared() -> Iterator[Cluster]:
+    if (reason := host.obstacle(database=True)) is not None:
+        pytest.skip(reason)
+    config = host.configure(
+        nodes=replay.SHARED.nodes, cores_per_node=1, regime="limits", database=True, users=replay.USERS,
+        settings=(("PriorityWeightFairshare", "1000000"),),
+    )  # fmt: skip
+    try:
+        with running(config) as cluster:
+            replay.arrange(cluster, replay.SHARED)
+            yield cluster
+    finally:
+        layout.remove(config)
+
+
+@pytest.mark.slurm
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_users_are_ranked_as_on_a_live_cluster(shared: Cluster) -> None:
+    """Once a minute Slurm ranks them by what they have used."""
+    found = parse_slurm("".join(shared.run(*command) for command in SAYS))
+    assert found.cluster.accounts == replay.SHARED.accounts
+    assert "fairshare=1000000" in found.priority and "calc_period_s=60,tree=true" in found.priority
+    for user, nodes in zip(replay.USERS, (4, 3, 2, 1), strict=True):
+        shared.run("sbatch", "--output=/dev/null", "--chdir=/", f"--nodes={nodes}", "--wrap=sleep 5", user=user)
+    deadline = time.monotonic() + 150
+    while True:
+        rows = [
+            line.strip().split("|")
+            for line in shared.run("sshare", "--all", "--parsable2", "--noheader", "--long").splitlines()
+        ]
+        users = [(row[0].strip(), row[1], row[4], row[7]) for row in rows if row[1]]
+        used = {(account, user): int(usage) for account, user, usage, _ in users}
+        ranked = {(account, user): float(factor) for account, user, _, factor in users}
+        expected = factors(replay.SHARED.accounts, used)
+        if sum(map(bool, used.values())) == 4 and ranked == pytest.approx(expected, abs=1e-5):
+            break
+        assert time.monotonic() < deadline, f"Slurm: {ranked}; here: {expected}; used: {used}"
+        time.sleep(3.0)
+    assert len({*ranked.values()}) == 5, "four users have used something, the others nothing"
 
 
 AGEING: dict[str, Any] = {"max_age_s": 3600.0, "size": 12_000, "regime": "multifactor"}
@@ -160,6 +207,22 @@ def test_with_partitions_and_qos_it_is_as_close_to_slurm_as_slurm_to_itself(vers
         again = replay.same_order(slurm.start, other.start)[replay.pairs_apart(slurm.start)].mean()
         assert np.mean(in_order) > again - 0.02
         assert np.mean(waits) == pytest.approx((slurm.wait.mean() + other.wait.mean()) / 2, rel=0.06)
+
+
+FAIR = Multifactor(
+    age=36_000, max_age_s=3600.0, fairshare=1_000_000, tree=True, calc_period_s=60.0, regime="limits"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_with_fair_tree_it_decides_as_slurm_did(number: int) -> None:
+    records = replay.read_records(RUNS / f"fair-tree.{number}.csv")
+    slurm, on = replay.schedule_of(records, replay.SHARED), [record.on for record in records]
+    assert min(replay.same_state(slurm, "conservative", on, priority=FAIR)) > 0.91
+    for other in (dataclasses.replace(FAIR, tree=False), "fifo"):
+        assert max(replay.same_state(slurm, "conservative", on, priority=other)) < 0.85
+    equal = dataclasses.replace(slurm, cluster=dataclasses.replace(slurm.cluster, accounts={}))
+    assert max(replay.same_state(equal, "conservative", on, priority=FAIR)) < 0.9, "shares matter"
 
 
 @pytest.mark.parametrize(("site", "other"), [("fifo", "easy"), ("fifo-one", "conservative"), ("size", "easy")])

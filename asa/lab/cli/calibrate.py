@@ -26,8 +26,8 @@ class Calibrate:
         add(
             "--slurm",
             metavar="FILE",
-            help="machine, partitions, QOS, priority and backfill: what scontrol show config, partition and node, and "
-            "sacctmgr --parsable2 show qos print, in one file",
+            help="machine, partitions, QOS, accounts, priority and backfill: what scontrol show config, partition and "
+            "node, and sacctmgr --parsable2 show qos and assoc print, in one file",
         )
         add("--dispatcher", metavar="NAME", help="how the simulated machine is run (as Slurm, or easy)")
         add("--share", type=float, default=0.7, help="part of the log that makes the model (0.7); the rest checks it")

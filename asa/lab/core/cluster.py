@@ -107,6 +107,44 @@ class Qos:
                 raise InvalidInput(f"a QOS has {item.name} {value!r}: a whole number from 0 to 2^31 expected")
 
 
+ROOT = "root"
+"""The account above all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account of the fair-share tree, with shares of what its parent has.
+
+    Parameters
+    ----------
+    shares
+        Relative to those of the accounts and users beside it; >= 0.
+    parent
+        The account above.
+    users
+        Shares of its users, by name; >= 0. Users who are not named have one each.
+
+    Raises
+    ------
+    InvalidInput
+        When shares are out of their bounds.
+
+    References
+    ----------
+    SchedMD, "sacctmgr": Fairshare of an account and of a user; "Fair Tree Fairshare Algorithm".
+    """
+
+    shares: int = 1
+    parent: str = ROOT
+    users: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in {"": self.shares, **self.users}.items():
+            if type(value) is not int or not 0 <= value < 2**31:
+                who = f"user {name[:40]!r} of an account" if name else "an account"
+                raise InvalidInput(f"{who} has shares {value!r}: a whole number from 0 to 2^31 expected")
+
+
 @dataclass(frozen=True, slots=True)
 class NodeWindow:
     """Nodes that are kept from jobs for a time: for maintenance, or for some users.
@@ -162,6 +200,8 @@ class Cluster:
         When nodes are kept from jobs; they may overlap.
     qos
         By name; the first is that of jobs that name none. Empty: no limits.
+    accounts
+        Those of the fair-share tree, by name; one named `ROOT` has the users that are in no other.
     shareable
         Resources that running jobs may hold more of than there is, because they share it (co-scheduling).
     names
@@ -175,7 +215,7 @@ class Cluster:
     ------
     InvalidInput
         When the shapes do not fit together, an amount is negative, a partition or a window names a node that is not
-        there, or nodes differ whose power is declared.
+        there, accounts are no tree, or nodes differ whose power is declared.
 
     Examples
     --------
@@ -190,6 +230,7 @@ class Cluster:
     names: tuple[str, ...] = ()
     windows: tuple[NodeWindow, ...] = ()
     qos: Mapping[str, Qos] = field(default_factory=dict)
+    accounts: Mapping[str, Account] = field(default_factory=dict)
     power: NodePower | None = None
     intensity: Intensity | None = None
 
@@ -211,6 +252,8 @@ class Cluster:
         for window in self.windows:
             if window.nodes and not 0 <= window.nodes[0] <= window.nodes[-1] < len(capacity):
                 raise InvalidInput(f"window {window.name[:40]!r} must name nodes between 0 and {len(capacity) - 1}")
+        for name in self.accounts:
+            self.lineage(name)
         if unknown := self.shareable - set(self.resources):
             known = ", ".join(self.resources)
             raise InvalidInput(f"{min(unknown)!r} cannot be shareable, for nodes have none: expected some of {known}")
@@ -262,6 +305,31 @@ class Cluster:
     def qos_number(self, name: str | None) -> int:
         """As `partition_number`, of a QOS."""
         return _number("QOS", self.qos, name)
+
+    def account(self, name: str) -> Account:
+        """The account of this name; one that is not there has one share of all."""
+        return self.accounts.get(name, Account())
+
+    def lineage(self, account: str) -> tuple[str, ...]:
+        """An account and those above it, but for `ROOT`; one that is not there stands below `ROOT`.
+
+        Raises
+        ------
+        InvalidInput
+            When one above it is not there, or it stands above itself.
+        """
+        found = list[str]()
+        while account != ROOT:
+            if account in found:
+                raise InvalidInput(f"account {account[:40]!r} stands above itself: parents that make a tree expected")
+            if found and account not in self.accounts:
+                raise InvalidInput(
+                    f"account {found[-1][:40]!r} has parent {account[:40]!r}, which is not there: {ROOT!r}, or one of "
+                    f"{', '.join(self.accounts)}, expected"
+                )
+            found.append(account)
+            account = self.account(account).parent
+        return tuple(found)
 
     @property
     def uniform(self) -> bool:

@@ -29,6 +29,7 @@ from asa.lab.simulator.state import (
     CORES,
     DECIDE,
     DEPENDENCY,
+    DEPTH,
     DOWN,
     EARLY_END,
     ELIGIBLE,
@@ -49,8 +50,10 @@ from asa.lab.simulator.state import (
     OF_USER,
     OPEN,
     OVER,
+    PARENT,
     REQUEUED,
     RUNNING,
+    SHARE,
     SPEED,
     STARTED,
     SUBMIT,
@@ -64,6 +67,8 @@ from asa.lab.simulator.state import (
     WINDOW_END,
     SimulationState,
 )
+
+_NEVER = float("inf")
 
 # -- Order of the queue -----------------------------------------------------------------------------------------------
 
@@ -81,25 +86,101 @@ def prioritise(s: SimulationState, weights: Floats) -> Ints:
     cores = 0
     for node in range(len(s.full)):
         cores += s.full[node, 0]
-    total = 0.0
-    for user in range(len(s.usage)):
-        total += _used(s, user)
+    if weights[3] > 0:
+        renew_shares(s)
     for k in range(len(waiting)):
         job = s.jobs[waiting[k]]
         age = min(1.0, max(0.0, world.now - job.accrue) / weights[5])
-        share = 1.0
-        if weights[3] > 0 and total > 0 and job.user >= 0:
-            share = 2.0 ** -(_used(s, job.user) / total * len(s.usage))
+        association = s.job_states[waiting[k]].association
+        share = s.usage[association, 2] if association >= 0 else 1.0
         value = weights[1] * age + weights[2] * job.cores / cores + weights[3] * share + weights[4] * job.qos - job.nice
         keys[k] = -max(value, 1.0)  # no priority is below 1
     return picked(waiting, ranking(keys))
 
 
-@inner
-def _used(s: SimulationState, user: int) -> float:
-    """What a user has used, by now [core-s, decayed]."""
+@inner_allocating
+def renew_shares(s: SimulationState) -> None:
+    """Make all fair-share factors anew, if it is time."""
     world = s.world[0]
-    return float(s.usage[user, 0] * 0.5 ** ((world.now - s.usage[user, 1]) / world.half_life))
+    if world.calc_period > 0 and world.now // world.calc_period == world.calculated // world.calc_period:
+        return
+    world.calculated = world.now
+    used = np.zeros(max(len(s.usage), len(s.tree)))
+    for row in range(len(s.usage)):
+        used[row] = _left(s, row)
+    for k in range(world.running):
+        row = s.job_states[s.active[k]].association
+        if row >= 0:
+            used[row] += _spent(s, s.active[k])
+    if len(s.tree) > 0:
+        rank_shares(s, used)
+        return
+    total = used.sum()
+    for row in range(len(s.usage)):
+        s.usage[row, 2] = 2.0 ** -(used[row] / total * len(s.usage)) if total > 0 else 1.0
+
+
+@inner
+def _left(s: SimulationState, row: int) -> float:
+    """What jobs of an association that have ended had used, decayed [core-s]."""
+    world = s.world[0]
+    return float(s.usage[row, 0] * 0.5 ** ((world.now - s.usage[row, 1]) / world.half_life))
+
+
+@inner
+def _spent(s: SimulationState, job: int) -> float:
+    """What a running job has used, decayed [core-s]."""
+    world = s.world[0]
+    ran, mean_life = world.now - s.jobs[job].started, world.half_life / math.log(2.0)
+    if mean_life < _NEVER:
+        ran = -math.expm1(-ran / mean_life) * mean_life
+    return float(s.jobs[job].cores * ran)
+
+
+@inner_allocating
+def rank_shares(s: SimulationState, used: Floats) -> None:
+    """Fair Tree: users are ranked by going down the tree, at each level first to those who used least of their shares.
+
+    Equal users have the same rank; the users of equal accounts are ranked together; beside a user who is equal to an
+    account the first user of that has the same rank. (In Slurm not where an account without users comes first there.)
+    `used` has a place for each row of the tree.
+    """
+    users, deepest, root = len(s.usage), 1, len(s.tree) - 1
+    for row in range(root):
+        used[int(s.tree[row, PARENT])] += used[row]
+        deepest = max(deepest, int(s.tree[row, DEPTH]))
+    levels = np.full((users, deepest), -_NEVER)  # of each user: less, level by level, where less was used
+    for user in range(users):
+        row = user
+        while row != root:
+            above, level = int(s.tree[row, PARENT]), -1e300
+            if s.tree[row, SHARE] == 0:
+                level = 0.0
+            elif used[row] > 0:
+                level = -s.tree[row, SHARE] * used[above] / used[row]
+            levels[user, int(s.tree[row, DEPTH]) - 1] = level
+            row = above
+    order, keys = np.arange(users), np.empty(users)
+    for depth in range(deepest - 1, -1, -1):
+        for k in range(users):
+            keys[k] = levels[order[k], depth]
+        order = picked(order, ranking(keys))
+    rank = users
+    for k in range(users):
+        if k > 0 and not _is_tied(levels, order[k - 1], order[k]):
+            rank = users - k
+        s.usage[order[k], 2] = rank / users
+
+
+@inner
+def _is_tied(levels: Floats, user: int, other: int) -> bool:
+    """Whether a user has the rank of the one before: their levels are equal, as far down as his go."""
+    for depth in range(levels.shape[1]):
+        if levels[user, depth] == -_NEVER:
+            break
+        if levels[user, depth] != levels[other, depth]:
+            return False
+    return True
 
 
 # -- Calendar: a binary heap of events, by time, kind, and the order in which they were made --------------------------
@@ -637,14 +718,11 @@ def requeue(s: SimulationState, job: int) -> None:
 
 @inner
 def charge(s: SimulationState, job: int) -> None:
-    """Add what a job has used to its user's account."""
-    row = s.jobs[job]
-    if row.user >= 0:
-        now = s.world[0].now
-        age = now - s.usage[row.user, 1]
-        s.usage[row.user, 0] *= 0.5 ** (age / s.world[0].half_life)
-        s.usage[row.user, 0] += row.cores * (now - row.started)
-        s.usage[row.user, 1] = now
+    """Add what a job has used to that of its association."""
+    row = s.job_states[job].association
+    if row >= 0:
+        s.usage[row, 0] = _left(s, row) + _spent(s, job)
+        s.usage[row, 1] = s.world[0].now
 
 
 # -- Time passes to the next decision ---------------------------------------------------------------------------------
@@ -701,9 +779,6 @@ def spare(s: SimulationState) -> bool:
         and len(s.queue) - world.waiting >= most
         and len(s.active) - world.running >= 1
     )
-
-
-_NEVER = float("inf")
 
 
 @inner

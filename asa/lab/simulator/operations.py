@@ -71,7 +71,8 @@ def submit(
     units, need, per_node
         Identical units, what one takes (amounts of the cluster's resources, in order), and how many may share a node.
     user, partition, qos, nice
-        Whose it is, the number of its partition, and what its priority is made of. It has the machine's first QOS.
+        Whose it is, the number of its partition, and what its priority is made of. It has the machine's first QOS, and
+        is in no account of Fair Tree: that factor of it is 1.
     after
         Rows of the jobs that it waits for, and how.
     watched
@@ -113,6 +114,7 @@ def submit(
     job["qos"], job["nice"] = qos, nice
     job["max_nodes"], job["tier"] = limits.max_nodes, limits.tier
     job["service"] = 0 if engine.cluster.qos else NONE
+    job_state["association"] = NONE if len(s.tree) or user >= len(s.usage) else user
     job_state["run"], job_state["speed"], job_state["ended"], job_state["begin"] = run, 1.0, nan, begin
     job_state["stop"] = walltime if engine.settings.overrun == "clip" else math.inf
     job_state["event"] = job_state["held"] = job_state["children"] = NONE

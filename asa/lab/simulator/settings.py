@@ -3,6 +3,7 @@
 References
 ----------
 SchedMD, "Multifactor Priority Plugin", https://slurm.schedmd.com/priority_multifactor.html.
+SchedMD, "Fair Tree Fairshare Algorithm", https://slurm.schedmd.com/fair_tree.html.
 """
 
 from __future__ import annotations
@@ -42,18 +43,24 @@ class Multifactor:
     """Slurm's multifactor priority: a weighted sum of factors in [0, 1], less the job's nice value.
 
     Deviations: factors are those of the very moment, where Slurm makes them anew every few minutes
-    (``PriorityCalcPeriod``); a user's usage counts when a job has ended; all users have equal shares.
+    (``PriorityCalcPeriod``): those of fair share only with `calc_period_s`. In the classic formula all users have equal
+    shares.
 
     Parameters
     ----------
     age, size, fairshare, qos
         Weights, >= 0. The age factor grows with the time since the job began to age; the size factor is its part of
-        the machine's cores; the fair-share factor is ``2 ** -(usage / share)``, with shares of all users' usage; the
-        QOS factor is the job's own.
+        the machine's cores; the fair-share factor is ``2 ** -(usage / share)``, with shares of all users' usage, or
+        that of `tree`; the QOS factor is the job's own.
+    tree
+        Fair Tree: users are ranked by what they, and the accounts above them, have used of their shares. Accounts are
+        the machine's, and the groups of jobs.
     max_age_s
         Age at which that factor is 1 [s].
     half_life_s
-        After so long [s], usage counts half.
+        After so long [s], usage counts half. That of running jobs counts, too.
+    calc_period_s
+        Fair-share factors are made anew at multiples of this time [s]; 0 for each decision.
     regime
         Who ages: ``MULTIFACTOR`` where limits are not enforced, ``LIMITS`` where they are, ``ACCRUE_ALWAYS`` with that
         flag.
@@ -70,6 +77,8 @@ class Multifactor:
     qos: float = 0.0
     max_age_s: float = 7 * 86400.0
     half_life_s: float = 7 * 86400.0
+    tree: bool = False
+    calc_period_s: float = 0.0
     regime: QueueRegime | str = QueueRegime.LIMITS
 
     def __post_init__(self) -> None:
@@ -81,6 +90,8 @@ class Multifactor:
             raise InvalidInput(
                 f"max_age_s and half_life_s must be above 0 s, not {self.max_age_s!r} and {self.half_life_s!r}"
             )
+        if not self.calc_period_s >= 0:
+            raise InvalidInput(f"calc_period_s must be at least 0 s, not {self.calc_period_s!r}")
 
     def weights(self) -> Floats:
         return np.array([MULTIFACTOR, self.age, self.size, self.fairshare, self.qos, self.max_age_s])

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
 from asa.core.job import JobState, QueueRegime
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import ROOT, Cluster
 from asa.lab.core.schedule import OUTCOMES, Placements, Schedule
 from asa.lab.core.table import JOB
 from asa.lab.core.workload import UNKNOWN, Workload
@@ -66,6 +66,9 @@ NONE = -1
 OF_USER, OF_ALL, ALL, USERS = range(4)
 JOBS, SUBMITTED_JOBS, CORES = range(3)
 
+# Columns of the fair-share tree: row of the parent, share of what it has, and how far below the root.
+PARENT, SHARE, DEPTH = range(3)
+
 # How a job ended: codes of `JOB_STATE.outcome`.
 COMPLETED, TIMEOUT, CANCELLED, NODE_FAIL, FAILED = (
     OUTCOMES.index(state)
@@ -88,6 +91,7 @@ JOB_STATE = np.dtype(
         ("unmet", "i8"),  # dependencies that are not fulfilled yet
         ("children", "i8"),  # first edge to a job that waits for this one
         ("held", "i8"),  # first of the slots it holds
+        ("association", "i8"),  # row of `usage`, of its user in its account; -1 where that is not known
         ("watched", "i8"),  # whether the driver wants to know at once what becomes of it
     ],
     align=True,
@@ -126,6 +130,8 @@ WORLD = np.dtype(
         ("placement", "i8"),
         ("regime", "i8"),
         ("half_life", "f8"),  # of what users have used [s]
+        ("calc_period", "f8"),  # how often fair-share factors are made anew [s]; 0 for each decision
+        ("calculated", "f8"),  # when that was [s]
         ("keeps_nodes", "i8"),
         ("special", "i8"),  # there are partitions, windows or shareable resources
         ("tiers", "i8"),  # partitions differ in their tiers
@@ -162,10 +168,11 @@ class SimulationState(NamedTuple):
     limits: Ints  # shape (QOS, 3 + users, 3); see `OF_USER`
     windows: Floats  # when nodes are kept from jobs, as in `TableView`
     runs: Ints  # scratch, shape (nodes, 3)
-    usage: Floats  # shape (users, 2): decayed core-seconds, and when that was right [s]
+    usage: Floats  # shape (associations, 3): decayed core-seconds, when that was right [s], fair-share factor
+    tree: Floats  # Fair Tree, else no rows: associations, accounts, children before parents; see `PARENT`
 
 
-def new_state(cluster: Cluster, jobs: int, demands: Ints, users: int) -> SimulationState:
+def new_state(cluster: Cluster, jobs: int, demands: Ints) -> SimulationState:
     """An empty machine with room for so many jobs."""
     nodes = cluster.nodes
     partitions = np.zeros((max(1, len(cluster.partitions)), nodes), dtype=np.int64)
@@ -195,7 +202,8 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, users: int) -> Simulat
         limits=np.zeros((0, 3, 3), np.int64),
         windows=np.zeros((0, 2)),
         runs=np.zeros((nodes, 3), np.int64),
-        usage=np.zeros((max(1, users), 2)),
+        usage=np.zeros((0, 3)),
+        tree=np.zeros((0, 3)),
     )
     world = state.world[0]
     world["vacant"] = NONE
@@ -255,8 +263,7 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     """The tables of an empty machine to which a workload is going to be submitted."""
     n = len(workload)
     demands = aligned(workload.demands, workload.resources, cluster)
-    users = int(workload.user.max(initial=UNKNOWN)) + 1
-    state = new_state(cluster, n, demands, users)
+    state = new_state(cluster, n, demands)
     world, jobs, job_states = state.world[0], state.jobs[:n], state.job_states[:n]
     for name in ("submit", "units", "kind", "per_node", "user", "group", "name", "number"):
         jobs[name] = getattr(workload, name)
@@ -283,12 +290,41 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     world["placement"] = NONE if settings.native is None else settings.native
     world["regime"] = list(QueueRegime).index(QueueRegime(settings.model.regime))
     world["half_life"] = getattr(settings.model, "half_life_s", np.inf)
+    world["calc_period"], world["calculated"] = getattr(settings.model, "calc_period_s", 0.0), -np.inf
+    associations = users = max(1, int(workload.user.max(initial=UNKNOWN)) + 1)
+    job_states["association"], tree = workload.user, state.tree
+    if getattr(settings.model, "tree", False):
+        job_states["association"], tree, associations = _fair_tree(workload, cluster)
     world["keeps_nodes"], world["requeues"] = settings.keep_nodes, settings.node_failure == "requeue"
     world["one_by_one"] = settings.instant == "one-by-one"
     world["now"] = workload.submit[0] if n else 0.0
     _count_slots(state, cluster, workload)
-    state = state._replace(windows=_windows(cluster, workload), limits=_limits(cluster, len(state.usage)))
-    return _tie(state, workload)
+    usage, windows, limits = np.zeros((associations, 3)), _windows(cluster, workload), _limits(cluster, users)
+    return _tie(state._replace(usage=usage, tree=tree, windows=windows, limits=limits), workload)
+
+
+def _fair_tree(workload: Workload, cluster: Cluster) -> tuple[Ints, Floats, int]:
+    """The association of each job; the tree of the accounts and users that the machine declares or jobs name; and how
+    many of its first rows are associations."""
+    pairs = np.stack([workload.group, workload.user])
+    _, first, of_job = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
+    named = [(workload.label("group", row) or ROOT, workload.label("user", row)) for row in first.tolist()]
+    shares = {(name, user): count for name, each in cluster.accounts.items() for user, count in each.users.items()}
+    shares |= {each: cluster.account(each[0]).users.get(each[1], 1) for each in named if each[1]}
+    accounts = {above for name in {*cluster.accounts, *(name for name, _ in shares)} for above in cluster.lineage(name)}
+    order = sorted(accounts, key=lambda name: (-len(cluster.lineage(name)), name))
+    place = {name: row for row, name in enumerate([*order, ROOT], len(shares))}
+    rows = [(place[name], count, len(cluster.lineage(name)) + 1) for (name, _), count in shares.items()]
+    for name in order:
+        account = cluster.account(name)
+        rows.append((place[account.parent], account.shares, len(cluster.lineage(name))))
+    tree = np.array([*rows, (NONE, 1, 0)], dtype=np.float64)
+    parents = tree[:-1, PARENT].astype(np.int64)
+    beside = np.bincount(parents, tree[:-1, SHARE], len(tree))[parents]
+    tree[:-1, SHARE] /= np.where(beside > 0, beside, 1.0)
+    association = {each: row for row, each in enumerate(shares)}
+    numbers = np.array([association.get(each, NONE) for each in named], dtype=np.int64)
+    return numbers[of_job.reshape(-1)], tree, len(shares)
 
 
 def _limits(cluster: Cluster, users: int) -> Ints:

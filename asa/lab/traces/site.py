@@ -42,7 +42,7 @@ from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput, UnknownName, cause
 from asa.core.hostlist import expand
 from asa.core.units import DAY, HOUR, WEEK
-from asa.lab.core.cluster import MOST_NODES, Cluster, NodeWindow, Partition, Qos
+from asa.lab.core.cluster import MOST_NODES, ROOT, Account, Cluster, NodeWindow, Partition, Qos
 from asa.lab.core.files import LARGEST, parse_json, shortened
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.traces.accounting import moment
@@ -317,6 +317,8 @@ class SiteModel:
         When nodes are kept from jobs; in a file their nodes are such a list, too.
     qos
         By name, the first is the default; empty where users have no limits.
+    accounts
+        Those of the fair-share tree, by name. Its own users, who are numbers, are in all but `ROOT` in turn.
     power
         What each node draws; None where that is not known.
     intensity
@@ -342,6 +344,7 @@ class SiteModel:
     partitions: Mapping[str, Partition] = field(default_factory=dict, hash=False)
     windows: tuple[SiteWindow, ...] = ()
     qos: Mapping[str, Qos] = field(default_factory=dict, hash=False)
+    accounts: Mapping[str, Account] = field(default_factory=dict, hash=False)
     power: NodePower | None = None
     intensity: float | str | None = None
 
@@ -428,7 +431,13 @@ class SiteModel:
         plain = Cluster.of(self.nodes, self.cores_per_node)
         grid = None if self.intensity is None else intensity_of(self.intensity, epoch)
         return replace(
-            plain, partitions=self.partitions, windows=windows, qos=self.qos, power=self.power, intensity=grid
+            plain,
+            partitions=self.partitions,
+            windows=windows,
+            qos=self.qos,
+            accounts=self.accounts,
+            power=self.power,
+            intensity=grid,
         )
 
     def workload(self, duration_s: float, seed: int) -> Workload:
@@ -458,6 +467,8 @@ class SiteModel:
             code = [names.index(name) if (name := getattr(each, column)) else 0 for each in self.classes]
             if names:
                 where[column], where["labels"][column] = np.array(code)[drawn.kind], tuple(names)
+        if accounts := tuple(name for name in self.accounts if name != ROOT):
+            where["group"], where["labels"]["group"] = user % len(accounts), accounts
         return Workload.of(
             submit=np.minimum(submit, np.nextafter(duration_s, 0)),
             run=drawn.run,
@@ -478,12 +489,11 @@ class SiteModel:
         made["windows"] = [
             {**_said(each), **({"nodes": _hosts(each.nodes)} if each.nodes else {})} for each in self.windows
         ]
-        made["qos"] = {
-            name: {key: value for key, value in asdict(each).items() if value} for name, each in self.qos.items()
-        }
+        made["qos"] = {name: _changed(each, Qos()) for name, each in self.qos.items()}
+        made["accounts"] = {name: _changed(each, Account()) for name, each in self.accounts.items()}
         if self.power is not None:
             made["power"] = {key: value for key, value in made["power"].items() if value is not None}
-        added = ("partitions", "windows", "qos", "power", "intensity")
+        added = ("partitions", "windows", "qos", "accounts", "power", "intensity")
         return {key: value for key, value in made.items() if key not in added or value not in (None, {}, [])}
 
     @classmethod
@@ -508,6 +518,10 @@ class SiteModel:
             )
             given["qos"] = {
                 name: _named(Qos, f"QOS {shortened(name)}", each) for name, each in dict(given.get("qos", {})).items()
+            }
+            given["accounts"] = {
+                name: _named(Account, f"account {shortened(name)}", each)
+                for name, each in dict(given.get("accounts", {})).items()
             }
             if "power" in given:
                 given["power"] = _named(NodePower, "power", given["power"])
@@ -583,6 +597,11 @@ def _said(each: JobClass | Partition | SiteWindow) -> dict[str, Any]:
     return {key: value for key, value in made.items() if value not in ("", None, np.inf, [])}
 
 
+def _changed(each: Any, usual: Any) -> dict[str, Any]:
+    """The fields of a dataclass that differ from the usual one's."""
+    return {key: value for key, value in asdict(each).items() if value != getattr(usual, key)}
+
+
 def _list(values: Mapping[str, Any], key: str) -> list[Any]:
     found = values.get(key, [])
     if not isinstance(found, list):
@@ -652,6 +671,7 @@ _JSON = {
     "int": (int,), "float": (int, float), "float | None": (int, float), "float | str": (int, float, str),
     "float | str | None": (int, float, str),
     "str": (str,), "tuple[int, ...]": (int,), "tuple[float, ...]": (int, float), "tuple[str, ...]": (str,),
+    "Mapping[str, int]": (dict,),
 }  # fmt: skip
 """What JSON has for a field of this kind, or its items; true is no number."""
 
@@ -814,6 +834,7 @@ def fit_site(
         note=f"measured on {len(log)} jobs over {span(log) / DAY:.4g} days",
         partitions=cluster.partitions,
         qos=cluster.qos,
+        accounts=cluster.accounts,
     )
 
 

@@ -1,11 +1,12 @@
-"""What Slurm says of itself: its nodes, partitions, QOS, priorities and backfill, as the simulator has them.
+"""What Slurm says of itself: nodes, partitions, QOS, accounts, priorities and backfill, as the simulator has them.
 
-From one file with the text of these commands, in any order; the last may be left out where there is no accounting::
+From one file with the text of these commands, in any order; the last two may be left out where there is no accounting::
 
     scontrol show config
     scontrol --all show partition
     scontrol show node
     sacctmgr --parsable2 show qos
+    sacctmgr --parsable2 show assoc format=Cluster,Account,ParentName,User,Share
 
 What decides which job starts when, and has no counterpart in the simulator, is named setting by setting.
 """
@@ -22,7 +23,7 @@ from typing import Any
 
 from asa.core.errors import InvalidInput, cause
 from asa.core.hostlist import expand
-from asa.lab.core.cluster import MOST_NODES, Cluster, Partition, Qos
+from asa.lab.core.cluster import MOST_NODES, ROOT, Account, Cluster, Partition, Qos
 from asa.lab.core.files import LARGEST, shortened
 from asa.lab.traces.accounting import seconds
 
@@ -48,7 +49,7 @@ _CONFIG = {
 """Settings of the whole that decide which job starts when, with the values that say what the simulator does."""
 _CONFIG_OF_PRIORITY = {
     "FairShareDampeningFactor": ("1",), "PriorityFavorSmall": (), "PrioritySiteFactorPlugin": (),
-    "PriorityUsageResetPeriod": (), "PriorityWeightAssoc": (), "PriorityWeightTRES": (), "PriorityCalcPeriod": (),
+    "PriorityUsageResetPeriod": (), "PriorityWeightAssoc": (), "PriorityWeightTRES": (),
 }  # fmt: skip
 """The same of the multifactor priority."""
 _LATE = (
@@ -86,7 +87,8 @@ class SlurmSite:
     Parameters
     ----------
     cluster
-        Equal nodes under their names, the partitions (the default one first) and the QOS (``normal`` first).
+        Equal nodes under their names, the partitions (the default one first), the QOS (``normal`` first), and the
+        accounts where shares count.
     dispatcher, priority
         As `asa.lab.simulator.run.simulate` takes them.
     not_simulated
@@ -123,7 +125,7 @@ def read_slurm(path: str | Path) -> SlurmSite:
 
 def parse_slurm(text: str) -> SlurmSite:
     """As `read_slurm`, of the text."""
-    config, partitions, nodes, services = _sections(text)
+    config, partitions, nodes, services, associations = _sections(text)
     for what, found in (("config", config), ("partition", partitions), ("node", nodes)):
         if not found:
             raise InvalidInput(f"there is nothing of `scontrol show {what}` in it: expected, with the other two")
@@ -135,24 +137,27 @@ def parse_slurm(text: str) -> SlurmSite:
     if "limits" in enforced:
         said.append("limits of accounts and associations")
     priority = _priority(config, partitions, qos, said)
+    own = [each for each in associations if each["Cluster"] == config.get("ClusterName", each["Cluster"])]
+    accounts = _accounts(own, said) if "fairshare=" in priority else {}
     if not (any(map(_limits, qos.values())) or "qos=" in priority):
         qos = {}  # it changes nothing
     longest = max((each.max_time_s for each in made.values()), default=math.inf)
     dispatcher = _dispatcher(config, longest, said)
     said += _others("", config, _CONFIG)
-    cluster = replace(Cluster.of(len(names), cores), names=names, partitions=made, qos=qos)
+    cluster = replace(Cluster.of(len(names), cores), names=names, partitions=made, qos=qos, accounts=accounts)
     return SlurmSite(cluster, dispatcher, priority, tuple(dict.fromkeys(each[:_SHOWN] for each in said)))
 
 
 Fields = dict[str, str]
 
 
-def _sections(text: str) -> tuple[Fields, dict[str, Fields], dict[str, Fields], dict[str, Fields]]:
-    """The configuration; partitions, nodes and QOS by name. Where a name comes twice in one of them, the first counts:
-    texts of people, such as the reason for which a node is down, come last."""
+def _sections(text: str) -> tuple[Fields, dict[str, Fields], dict[str, Fields], dict[str, Fields], list[Fields]]:
+    """The configuration; partitions, nodes and QOS by name; associations. Where a name comes twice in one of them, the
+    first counts: texts of people, such as the reason for which a node is down, come last."""
     config: Fields = {}
     blocks: dict[str, dict[str, Fields]] = {"PartitionName": {}, "NodeName": {}}
     services: dict[str, Fields] = {}
+    associations: list[Fields] = []
     block: Fields | None = None
     heading: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -171,17 +176,30 @@ def _sections(text: str) -> tuple[Fields, dict[str, Fields], dict[str, Fields], 
         block = None
         if found := _SETTING.match(line):
             config.setdefault(found[1], found[2].strip())
-        elif line.startswith("Name|"):
+        elif line.startswith(("Name|", "Cluster|")):
             heading = line.strip().split("|")
         elif heading and "|" in line:
             row = line.strip("\r\n").split("|")
+            if heading[0] == "Cluster":
+                associations.append(_association(number, heading, row))
+                continue
             if len(row) != len(heading) or not row[0] or row[0] in services:
                 raise InvalidInput(
                     f"line {number}: {shortened(line)} is no QOS, or one that was there: {len(heading)} fields with "
                     "'|' between them, a new name first, expected"
                 )
             services[row[0]] = dict(zip(heading, row, strict=True))
-    return config, blocks["PartitionName"], blocks["NodeName"], services
+    return config, blocks["PartitionName"], blocks["NodeName"], services, associations
+
+
+def _association(number: int, heading: Sequence[str], row: Sequence[str]) -> Fields:
+    """A row of ``show assoc``."""
+    if len(row) != len(heading) or not {"Account", "ParentName", "User", "Share"} <= {*heading}:
+        raise InvalidInput(
+            f"line {number}: {shortened('|'.join(row))} is no association: what `sacctmgr --parsable2 show assoc "
+            "format=Cluster,Account,ParentName,User,Share` prints expected"
+        )
+    return dict(zip(heading, row, strict=True))
 
 
 def _nodes(nodes: Mapping[str, Fields], said: list[str]) -> tuple[tuple[str, ...], int]:
@@ -263,6 +281,27 @@ def _qos(given: Mapping[str, Fields], *, limits: bool, said: list[str]) -> dict[
     return made
 
 
+def _accounts(associations: Sequence[Fields], said: list[str]) -> dict[str, Account]:
+    """The accounts with their users; of a user's associations with an account, one for each partition, the first."""
+    if not associations:
+        said.append("shares of accounts and users (sacctmgr show assoc was not given: all have equal ones)")
+    found: dict[str, dict[str, Any]] = {}
+    for each in associations:
+        name, user = each["Account"], each["User"]
+        account = found.setdefault(name, {"users": {}})
+        what = f"account {shortened(name)}" + (f", user {shortened(user)}" if user else "")
+        shares = 1
+        if each["Share"] == "parent":
+            said.append(f"{what}: Fairshare=parent (one share is taken)")
+        else:
+            shares = _whole(each["Share"], f"{what} has Share")
+        if user:
+            account["users"].setdefault(user, shares)
+        elif name != ROOT:
+            account |= {"shares": shares, "parent": each["ParentName"] or ROOT}
+    return {name: Account(**each) for name, each in found.items()}
+
+
 def _limits(qos: Qos) -> bool:
     return replace(qos, priority=0) != Qos()
 
@@ -281,10 +320,9 @@ def _priority(config: Fields, partitions: Mapping[str, Fields], qos: Mapping[str
         weights["qos"] = 0  # all are equal
     said += _others("", config, _CONFIG_OF_PRIORITY)
     flags = set(config.get("PriorityFlags", "").split(",")) - _NOTHING
-    if weights["fairshare"]:
-        if "NO_FAIR_TREE" not in flags:
-            said.append("Fair Tree (the classic formula is taken)")
-        said.append("shares (all users have equal ones)")
+    tree = weights["fairshare"] and "NO_FAIR_TREE" not in flags
+    if weights["fairshare"] and not tree:
+        said.append("shares under NO_FAIR_TREE (all users have equal ones)")
     factors = {each.get("PriorityJobFactor", "1") for each in partitions.values()}
     if config.get("PriorityWeightPartition", "0") not in _NOTHING and len(factors) > 1:
         said.append("PriorityJobFactor of partitions")
@@ -297,6 +335,9 @@ def _priority(config: Fields, partitions: Mapping[str, Fields], qos: Mapping[str
     }
     options = [f"{name}={weight}" for name, weight in weights.items() if weight or name == "age"]
     options += [f"{name}={min(value or _NEVER, _NEVER):.0f}" for name, value in times.items()]
+    if weights["fairshare"]:
+        period_s = _time(config.get("PriorityCalcPeriod", "00:05:00"), "PriorityCalcPeriod is")
+        options += [f"calc_period_s={period_s:.0f}", *(["tree=true"] if tree else [])]
     return f"multifactor:{','.join(options)},regime={regime}"
 
 

@@ -95,6 +95,7 @@ SITE = json.dumps(
             {"start": "2026-11-27T08:00", "end": "2026-11-27T10:00+01:00"},
         ],
         "qos": {"normal": {"max_jobs_per_user": 9, "grp_cores": 900, "priority": 1}},
+        "accounts": {"a": {"shares": 3, "users": {"ann": 2}}, "b": {"parent": "a"}, "root": {"users": {"root": 1}}},
         "power": {"idle_w": 90, "busy_w": 350.5, "off_w": 9, "off_after_s": 60},
         "intensity": 312,
     }

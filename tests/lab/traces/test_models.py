@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import DAY, WEEK
-from asa.lab.core.cluster import Cluster, NodeWindow, Partition, Qos
+from asa.lab.core.cluster import Account, Cluster, NodeWindow, Partition, Qos
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.dispatchers.backfill import Easy
 from asa.lab.dispatchers.predictors import DataDriven
@@ -960,6 +960,37 @@ def test_a_qos_in_a_file_is_checked(values, words):
 def test_jobs_whose_qos_is_not_there_are_no_model(qos, own):
     with pytest.raises(InvalidInput, match=f"jobs with QOS 'high': its own are {own}"):
         replace(SITE, classes=(CLASSES[0], replace(CLASSES[1], qos="high")), qos=qos)
+
+
+def test_users_are_in_the_accounts_of_their_site(tmp_path):
+    accounts = {"root": Account(users={"root": 1}), "a": Account(3, users={"ann": 2}), "b": Account(parent="a")}
+    site = replace(SITE, accounts=accounts)
+    site.write(tmp_path / "site.json")
+    assert json.loads((tmp_path / "site.json").read_text())["accounts"] == {
+        "root": {"users": {"root": 1}}, "a": {"shares": 3, "users": {"ann": 2}}, "b": {"parent": "a"},
+    }  # fmt: skip
+    assert SiteModel.read(tmp_path / "site.json") == site
+    assert site.cluster().accounts == accounts
+    jobs = site.workload(DAY, seed=1)
+    assert {jobs.label("group", row) for row in range(len(jobs))} == {"a", "b"}
+    assert "accounts" not in SITE.to_dict() and (SITE.workload(DAY, seed=1).group == UNKNOWN).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"a": {"share": 3}}, "account 'a': 'share' is none of parent, shares, users"),
+        ({"a": {"shares": -3}}, "account 'a': an account has shares -3: a whole number"),
+        ({"a": {"users": ["ann"]}}, "account 'a': users is \\['ann'\\]"),
+        ({"a": {"users": {"ann": 0.5}}}, "account 'a': user 'ann' of an account has shares 0.5: a whole number"),
+        ({"a": {"parent": "b"}}, "account 'a' has parent 'b', which is not there"),
+        ({"a": 3}, "account 'a' is 3: a JSON object"),
+        ([3], "no site model"),
+    ],
+)
+def test_an_account_in_a_file_is_checked(values, words):
+    with pytest.raises(InvalidInput, match=words):
+        SiteModel.from_dict({**SITE.to_dict(), "accounts": values})
 
 
 def test_windows_of_a_file_are_a_list():

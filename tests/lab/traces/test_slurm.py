@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import InvalidInput
-from asa.lab.core.cluster import Partition, Qos
+from asa.lab.core.cluster import Account, Partition, Qos
 from asa.lab.traces.slurm import MOST_BYTES, parse_slurm, read_slurm
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt"
@@ -39,8 +39,47 @@ def test_what_a_real_slurm_says() -> None:
     }
     assert found.dispatcher == "backfill:depth=inf,limit=200,window=1440m"
     assert found.priority == (
-        "multifactor:age=1000,fairshare=5000,qos=100000,max_age_s=600,half_life_s=604800,regime=limits"
+        "multifactor:age=1000,fairshare=5000,qos=100000,max_age_s=600,half_life_s=604800,calc_period_s=60,tree=true,"
+        "regime=limits"
     )
+
+
+ASSOCIATIONS = RECORDED.with_name("22.05-associations.txt").read_text()
+
+
+def test_whose_shares_count() -> None:
+    users = dict.fromkeys(("bin", "daemon", "games", "sys"), 1)
+    found = parse_slurm(TEXT + ASSOCIATIONS)
+    assert found.cluster.accounts == {
+        "root": Account(users={"root": 1}),
+        "asa": Account(users=users),
+        "bio": Account(3, users={"bin": 1, "daemon": 2}),
+        "cells": Account(2, "bio", {"sys": 1}),
+        "geo": Account(1, users={"games": 1}),
+    }
+    assert not any("shares" in each for each in found.not_simulated)
+    others = ASSOCIATIONS + "".join(f"other|{line}\n" for line in ("bio|root||9", "bio||ann|1", "zoo|root||1"))
+    assert parse_slurm(TEXT + others).cluster.accounts == found.cluster.accounts, (
+        "those of another cluster do not count"
+    )
+    parent = parse_slurm(TEXT + ASSOCIATIONS.replace("|sys|1", "|sys|parent")).not_simulated
+    assert "account 'cells', user 'sys': Fairshare=parent (one share is taken)" in parent
+    plain = parse_slurm(TEXT.replace("PriorityFlags ", "PriorityFlags = NO_FAIR_TREE\nOther") + ASSOCIATIONS)
+    assert "tree" not in plain.priority
+    assert "shares under NO_FAIR_TREE (all users have equal ones)" in plain.not_simulated
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("Cluster|Account|User\nasa|bio|ann\n", "line .*: 'asa|bio|ann' is no association: what `sacctmgr"),
+        (ASSOCIATIONS.replace("||3", "||x"), "account 'bio' has Share 'x': a whole number"),
+        (ASSOCIATIONS.replace("|bio|root|", "|bio|cells|"), "account 'bio' stands above itself"),
+    ],
+)
+def test_associations_that_are_none_are_refused(wrong: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said.replace("|", r"\|")):
+        parse_slurm(TEXT + wrong)
 
 
 def test_what_it_does_besides_is_named() -> None:
@@ -52,7 +91,7 @@ def test_what_it_does_besides_is_named() -> None:
         "QOS high: PreemptMode=requeue",
         "QOS high: MaxWall=01:00:00",
         "QOS high: GrpTRES=node=3",
-        "Fair Tree (the classic formula is taken)",
+        "shares of accounts and users (sacctmgr show assoc was not given: all have equal ones)",
         "GresTypes=gpu",
         "Gres=gpu:a100:2 of 1 nodes",
         "partition share: OverSubscribe=FORCE:4",
