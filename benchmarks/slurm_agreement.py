@@ -197,7 +197,8 @@ class Whole(NamedTuple):
 
     @classmethod
     def of(cls, slurm: Schedule, start: Floats, jobs: Workload) -> Whole:
-        wait, makespan = (start - jobs.submit).mean() / slurm.wait.mean(), (start + jobs.run).max() / slurm.end.max()
+        wait, zero = (start - jobs.submit).mean() / slurm.wait.mean(), jobs.submit.min()
+        makespan = ((start + jobs.run).max() - zero) / (slurm.end.max() - zero)
         other = replay.pairs_apart(slurm.start) & ~replay.same_order(slurm.start, start)
         return cls(float(wait) - 1, float(makespan) - 1, other)
 
@@ -334,10 +335,11 @@ def main() -> int:
                 continue
             schedules = [replay.schedule_of(records, site.machine) for records in runs]
             show(f"{site.says}: {of}", whole_runs(site, schedules))
-            show(
-                "Share of the pairs of jobs that start in another order, by what the two have in common",
-                pairs(site, schedules),
-            )
+            if site.machine.partitions:
+                show(
+                    "Share of the pairs of jobs that start in another order, by what the two have in common",
+                    pairs(site, schedules),
+                )
             if runs[0][0].on:
                 show("Decisions in the same state", decisions(site, runs))
     return 0

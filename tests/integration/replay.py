@@ -27,7 +27,7 @@ from asa.core.decision import NodeRun, Start
 from asa.core.hostlist import expand
 from asa.core.job import JobState
 from asa.core.registry import DISPATCHERS
-from asa.lab.core.cluster import ROOT, Account, Partition, Qos
+from asa.lab.core.cluster import ROOT, Partition, Qos, ShareAccount
 from asa.lab.core.cluster import Cluster as Machine
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import Workload
@@ -62,17 +62,14 @@ USERS = ("daemon", "bin", "sys", "games")
 SHARED = dataclasses.replace(
     Machine.of(16),
     accounts={
-        ROOT: Account(users={"root": 1}),
-        ACCOUNT: Account(users=dict.fromkeys(USERS, 1)),
-        "bio": Account(3, users={"daemon": 2, "bin": 1}),
-        "cells": Account(2, parent="bio", users={"sys": 1}),
-        "geo": Account(1, users={"games": 1}),
+        ROOT: ShareAccount(users={"root": 1}),
+        ACCOUNT: ShareAccount(users=dict.fromkeys(USERS, 1)),
+        "bio": ShareAccount(3, users={"daemon": 2, "bin": 1}),
+        "cells": ShareAccount(2, parent="bio", users={"sys": 1}),
+        "geo": ShareAccount(1, users={"games": 1}),
     },
 )
 """Accounts with different shares, one below another; in the last three each user has his jobs."""
-UP_S = 10.0
-"""How long a Slurm with accounts is up before its first job, about [s]: it makes priorities anew each minute from then
-on, and which minute it is decides more than anything else."""
 
 PASS_S, LOOK_S = 0.1, 1.2
 """Starts so close together belong to one pass over the queue; after so long, Slurm has passed over it once more [s]."""
@@ -86,6 +83,9 @@ _LINE = re.compile(
     r"|debug:  slurm_cred_create: creating credential for JobId=(?P<launch>\d+)"
     r"|_job_complete: JobId=(?P<end>\d+) done)"
 )
+
+
+_FIRST = re.compile(r"^\[([-\dT:.]+)\]", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,11 @@ class Sleeper:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What became of a job: its times [s since the first submission], and which of Slurm's schedulers started it."""
+    """What became of a job, and which of Slurm's schedulers started it.
+
+    Its times are those since Slurm has been up [s], from when on it makes priorities anew each minute; in records of
+    before 2026-11-28 they are those since the first submission.
+    """
 
     user: int
     nodes: int
@@ -235,12 +239,12 @@ def run(cluster: Cluster, jobs: Sequence[Sleeper], timeout: float) -> list[Recor
         numbers.append(int(output))
     log = Path(cluster.config.base, "log", "slurmctld.log")
     deadline = time.monotonic() + timeout
-    while len(lives := read_log(log.read_text())) < len(jobs):
+    while len(lives := read_log(text := log.read_text())) < len(jobs):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(lives)} of {len(jobs)} jobs have ended, {timeout} s after the last submission")
         time.sleep(0.5)
     nodes = _nodes(cluster) if cluster.config.database else {}
-    zero, last, records = lives[numbers[0]][0], 0.0, []
+    zero, last, records = datetime.datetime.fromisoformat(_FIRST.search(text)[1]).timestamp(), 0.0, []
     for job, number in zip(jobs, numbers, strict=True):
         submit, start, end = (round(moment - zero, 3) for moment in lives[number][:3])
         last = max(last, submit)  # a line may be written a millisecond late
@@ -316,7 +320,6 @@ def schedule_of(records: Sequence[Record], machine: Machine | None = None) -> Sc
     `machine` is the one of `arrange`, or `NODES` nodes.
     """
     machine = machine or Machine.of(NODES)
-    up_s = UP_S if machine.accounts else 0.0
     where: dict[str, Any] = {"labels": {}}
     for column, names in (("partition", machine.partitions), ("qos", machine.qos)):
         if names:
@@ -327,7 +330,7 @@ def schedule_of(records: Sequence[Record], machine: Machine | None = None) -> Sc
         of = [max(names.index(name) for name in names if user in machine.accounts[name].users) for user in USERS]
         where["group"] = np.array([of[record.user] for record in records])
     columns = {name: np.array([getattr(record, name) for record in records]) for name in Record.__slots__}
-    submit, start, end = (up_s + columns[name] for name in ("submit", "start", "end"))
+    submit, start, end = columns["submit"], columns["start"], columns["end"]
     workload = Workload.of(
         submit=submit,
         run=end - start,

@@ -112,7 +112,7 @@ ROOT = "root"
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ShareAccount:
     """An account of the fair-share tree, with shares of what its parent has.
 
     Parameters
@@ -230,7 +230,7 @@ class Cluster:
     names: tuple[str, ...] = ()
     windows: tuple[NodeWindow, ...] = ()
     qos: Mapping[str, Qos] = field(default_factory=dict)
-    accounts: Mapping[str, Account] = field(default_factory=dict)
+    accounts: Mapping[str, ShareAccount] = field(default_factory=dict)
     power: NodePower | None = None
     intensity: Intensity | None = None
 
@@ -306,9 +306,9 @@ class Cluster:
         """As `partition_number`, of a QOS."""
         return _number("QOS", self.qos, name)
 
-    def account(self, name: str) -> Account:
+    def account(self, name: str) -> ShareAccount:
         """The account of this name; one that is not there has one share of all."""
-        return self.accounts.get(name, Account())
+        return self.accounts.get(name, ShareAccount())
 
     def lineage(self, account: str) -> tuple[str, ...]:
         """An account and those above it, but for `ROOT`; one that is not there stands below `ROOT`.

@@ -23,7 +23,7 @@ from typing import Any
 
 from asa.core.errors import InvalidInput, cause
 from asa.core.hostlist import expand
-from asa.lab.core.cluster import MOST_NODES, ROOT, Account, Cluster, Partition, Qos
+from asa.lab.core.cluster import MOST_NODES, ROOT, Cluster, Partition, Qos, ShareAccount
 from asa.lab.core.files import LARGEST, shortened
 from asa.lab.traces.accounting import seconds
 
@@ -281,7 +281,7 @@ def _qos(given: Mapping[str, Fields], *, limits: bool, said: list[str]) -> dict[
     return made
 
 
-def _accounts(associations: Sequence[Fields], said: list[str]) -> dict[str, Account]:
+def _accounts(associations: Sequence[Fields], said: list[str]) -> dict[str, ShareAccount]:
     """The accounts with their users; of a user's associations with an account, one for each partition, the first."""
     if not associations:
         said.append("shares of accounts and users (sacctmgr show assoc was not given: all have equal ones)")
@@ -299,7 +299,7 @@ def _accounts(associations: Sequence[Fields], said: list[str]) -> dict[str, Acco
             account["users"].setdefault(user, shares)
         elif name != ROOT:
             account |= {"shares": shares, "parent": each["ParentName"] or ROOT}
-    return {name: Account(**each) for name, each in found.items()}
+    return {name: ShareAccount(**each) for name, each in found.items()}
 
 
 def _limits(qos: Qos) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from asa.lab.core.cluster import ROOT, Account
+from asa.lab.core.cluster import ROOT, ShareAccount
 
 Pair = tuple[str, str]
 
 
-def factors(accounts: Mapping[str, Account], used: Mapping[Pair, int]) -> dict[Pair, float]:
+def factors(accounts: Mapping[str, ShareAccount], used: Mapping[Pair, int]) -> dict[Pair, float]:
     """The fair-share factor of each user in each account, by what these have used."""
 
     class Node(NamedTuple):
@@ -28,31 +28,27 @@ def factors(accounts: Mapping[str, Account], used: Mapping[Pair, int]) -> dict[P
         return shares / sum(beside) / (mine / above) if mine else float("inf")
 
     def children(name: str) -> list[Node]:
-        users = {user: accounts.get(name, Account()).users.get(user, 1) for account, user in used if account == name}
+        own = accounts.get(name, ShareAccount()).users
+        users = {user: own.get(user, 1) for account, user in used if account == name}
         below = {other: each.shares for other, each in accounts.items() if each.parent == name and other != ROOT}
         beside = [*users.values(), *below.values()]
-        found = [
-            Node(name, user, level(n, beside, used[name, user], usage(name))) for user, n in users.items()
-        ]  # fmt: skip
+        found = [Node(name, user, level(n, beside, used[name, user], usage(name))) for user, n in users.items()]
         return found + [Node(other, "", level(n, beside, usage(other), usage(name))) for other, n in below.items()]
 
     found: dict[Pair, float] = {}
     last = rank = len(used)
 
-    def descend(nodes: list[Node], tied_with_user: bool) -> None:
+    def descend(nodes: list[Node], tied: bool) -> None:
+        """`tied`: whether the first of these has the rank of the user before."""
         nonlocal last, rank
-        before = float("nan")
-        for each in sorted(nodes, key=lambda node: (-node.level, not node.user)):
-            tied, before = tied_with_user or each.level == before, each.level
-            tied_with_user = False
-            if each.user:
+        for at in sorted({node.level for node in nodes}, reverse=True):
+            equal = [node for node in nodes if node.level == at]
+            for node in [node for node in equal if node.user]:
                 rank = rank if tied else last
-                found[each.name, each.user] = rank / len(used)
-                last -= 1
-            elif each in nodes:
-                equal = [other for other in nodes if not other.user and other.level == each.level]
-                if each == equal[0]:
-                    descend([child for other in equal for child in children(other.name)], tied)
+                found[node.name, node.user] = rank / len(used)
+                last, tied = last - 1, True
+            descend([child for node in equal if not node.user for child in children(node.name)], tied)
+            tied = False
 
     descend(children(ROOT), False)
     return found
