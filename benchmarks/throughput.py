@@ -121,7 +121,7 @@ def costs(tasks: int) -> None:
         ]
         rows.append(_cost(folder, "10,000 results of 100 kB", "-c", LARGE, "10000", "100000"))
         rows.append(_cost(folder, "asa resume of that", "-m", "asa", "resume", "large"))
-        rows.append(_cost(folder, "one result of 600 MB", "-c", LARGE, "1", "600000000"))
+        rows.append(_cost(folder, "one result of 2 GB", "-c", LARGE, "1", "2000000000"))
     show("what a run costs", rows)
 
 

@@ -42,7 +42,6 @@ def make_users(names: Iterable[str]) -> None:
 def _start_mariadbd(config: ClusterConfig) -> None:
     data, log = Path(config.base, "mariadb"), Path(config.base, "log")
     own = Path(config.base, "mariadb-tmp")  # a server that starts removes all temporary tables there, others' too
-    own.mkdir(mode=0o700, exist_ok=True)
     with (log / "mariadb-install-db.out").open("wb") as output:
         subprocess.run(
             [

@@ -14,7 +14,7 @@ from tests.cluster.config import LOOPBACK, ClusterConfig, Ports, cgroup_conf, gr
 
 _NULL = os.makedev(1, 3)  # Slurm names no device to a job that is none
 _DESCRIPTION = "cluster.json"
-_DIRECTORIES = ("etc", "log", "munge", "run", "spool", "state", "mariadb", "gpus", "tmp")
+_DIRECTORIES = ("etc", "log", "munge", "run", "spool", "state", "mariadb", "mariadb-tmp", "gpus", "tmp")
 
 
 def make(config: ClusterConfig) -> None:

@@ -139,6 +139,7 @@ def shared() -> Iterator[Cluster]:
             yield cluster
     finally:
         layout.remove(config)
+    assert not Path(config.base).exists()
 
 
 @pytest.mark.slurm
