@@ -109,6 +109,8 @@ class Qos:
 
 ROOT = "root"
 """The account above all others."""
+MOST_LEVELS = 100
+"""Of accounts below `ROOT`; sites have some five."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +318,7 @@ class Cluster:
         Raises
         ------
         InvalidInput
-            When one above it is not there, or it stands above itself.
+            When one above it is not there, or it stands above itself, or below more than `MOST_LEVELS`.
         """
         found = list[str]()
         while account != ROOT:
@@ -327,6 +329,8 @@ class Cluster:
                     f"account {found[-1][:40]!r} has parent {account[:40]!r}, which is not there: {ROOT!r}, or one of "
                     f"{', '.join(self.accounts)}, expected"
                 )
+            if len(found) == MOST_LEVELS:
+                raise InvalidInput(f"account {found[0][:40]!r} is below more than {MOST_LEVELS} others: fewer expected")
             found.append(account)
             account = self.account(account).parent
         return tuple(found)

@@ -129,6 +129,10 @@ def test_accounts_that_are_no_tree_are_refused() -> None:
     ):
         with pytest.raises(InvalidInput, match=said):
             Cluster(np.ones((1, 1)), accounts=accounts)
+    deep = {f"a{number}": ShareAccount(parent=f"a{number - 1}" if number else ROOT) for number in range(101)}
+    Cluster(np.ones((1, 1)), accounts=dict(list(deep.items())[:100]))
+    with pytest.raises(InvalidInput, match="account 'a100' is below more than 100 others"):
+        Cluster(np.ones((1, 1)), accounts=deep)
     with pytest.raises(InvalidInput, match="user 'ann' of an account has shares -1"):
         ShareAccount(users={"ann": -1})
     with pytest.raises(InvalidInput, match="calc_period_s must be at least 0 s, not -1"):
