@@ -756,7 +756,7 @@ def test_a_model_has_slurm_s_partitions_and_qos(tmp_path: Path, capsys: pytest.C
     words = ["calibrate", str(log), "--slurm", str(SLURM), "-o", str(model), "--seeds", "1", "--json", str(out)]
     assert main(words) == 0
     printed, found = capsys.readouterr().out, json.loads(out.read_text())
-    assert "not simulated: Fair Tree" in printed
+    assert "not simulated: shares of accounts and users (sacctmgr show assoc was not given" in printed
     assert "PreemptMode=REQUEUE" in found["not_simulated"]
     assert found["left_out"] == "5 of a partition that is not there"
     site = SiteModel.read(model)
