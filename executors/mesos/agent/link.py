@@ -97,6 +97,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None  # once it is lost asyncio must not end it again
         self._break(exc or ConnectionResetError("the master has closed it"))
 
     def get_buffer(self, sizehint: int) -> memoryview:

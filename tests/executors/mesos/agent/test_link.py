@@ -494,3 +494,20 @@ def test_a_call_on_a_broken_connection_leaves_no_exception_behind() -> None:
 
     asyncio.run(call())
     assert found == []
+
+
+def test_a_connection_that_is_lost_is_not_ended_again() -> None:
+    """asyncio closes the socket of a transport that its peer has closed; to abort it then raises in the loop."""
+
+    class Transport(asyncio.Transport):
+        def abort(self) -> None:
+            raise AssertionError("it has ended")
+
+    async def lose() -> None:
+        connection = MasterConnection()
+        connection.connection_made(Transport())
+        connection.connection_lost(None)
+        connection.close()
+        assert isinstance(connection.broken.exception(), ConnectionResetError)
+
+    asyncio.run(lose())
