@@ -57,11 +57,10 @@ def second_by_second(schedule: Schedule) -> dict[str, float]:
     for node in range(cluster.nodes):
         idle_for = 0
         for second in range(first, last):
-            busy = sum(
-                run.units
-                for job, run in placed
-                if run.first <= node <= run.last and schedule.start[job] <= second < schedule.end[job]
-            )
+            here = [(job, run.units) for job, run in placed if run.first <= node <= run.last]
+            if any(schedule.start[job] == second for job, _ in here):
+                idle_for = 0  # also for one that ends at once: the node had to be up
+            busy = sum(units for job, units in here if schedule.start[job] <= second < schedule.end[job])
             down = busy == 0 and power.off_w is not None and idle_for >= power.off_after_s
             jobs = (power.busy_w - power.idle_w) * busy / cores
             watts = (power.off_w or 0.0) if down else power.idle_w + jobs
