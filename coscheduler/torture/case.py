@@ -476,20 +476,20 @@ def _stopped(site: SimulatedSite, fault: Fault) -> None:
         process.stopped = site.simulation.now + 300.0 * fault.share**2
 
 
-def _clock_jumps(site: SimulatedSite, fault: Fault) -> None:
-    site.simulation.clocks.jump(_machine(site, fault), FARTHEST_S * (2.0 * fault.share - 1.0) ** 3)
-
-
-def _clock_drifts(site: SimulatedSite, fault: Fault) -> None:
-    site.simulation.clocks.drift(_machine(site, fault), FASTEST * (2.0 * fault.share - 1.0) ** 3)
-
-
-def _machine(site: SimulatedSite, fault: Fault) -> str:
-    return str(_pick([LOGIN, *(host.process.machine for host in _hosts(site))], fault))
-
-
 FASTEST = 0.05
 """How much a clock gains or loses at most [s per s]."""
+
+
+def clock_faults(machines: Callable[[Any], Sequence[str]]) -> dict[str, Callable[[Any, Fault], None]]:
+    """What may happen to the clock of one of these machines of a site: more often a little than much."""
+
+    def jumps(site: Any, fault: Fault) -> None:
+        site.simulation.clocks.jump(_pick(machines(site), fault), FARTHEST_S * (2.0 * fault.share - 1.0) ** 3)
+
+    def drifts(site: Any, fault: Fault) -> None:
+        site.simulation.clocks.drift(_pick(machines(site), fault), FASTEST * (2.0 * fault.share - 1.0) ** 3)
+
+    return {"clock jumps": jumps, "clock drifts": drifts}
 
 
 def _result_damaged(site: SimulatedSite, fault: Fault) -> None:
@@ -541,8 +541,7 @@ FAULTS: Mapping[str, Callable[[SimulatedSite, Fault], None]] = {
     "worker dies": _worker_dies,
     "machine lost": _machine_lost,
     "process stopped": _stopped,
-    "clock jumps": _clock_jumps,
-    "clock drifts": _clock_drifts,
+    **clock_faults(lambda site: [LOGIN, *(host.process.machine for host in _hosts(site))]),
     "network cut": _cut,
     "connection stalled": _stalled,
     "controller away": _for_a_while("away", 600.0),

@@ -27,16 +27,8 @@ from typing import Any
 
 from asa.core.errors import AsaError, StateError
 from asa.testing.simulated_loop import SimulatedLoop, SimulatedPorts
-from asa.testing.simulation import (
-    FARTHEST_S,
-    START_S,
-    SimulatedBell,
-    SimulatedProcess,
-    SimulatedSelector,
-    Simulation,
-    Stuck,
-)
-from coscheduler.torture.case import FASTEST, Fault, ScheduleOutcome, in_directory, log_uniform, shrink_by
+from asa.testing.simulation import START_S, SimulatedBell, SimulatedProcess, SimulatedSelector, Simulation, Stuck
+from coscheduler.torture.case import Fault, ScheduleOutcome, clock_faults, in_directory, log_uniform, shrink_by
 from coscheduler.torture.site import LOGIN, SimulatedHost
 from executors.cgroup.group import Group, GroupUsage
 from executors.mesos.agent.containers import AgentHost
@@ -1277,18 +1269,6 @@ def _process_stopped(site: PoolSite, fault: Fault) -> None:
         process.stopped = site.simulation.now + 300.0 * fault.share**2
 
 
-def _clock_jumps(site: PoolSite, fault: Fault) -> None:
-    site.simulation.clocks.jump(_machine(site, fault), FARTHEST_S * (2.0 * fault.share - 1.0) ** 3)
-
-
-def _clock_drifts(site: PoolSite, fault: Fault) -> None:
-    site.simulation.clocks.drift(_machine(site, fault), FASTEST * (2.0 * fault.share - 1.0) ** 3)
-
-
-def _machine(site: PoolSite, fault: Fault) -> Any:
-    return _pick([HEAD, LOGIN, *(node.machine for node in site.nodes)], fault)
-
-
 def _network_cut(site: PoolSite, fault: Fault) -> None:
     machine = _pick([LOGIN, *(node.machine for node in site.nodes if node.machine)], fault)
     site.simulation.network.cut(HEAD, machine, 300.0 * fault.share**2)
@@ -1396,8 +1376,7 @@ FAULTS: Mapping[str, Callable[[PoolSite, Fault], None]] = {
     "task dies": _task_dies,
     "machine lost": _machine_lost,
     "process stopped": _process_stopped,
-    "clock jumps": _clock_jumps,
-    "clock drifts": _clock_drifts,
+    **clock_faults(lambda site: [HEAD, LOGIN, *(node.machine for node in site.nodes)]),
     "network cut": _network_cut,
     "connection stalled": _connection_stalled,
     "connections reset": _connections_reset,

@@ -6,12 +6,14 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from asa.lab.core.cluster import Cluster as Machine
 from asa.lab.core.schedule import Schedule
 from asa.lab.metrics.agreement import equal_positions, kendall, spearman
 from asa.lab.simulator.run import simulate
@@ -77,25 +79,33 @@ SAYS = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def partitioned() -> Iterator[Cluster]:
+@contextmanager
+def arranged(machine: Machine, **settings: str) -> Iterator[Cluster]:
+    """A Slurm like this machine, which leaves nothing behind."""
     if (reason := host.obstacle(database=True)) is not None:
         pytest.skip(reason)
-    settings = {"SchedulerParameters": replay.SCHEDULER, "AccountingStorageEnforce": "limits,qos", **AGES}
     config = host.configure(
-        nodes=replay.PARTITIONED.nodes,
+        nodes=machine.nodes,
         cores_per_node=1,
         regime="limits",
         database=True,
         users=replay.USERS,
-        settings=tuple({**settings, "SlurmctldDebug": "debug"}.items()),
+        settings=tuple(settings.items()),
     )  # not in a folder of pytest's, which other users may not enter
     try:
         with running(config) as cluster:
-            replay.arrange(cluster, replay.PARTITIONED)
+            replay.arrange(cluster, machine)
             yield cluster
     finally:
         layout.remove(config)
+    assert not Path(config.base).exists()
+
+
+@pytest.fixture
+def partitioned() -> Iterator[Cluster]:
+    own = {"SchedulerParameters": replay.SCHEDULER, "AccountingStorageEnforce": "limits,qos", "SlurmctldDebug": "debug"}
+    with arranged(replay.PARTITIONED, **own, **AGES) as cluster:
+        yield cluster
 
 
 @pytest.mark.slurm
@@ -127,19 +137,8 @@ def test_partitions_and_qos_on_a_live_cluster(partitioned: Cluster) -> None:
 
 @pytest.fixture
 def shared() -> Iterator[Cluster]:
-    if (reason := host.obstacle(database=True)) is not None:
-        pytest.skip(reason)
-    config = host.configure(
-        nodes=replay.SHARED.nodes, cores_per_node=1, regime="limits", database=True, users=replay.USERS,
-        settings=(("PriorityWeightFairshare", "1000000"),),
-    )  # fmt: skip
-    try:
-        with running(config) as cluster:
-            replay.arrange(cluster, replay.SHARED)
-            yield cluster
-    finally:
-        layout.remove(config)
-    assert not Path(config.base).exists()
+    with arranged(replay.SHARED, PriorityWeightFairshare="1000000") as cluster:
+        yield cluster
 
 
 @pytest.mark.slurm
