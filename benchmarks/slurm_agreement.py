@@ -25,11 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from asa.core.arrays import Floats
+from asa.core.job import JobState
 from asa.core.view import QueuedJob
 from asa.lab.core.cluster import Cluster as Machine
 from asa.lab.core.cluster import Qos
 from asa.lab.core.schedule import Schedule
-from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import Backfill
 from asa.lab.metrics.agreement import displacement, equal_positions, kendall, spearman
 from asa.lab.simulator.run import simulate
@@ -128,6 +128,22 @@ SITES = {
         ),
         replay.SHARED,
     ),
+    "preemption": Site(
+        "QOS of which one preempts two, whose jobs are requeued or cancelled; a reservation for maintenance; priority "
+        "by QOS, then age",
+        _ageing(10)
+        | {
+            "PriorityWeightJobSize": "0",
+            "PriorityWeightQOS": f"{_QOS}",
+            "PreemptType": "preempt/qos",
+            "PreemptMode": "REQUEUE",
+            "AccountingStorageEnforce": "limits,qos",
+            "SlurmctldDebug": "debug",
+        },
+        {"regime": "limits", "database": True, "users": replay.USERS},
+        Multifactor(age=_HOUR * 10, max_age_s=_HOUR, qos=_QOS, regime="limits"),
+        replay.PREEMPTING,
+    ),
 }
 
 
@@ -141,7 +157,7 @@ def measure(site: Site, seed: int, count: int) -> list[replay.Record]:
     with running(config) as cluster:
         if site.machine:
             replay.arrange(cluster, machine)
-            jobs = replay.sent_to(machine, jobs, seed, users) if machine.partitions else jobs
+            jobs = replay.sent_to(machine, jobs, seed, users) if machine.qos else jobs
         records = replay.run(cluster, jobs, timeout=1800)
     layout.remove(config)
     return records
@@ -194,13 +210,18 @@ class Whole(NamedTuple):
     wait: float
     makespan: float
     other: npt.NDArray[np.bool_]
+    preempted: tuple[int, int]
+    """How often jobs were requeued, and how many were cancelled for others."""
 
     @classmethod
-    def of(cls, slurm: Schedule, start: Floats, jobs: Workload) -> Whole:
-        wait, zero = (start - jobs.submit).mean() / slurm.wait.mean(), jobs.submit.min()
-        makespan = ((start + jobs.run).max() - zero) / (slurm.end.max() - zero)
-        other = replay.pairs_apart(slurm.start) & ~replay.same_order(slurm.start, start)
-        return cls(float(wait) - 1, float(makespan) - 1, other)
+    def of(cls, slurm: Schedule, other: Schedule, late: Floats | float = 0.0) -> Whole:
+        """`late` is by how much the jobs' run times were prolonged [s]."""
+        submit = other.workload.submit
+        wait, zero = (other.start - submit).mean() / slurm.wait.mean(), submit.min()
+        makespan = ((other.end - late).max() - zero) / (slurm.end.max() - zero)
+        turned = replay.pairs_apart(slurm.start) & ~replay.same_order(slurm.start, other.start)
+        preempted = int(other.restarts.sum()), other.count(JobState.PREEMPTED)
+        return cls(float(wait) - 1, float(makespan) - 1, turned, preempted)
 
 
 def simulated(
@@ -211,9 +232,10 @@ def simulated(
     machine, rng = dataclasses.replace(slurm.cluster, **changed), np.random.default_rng(0)
     found = []
     for _ in range(CHANCES if late_s else 1):
-        jobs = dataclasses.replace(slurm.workload, run=slurm.workload.run + rng.uniform(0, late_s, len(slurm)))
+        late = rng.uniform(0, late_s, len(slurm))
+        jobs = dataclasses.replace(slurm.workload, run=slurm.workload.run + late)
         done = simulate(jobs, machine, rule, overrun="allow", priority=priority)
-        found.append(Whole.of(slurm, done.start, slurm.workload))
+        found.append(Whole.of(slurm, done, late))
     return found
 
 
@@ -230,13 +252,20 @@ def whole_runs(site: Site, runs: Sequence[Schedule]) -> list[dict[str, Any]]:
     }
     if runs[0].cluster.partitions:
         ways |= {"so, without limits of QOS": {"qos": unlimited}, "so, without tiers": {"partitions": level}}
+    if runs[0].cluster.preempts_by_qos:
+        stay = {name: dataclasses.replace(each, preempts=()) for name, each in runs[0].cluster.qos.items()}
+        ways |= {
+            "so, without preemption": {"qos": stay},
+            "so, requeued jobs start again at once": {"requeue_delay_s": 0.0},
+            "so, without the reservation": {"windows": ()},
+        }
     if runs[0].cluster.accounts:
         model = site.priority
         ways |= {
             "so, factors at each decision": {"priority": dataclasses.replace(model, calc_period_s=0.0)},
             "so, classic formula, equal shares": {"priority": dataclasses.replace(model, tree=False)},
         }
-    table = {"Slurm beside Slurm": [Whole.of(a, b.start, b.workload) for a in runs for b in runs if a is not b]}
+    table = {"Slurm beside Slurm": [Whole.of(a, b) for a in runs for b in runs if a is not b]}
     table |= {what: [one for each in runs for one in simulated(site, each, **way)] for what, way in ways.items()}
     apart = [replay.pairs_apart(each.start).sum() for each in runs]
     return [
@@ -248,9 +277,16 @@ def whole_runs(site: Site, runs: Sequence[Schedule]) -> list[dict[str, Any]]:
             "typically ": f"{np.sqrt(np.mean([each.makespan**2 for each in found])):.1%}",
             "pairs in order": 1 - float(np.mean([each.other.sum() for each in found]) / np.mean(apart)),
         }
+        | (dict(zip(("requeued", "cancelled"), preempted(found), strict=True)) if any(preempted(found)) else {})
         for what, found in table.items()
         if found
     ]
+
+
+def preempted(found: Sequence[Whole]) -> list[float]:
+    """How many jobs were requeued and cancelled for others, in the mean."""
+    means: list[float] = np.mean([each.preempted for each in found], axis=0).tolist()
+    return means
 
 
 def pairs(site: Site, runs: Sequence[Schedule]) -> list[dict[str, Any]]:
@@ -259,7 +295,7 @@ def pairs(site: Site, runs: Sequence[Schedule]) -> list[dict[str, Any]]:
     for what in ("Slurm beside Slurm", "up to 1 s late"):
         counts: dict[str, list[float]] = {}
         for slurm in runs:
-            others = [Whole.of(slurm, each.start, each.workload) for each in runs if each is not slurm]
+            others = [Whole.of(slurm, each) for each in runs if each is not slurm]
             found = others if what.startswith("Slurm") else simulated(site, slurm)
             apart = replay.pairs_apart(slurm.start)
             part, qos = (np.equal.outer(each, each) for each in (slurm.workload.partition, slurm.workload.qos))
@@ -340,7 +376,7 @@ def main() -> int:
                     "Share of the pairs of jobs that start in another order, by what the two have in common",
                     pairs(site, schedules),
                 )
-            if runs[0][0].on:
+            if runs[0][0].on and not site.machine.preempts_by_qos:
                 show("Decisions in the same state", decisions(site, runs))
     return 0
 

@@ -25,10 +25,14 @@ JobKey = str | int
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Dispatcher: start this queued job now, on these nodes (as many units on each); () leaves that to the machine."""
+    """Dispatcher: start this queued job now, on these nodes (as many units on each); () leaves that to the machine.
+
+    The running jobs that it `preempts` make room for it before.
+    """
 
     job: JobKey
     nodes: tuple[NodeRun, ...] = ()
+    preempts: tuple[JobKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

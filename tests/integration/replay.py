@@ -13,11 +13,12 @@ import datetime
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ from asa.core.decision import NodeRun, Start
 from asa.core.hostlist import expand
 from asa.core.job import JobState
 from asa.core.registry import DISPATCHERS
-from asa.lab.core.cluster import ROOT, Partition, Qos, ShareAccount
+from asa.lab.core.cluster import ROOT, NodeWindow, Partition, Qos, ShareAccount
 from asa.lab.core.cluster import Cluster as Machine
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import Workload
@@ -71,6 +72,18 @@ SHARED = dataclasses.replace(
 )
 """Accounts with different shares, one below another; in the last three each user has his jobs."""
 
+PREEMPTING = dataclasses.replace(
+    Machine.of(16),
+    qos={
+        "normal": Qos(priority=50, preempt_mode="requeue"),
+        "spare": Qos(preempt_mode="cancel"),
+        "high": Qos(priority=100, preempts=("normal", "spare")),
+    },
+    windows=(NodeWindow(60.0, 120.0, (12, 13, 14, 15), "maintenance"),),
+    requeue_delay_s=6.0,
+)
+"""QOS whose jobs give way to those of another, and nodes that are kept from all jobs for a minute."""
+
 PASS_S, LOOK_S = 0.1, 1.2
 """Starts so close together belong to one pass over the queue; after so long, Slurm has passed over it once more [s]."""
 
@@ -81,6 +94,8 @@ _LINE = re.compile(
     r"|sched: Allocate JobId=(?P<main>\d+) "
     r"|sched/backfill: _start_job: Started JobId=(?P<backfill>\d+) "
     r"|debug:  slurm_cred_create: creating credential for JobId=(?P<launch>\d+)"
+    r"|preempted JobId=(?P<requeue>\d+) has been requeued"
+    r"|preempted JobId=(?P<cancel>\d+) has been killed"
     r"|_job_complete: JobId=(?P<end>\d+) done)"
 )
 
@@ -120,6 +135,10 @@ class Record:
     qos: str = ""
     on: str = ""
     """Numbers of its nodes, with blanks between them; where there is a database."""
+    restarts: int = 0
+    """How often it was requeued; its start is the last one."""
+    cancelled_of_s: float = 0.0
+    """How long it would have run, if it was cancelled for another, else 0 [s]."""
 
 
 def sleepers(
@@ -172,7 +191,9 @@ def sent_to(machine: Machine, jobs: Sequence[Sleeper], seed: int, users: int) ->
             if job.nodes <= min(each.max_cores_per_user or machine.nodes, each.grp_cores or machine.nodes)
         ]
         sent.append(
-            dataclasses.replace(job, user=rng.randrange(users), partition=rng.choice(partitions), qos=rng.choice(qos))
+            dataclasses.replace(
+                job, user=rng.randrange(users), partition=rng.choice(partitions or [""]), qos=rng.choice(qos)
+            )
         )
     return sent
 
@@ -202,7 +223,8 @@ def arrange(cluster: Cluster, machine: Machine) -> None:
             "MaxTRESPerUser=cpu": limits.max_cores_per_user or -1,
             "GrpTRES=cpu": limits.grp_cores or -1,
         }
-        changed = (f"{key}={number}" for key, number in numbers.items())
+        words = {"Preempt": ",".join(limits.preempts), "PreemptMode": limits.preempt_mode}
+        changed = (f"{key}={value}" for key, value in (numbers | {k: v for k, v in words.items() if v}).items())
         cluster.run("sacctmgr", "--immediate", "modify", "qos", name, "set", *changed)
     if machine.qos:
         cluster.run("sacctmgr", "--immediate", "modify", "account", ACCOUNT, "set", f"qos={','.join(machine.qos)}")
@@ -215,6 +237,23 @@ def arrange(cluster: Cluster, machine: Machine) -> None:
             cluster.run("sacctmgr", "--immediate", "add", "user", user, f"account={name}", f"fairshare={shares}")
             cluster.run("sacctmgr", "--immediate", "modify", "user", user, "set", f"defaultaccount={name}")
     time.sleep(2.0)  # the database tells the controller
+    up = _up_since(cluster)
+    for window in machine.windows:
+        start, end = (datetime.datetime.fromtimestamp(up + at) for at in (window.start, window.end))
+        cluster.run(
+            "scontrol", "create", "reservation", f"ReservationName={window.name}", "Users=root", "Flags=MAINT",
+            f"StartTime={start:%Y-%m-%dT%H:%M:%S}", f"EndTime={end:%Y-%m-%dT%H:%M:%S}",
+            f"Nodes={','.join(cluster.nodes[node] for node in window.nodes)}",
+        )  # fmt: skip
+
+
+def _log(cluster: Cluster) -> Path:
+    return Path(cluster.config.base, "log", "slurmctld.log")
+
+
+def _up_since(cluster: Cluster) -> float:
+    """When the controller wrote its first line [s since the epoch]."""
+    return datetime.datetime.fromisoformat(_FIRST.search(_log(cluster).read_text())[1]).timestamp()
 
 
 def run(cluster: Cluster, jobs: Sequence[Sleeper], timeout: float) -> list[Record]:
@@ -237,19 +276,19 @@ def run(cluster: Cluster, jobs: Sequence[Sleeper], timeout: float) -> list[Recor
             user=users[job.user % len(users)],
         )  # fmt: skip
         numbers.append(int(output))
-    log = Path(cluster.config.base, "log", "slurmctld.log")
     deadline = time.monotonic() + timeout
-    while len(lives := read_log(text := log.read_text())) < len(jobs):
+    while len(lives := read_log(_log(cluster).read_text())) < len(jobs):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(lives)} of {len(jobs)} jobs have ended, {timeout} s after the last submission")
         time.sleep(0.5)
     nodes = _nodes(cluster) if cluster.config.database else {}
-    zero, last, records = datetime.datetime.fromisoformat(_FIRST.search(text)[1]).timestamp(), 0.0, []
+    zero, last, records = _up_since(cluster), 0.0, []
     for job, number in zip(jobs, numbers, strict=True):
-        submit, start, end = (round(moment - zero, 3) for moment in lives[number][:3])
+        life = lives[number]
+        submit, start, end = (round(moment - zero, 3) for moment in life[:3])
         last = max(last, submit)  # a line may be written a millisecond late
-        where = job.partition, job.qos, nodes.get(number, "")
-        records.append(Record(job.user, job.nodes, job.limit_min, last, start, end, lives[number][3], *where))
+        where = job.partition, job.qos, nodes.get(number, ""), life.restarts, job.run_s if life.cancelled else 0.0
+        records.append(Record(job.user, job.nodes, job.limit_min, last, start, end, life.scheduler, *where))
     return records
 
 
@@ -261,14 +300,27 @@ def _nodes(cluster: Cluster) -> dict[int, str]:
     return {int(job): " ".join(str(cluster.nodes.index(node)) for node in expand(hosts)) for job, hosts in rows}
 
 
-def read_log(text: str) -> dict[int, tuple[float, float, float, str]]:
-    """Submission, start and end [s since the epoch] and scheduler of all jobs that have ended, by number.
+class Life(NamedTuple):
+    """Submission, last start and end of a job [s since the epoch], the scheduler that started it, how often it was
+    requeued for others, and whether it was cancelled for one."""
+
+    submit: float
+    start: float
+    end: float
+    scheduler: str
+    restarts: int = 0
+    cancelled: bool = False
+
+
+def read_log(text: str) -> dict[int, Life]:
+    """Lives of all jobs that have ended, by number.
 
     From the text of a ``slurmctld.log``. From Slurm 26.05 on it says of jobs that backfill starts only, at the level
     ``debug``, that a credential was made.
     """
     moments: dict[tuple[str, int], float] = {}
     schedulers: dict[int, str] = {}
+    restarts, cancelled = Counter[int](), set[int]()
     for found in _LINE.finditer(text):
         kind, when = str(found.lastgroup), datetime.datetime.fromisoformat(found["when"]).timestamp()
         job = int(found[kind])
@@ -276,11 +328,18 @@ def read_log(text: str) -> dict[int, tuple[float, float, float, str]]:
             if ("start", job) in moments:
                 continue
             kind = "backfill"
+        if kind == "requeue":
+            restarts[job] += 1
+            moments.pop(("start", job), None)
+            continue
+        if kind == "cancel":
+            cancelled.add(job)
+            kind = "end"
         if kind in ("main", "backfill"):
             kind, schedulers[job] = "start", kind
         moments[kind, job] = when
     return {
-        job: (moments["submit", job], moments["start", job], when, schedulers[job])
+        job: Life(moments["submit", job], moments["start", job], when, schedulers[job], restarts[job], job in cancelled)
         for (kind, job), when in moments.items()
         if kind == "end"
     }
@@ -309,6 +368,8 @@ def read_records(path: Path) -> list[Record]:
                 partition=row.get("partition", ""),
                 qos=row.get("qos", ""),
                 on=row.get("on", ""),
+                restarts=int(row.get("restarts", 0)),
+                cancelled_of_s=float(row.get("cancelled_of_s", 0)),
             )
             for row in csv.DictReader(file)
         ]
@@ -333,15 +394,16 @@ def schedule_of(records: Sequence[Record], machine: Machine | None = None) -> Sc
     submit, start, end = columns["submit"], columns["start"], columns["end"]
     workload = Workload.of(
         submit=submit,
-        run=end - start,
+        run=np.where(columns["cancelled_of_s"] > 0, columns["cancelled_of_s"], end - start),
         cores=columns["nodes"],
         walltime=60.0 * columns["limit_min"],
         user=columns["user"],
         wait=start - submit,
         **where,
     )
-    outcome = np.full(len(records), OUTCOMES.index(JobState.COMPLETED), dtype=np.int8)
-    return Schedule(workload, machine, submit, start, end, outcome, np.zeros(len(records), dtype=np.int64))
+    completed, preempted = (OUTCOMES.index(state) for state in (JobState.COMPLETED, JobState.PREEMPTED))
+    outcome = np.where(columns["cancelled_of_s"] > 0, preempted, completed).astype(np.int8)
+    return Schedule(workload, machine, submit, start, end, outcome, columns["restarts"])
 
 
 def ticking(workload: Workload, every_s: float) -> Workload:

@@ -36,6 +36,11 @@ class Partition:
         Most nodes of a job; 0 for no limit.
     tier
         Jobs of a higher tier come before all jobs of lower ones, whatever their priorities; >= 0.
+    preempt_mode
+        What becomes of its jobs when jobs of a higher tier need their nodes: ``"requeue"``, ``"cancel"``, or ``""``:
+        they stay.
+    exempt_s
+        They stay until they have run for so long [s]; >= 0, finite.
 
     Raises
     ------
@@ -44,7 +49,8 @@ class Partition:
 
     References
     ----------
-    SchedMD, "slurm.conf", ``PartitionName``: Nodes, MaxTime, DefaultTime, MaxNodes, PriorityTier.
+    SchedMD, "slurm.conf", ``PartitionName``: Nodes, MaxTime, DefaultTime, MaxNodes, PriorityTier, PreemptMode;
+    PreemptExemptTime.
     """
 
     nodes: tuple[int, ...]
@@ -52,6 +58,8 @@ class Partition:
     default_time_s: float | None = None
     max_nodes: int = 0
     tier: int = 1
+    preempt_mode: str = ""
+    exempt_s: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", tuple(sorted(set(self.nodes))))
@@ -65,6 +73,18 @@ class Partition:
                 f"a partition has default_time_s {self.default_time_s!r}: above 0 s, and at most its max_time_s of "
                 f"{self.max_time_s:g} s, expected"
             )
+        _check_preemption("partition", self)
+
+
+PREEMPT_MODES = ("", "requeue", "cancel")
+"""What becomes of running jobs whose nodes others need: they stay, wait again, or are cancelled."""
+
+
+def _check_preemption(what: str, each: Partition | Qos) -> None:
+    if each.preempt_mode not in PREEMPT_MODES:
+        raise InvalidInput(f"a {what} has preempt_mode {each.preempt_mode!r}: requeue, cancel or '' expected")
+    if not 0 <= each.exempt_s < math.inf:
+        raise InvalidInput(f"a {what} has exempt_s {each.exempt_s!r}: a finite time from 0 s on expected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +104,10 @@ class Qos:
         On how many cores all jobs of this QOS may run at a time; 0 for no limit.
     priority
         Relative to the highest of the machine's it is the QOS factor of the multifactor priority; >= 0.
+    preempts
+        Names of the QOS whose running jobs make room for jobs of this one.
+    preempt_mode, exempt_s
+        What becomes of those of this one, as in `Partition`.
 
     Raises
     ------
@@ -92,7 +116,8 @@ class Qos:
 
     References
     ----------
-    SchedMD, "sacctmgr": MaxJobsPerUser, MaxTRESPerUser, MaxSubmitJobsPerUser, GrpTRES and Priority of a QOS.
+    SchedMD, "sacctmgr": MaxJobsPerUser, MaxTRESPerUser, MaxSubmitJobsPerUser, GrpTRES, Priority, Preempt, PreemptMode
+    and PreemptExemptTime of a QOS.
     """
 
     max_jobs_per_user: int = 0
@@ -100,11 +125,15 @@ class Qos:
     max_cores_per_user: int = 0
     grp_cores: int = 0
     priority: int = 0
+    preempts: tuple[str, ...] = ()
+    preempt_mode: str = ""
+    exempt_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for item in fields(self):
+        for item in fields(self)[:5]:
             if type(value := getattr(self, item.name)) is not int or not 0 <= value < 2**31:
                 raise InvalidInput(f"a QOS has {item.name} {value!r}: a whole number from 0 to 2^31 expected")
+        _check_preemption("QOS", self)
 
 
 ROOT = "root"
@@ -204,6 +233,9 @@ class Cluster:
         By name; the first is that of jobs that name none. Empty: no limits.
     accounts
         Those of the fair-share tree, by name; one named `ROOT` has the users that are in no other.
+    requeue_delay_s
+        After how long a job that was requeued may start again [s]; >= 0, finite. Slurm's is a second more than
+        ``cred_expire``, 121 s unless a site sets that.
     shareable
         Resources that running jobs may hold more of than there is, because they share it (co-scheduling).
     names
@@ -217,7 +249,7 @@ class Cluster:
     ------
     InvalidInput
         When the shapes do not fit together, an amount is negative, a partition or a window names a node that is not
-        there, accounts are no tree, or nodes differ whose power is declared.
+        there, accounts are no tree, QOS preempt each other or ones that stay, or nodes differ whose power is declared.
 
     Examples
     --------
@@ -233,6 +265,7 @@ class Cluster:
     windows: tuple[NodeWindow, ...] = ()
     qos: Mapping[str, Qos] = field(default_factory=dict)
     accounts: Mapping[str, ShareAccount] = field(default_factory=dict)
+    requeue_delay_s: float = 0.0
     power: NodePower | None = None
     intensity: Intensity | None = None
 
@@ -256,6 +289,7 @@ class Cluster:
                 raise InvalidInput(f"window {window.name[:40]!r} must name nodes between 0 and {len(capacity) - 1}")
         for name in self.accounts:
             self.lineage(name)
+        self._check_preemption()
         if unknown := self.shareable - set(self.resources):
             known = ", ".join(self.resources)
             raise InvalidInput(f"{min(unknown)!r} cannot be shareable, for nodes have none: expected some of {known}")
@@ -280,6 +314,32 @@ class Cluster:
         amounts = (cores, memory, gpus)
         used = [k for k in range(3) if k == 0 or amounts[k]]
         return cls(np.tile([amounts[k] for k in used], (nodes, 1)), tuple(RESOURCES[k] for k in used))
+
+    def _check_preemption(self) -> None:
+        if not 0 <= self.requeue_delay_s < math.inf:
+            raise InvalidInput(f"requeue_delay_s={self.requeue_delay_s!r}: a finite time from 0 s on expected")
+        if self.preempts_by_qos and any(each.preempt_mode for each in self.partitions.values()):
+            raise InvalidInput("both partitions and QOS preempt: one of them expected, as in Slurm's PreemptType")
+        for name, each in self.qos.items():
+            who = f"QOS {name[:40]!r} preempts"
+            for other in each.preempts:
+                if other not in self.qos or not self.qos[other].preempt_mode:
+                    raise InvalidInput(f"{who} {other[:40]!r}: a QOS that is there, with a preempt_mode, expected")
+            if name in self.preempted_by(name):
+                raise InvalidInput(f"{who} itself, perhaps by way of others: an order of QOS expected")
+
+    @property
+    def preempts_by_qos(self) -> bool:
+        return any(each.preempts for each in self.qos.values())
+
+    def preempted_by(self, name: str) -> set[str]:
+        """The QOS that jobs of this one preempt, and those that jobs of these preempt, and so on."""
+        found, others = set[str](), [*self.qos[name].preempts]
+        while others:
+            if (other := others.pop()) not in found:
+                found.add(other)
+                others += self.qos[other].preempts if other in self.qos else ()
+        return found
 
     @property
     def nodes(self) -> int:

@@ -38,12 +38,18 @@ JOB = np.dtype(
         ("name", "i8"),
         ("partition", "i8"),
         ("service", "i8"),  # number of its quality of service; -1 where the machine has none
+        ("standing", "i8"),  # its row of the table of preemption
         ("number", "i8"),
         ("restarts", "i8"),
     ],
     align=True,
 )
 """A row of the table of jobs: all that may be known of a job before it has ended."""
+
+
+# Columns of the table of preemption: how long a job stays at least [s]; who goes first, the lowest; whether it is
+# cancelled, and not requeued; and from there on whether it preempts jobs of each row.
+EXEMPT, RANK, CANCELS, PREEMPTS = range(4)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -76,6 +82,10 @@ class TableView:
     release_at, release
         Where it depends on the nodes (otherwise empty): when what runs is expected to end [s], in order, and what comes
         back then, shape (k,) and (k, 4): first node, last node, units of each, kind.
+    holder
+        Rows of the jobs that it comes back from, shape (k,).
+    preemption
+        Of each partition, or each QOS, what the columns `EXEMPT` to `PREEMPTS` say; shape (p, 3 + p), or no rows.
     allowed
         Nodes of each partition, shape (partitions, nodes): 1 where a node belongs to it.
     windows
@@ -101,8 +111,10 @@ class TableView:
     placement: int
     release_at: Floats
     release: Ints
+    holder: Ints
     allowed: Ints
     windows: Floats = field(default_factory=lambda: np.zeros((0, 2)))
+    preemption: Floats = field(default_factory=lambda: np.zeros((0, 3)))
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     made: dict[int, QueuedJob] = field(default_factory=dict)
 

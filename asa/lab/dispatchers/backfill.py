@@ -35,7 +35,7 @@ from asa.core.units import duration
 from asa.core.view import QueuedJob, QueueView
 from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ranking
 from asa.lab.core.registry import PREDICTORS
-from asa.lab.core.table import TableView
+from asa.lab.core.table import EXEMPT, PREEMPTS, RANK, TableView
 from asa.lab.dispatchers.room import columns
 from asa.lab.dispatchers.shift import Shift
 from asa.lab.placement.nodes import BLOCK, close, place_within
@@ -414,16 +414,20 @@ def scan_nodes(
     waiting: Ints,
     release_at: Floats,
     release: Ints,
+    holder: Ints,
     free: Ints,
     allowed: Ints,
     windows: Floats,
+    preemption: Floats,
     starts: Ints,
     promised: Floats,
-) -> tuple[int, Ints]:
-    """Which of the waiting jobs start now, and where.
+) -> tuple[int, Ints, Ints]:
+    """Which of the waiting jobs start now, where, and which running jobs make room for them.
 
     The rule is that of each partition: the first `depth` jobs of each that cannot start get reservations. With a depth
-    of 0, one that cannot start keeps all behind it from the nodes of its partition, whatever partition they are of.
+    of 0, one that cannot start keeps all behind it from the nodes of its partition, whatever partition they are of; but
+    not one for which there are too few nodes beside the windows. Where there are windows, the queue is first gone
+    through with a depth of 0, as by Slurm's main scheduler.
 
     Parameters
     ----------
@@ -434,6 +438,8 @@ def scan_nodes(
     release_at, release
         When what runs is expected to end [s], in order, and what comes back then: shape (k,), and (k, 4): first node,
         last node, units of each, kind.
+    holder, preemption
+        Rows of the jobs that it comes back from, and who preempts whom, as in `TableView`.
     free
         What nodes have left, shape (nodes, resources).
     allowed
@@ -444,12 +450,16 @@ def scan_nodes(
     Returns
     -------
     tuple
-        How many start, and on which nodes: rows of position, first node, last node, units of each.
+        How many start; on which nodes: rows of position, first node, last node, units of each; and who goes: rows of
+        position of the job that preempts, row of the one that runs.
     """
     depth, count = rule.depth, min(rule.limit, len(waiting))
     for j in range(count):
         promised[j] = np.nan
     free = free.copy()
+    gone, lost = np.empty((0, 2), np.int64), 0
+    if len(preemption) > 0:
+        release, gone = release.copy(), np.empty((len(holder), 2), np.int64)
     parts = len(allowed)
     most = int(min(depth * parts, count))
     begins, stops = np.empty(most), np.empty(most)  # of reservations
@@ -459,13 +469,17 @@ def scan_nodes(
     chosen, rows = np.empty((64, 4), np.int64), 0
     backs = len(release)  # of rows in use of what comes back
     started, reserved = 0, 0
-    places, reserved_of = np.arange(count), np.zeros(parts, np.int64)
-    blocked, strict = np.zeros(parts, np.bool_), np.zeros(parts, np.bool_)
-    usable, closed = allowed, 0  # closed: nodes that a blocked job keeps for itself, with a depth of 0
-    if depth == 0:
-        usable = allowed.copy()
-    for turn in range(count):
+    reserved_of, begun = np.zeros(parts, np.int64), np.zeros(count, np.bool_)
+    depths = np.array([0.0, depth]) if depth > 0 and len(windows) > 0 else np.array([depth])
+    for step in range(len(depths) * count):
+        depth, turn = depths[step // count], step % count
+        if turn == 0:
+            places = np.arange(count)
+            blocked, strict = np.zeros(parts, np.bool_), np.zeros(parts, np.bool_)
+            usable, closed = allowed.copy(), 0  # closed: nodes that a blocked job keeps for itself, with a depth of 0
         j = places[turn]
+        if begun[j] or closed == len(free):
+            continue
         job = jobs[waiting[j]]
         part = max(job.partition, 0) % parts
         if depth == 0 and blocked[part]:
@@ -475,6 +489,18 @@ def scan_nodes(
         room = _lowest(free, now, now + stays, begins, stops, held, base, reserved)
         close(room, windows, now, job.walltime, job.user)
         found = _place(method, room, usable[part], need, job, runs)
+        if found == 0 and len(preemption) > 0:
+            victims, found = _victims(
+                now, now + stays, method, jobs, need, demands, job, usable[part], windows, preemption,
+                release_at, release, holder, backs, free, begins, stops, held, base, reserved, runs,
+            )  # fmt: skip
+            for victim in victims:
+                _vacate(victim, release_at, release, holder, backs, demands, free, begins, base, reserved)
+                for k in range(backs):
+                    if holder[k] == victim:
+                        release[k, 2] = 0  # nothing more will come back
+                gone[lost, 0], gone[lost, 1] = j, victim
+                lost += 1
         if found == 0 and depth > 0 and not blocked[part]:
             blocked[part], strict[part] = True, now - job.submit > rule.strict_after
             _fill_behind(now, rule, jobs, waiting, places, turn, parts)
@@ -487,24 +513,25 @@ def scan_nodes(
             chosen = _longer(chosen, rows + found)
             release = _longer(release, backs + found)
             release_at = _longer_times(release_at, backs + found)
+            holder = _longer_rows(holder, backs + found)
             for k in range(found):
-                _insert(release_at, release, backs, end, runs[k], job.kind)
+                _insert(release_at, release, holder, backs, end, runs[k], job.kind)
                 backs += 1
                 chosen[rows, 0] = j
                 for column in range(3):
                     chosen[rows, column + 1] = runs[k, column]
                 rows += 1
             starts[started] = j
+            begun[j] = True
             started += 1
         elif depth == 0:
             future = free.copy()
             for k in range(backs):
                 _return(future, release[k], demands)
-            if _place(method, future, allowed[part], need, job, runs) > 0:  # one that can never run blocks no other
+            close(future, windows, now, job.walltime, job.user)
+            if _place(method, future, allowed[part], need, job, runs) > 0:  # one that cannot run now blocks no other
                 blocked[part] = True
                 closed += _close(usable, allowed[part])
-                if closed == len(free):
-                    break
         elif reserved_of[part] < depth:
             future = free.copy()
             at, k, found = now, 0, 0
@@ -526,7 +553,83 @@ def scan_nodes(
                 _add(base[reserved], future, 1)
                 _give(held[reserved], runs, found, need, 1)
                 reserved += 1
-    return started, chosen[:rows]
+    return started, chosen[:rows], gone[:lost]
+
+
+@inner_allocating
+def _victims(
+    now: float, end: float, method: int, jobs: Table, need: Ints, demands: Ints, job: Any, members: Ints,
+    windows: Floats, preemption: Floats, release_at: Floats, release: Ints, holder: Ints, backs: int, free: Ints,
+    begins: Floats, stops: Floats, held: Ints, base: Ints, reserved: int, runs: Ints,
+) -> tuple[Ints, int]:  # fmt: skip
+    """Rows of the running jobs that have to go so that a job can run from now until `end` [s], and how many `runs` of
+    nodes it then has; none where that is in vain.
+
+    As Slurm chooses them: those of the lowest rank, then of the fewest cores, then those submitted first are taken away
+    until the job fits; twice this is done again, the last one first, to need fewer. The job is then placed, and those
+    go whose nodes it gets.
+    """
+    rows, count = np.empty(backs, np.int64), 0
+    for k in range(backs):
+        row = holder[k]
+        if row < 0 or release[k, 2] == 0 or (count > 0 and rows[count - 1] == row):
+            continue
+        other = jobs[row]
+        may = preemption[job.standing, PREEMPTS + other.standing]
+        if may and now - other.started >= preemption[other.standing, EXEMPT]:
+            rows[count] = row
+            count += 1
+    order, keys = np.sort(rows[:count]), np.empty(count)
+    for k in range(count):
+        keys[k] = preemption[jobs[order[k]].standing, RANK] * 2.0**32 + jobs[order[k]].cores
+    order = picked(order, ranking(keys))
+    for turn in range(4):  # first all of them: whether it is in vain
+        room, bases, found, k = free.copy(), base[:reserved].copy(), 0, 0
+        while found == 0 and k < len(order):
+            _vacate(order[k], release_at, release, holder, backs, demands, room, begins, bases, reserved)
+            k += 1
+            if turn > 0 or k == len(order):
+                left = _lowest(room, now, end, begins, stops, held, bases, reserved)
+                close(left, windows, now, job.walltime, job.user)
+                found = _place(method, left, members, need, job, runs)
+        if found == 0:
+            return order[:0], 0
+        if turn > 0:
+            last = order[k - 1]
+            order[1:k] = order[: k - 1].copy()
+            order[0] = last
+            order = order[:k]
+    count = 0
+    for row in order:
+        if _overlaps(row, release, holder, backs, runs, found):
+            rows[count] = row
+            count += 1
+    return rows[:count], found
+
+
+@inner
+def _vacate(
+    row: int, release_at: Floats, release: Ints, holder: Ints, backs: int, demands: Ints, free: Ints, begins: Floats,
+    base: Ints, reserved: int,
+) -> None:  # fmt: skip
+    """What a running job holds is free from now on, and in reservations that begin before its expected end."""
+    for k in range(backs):
+        if holder[k] == row:
+            _return(free, release[k], demands)
+            for r in range(reserved):
+                if begins[r] < release_at[k]:
+                    _return(base[r], release[k], demands)
+
+
+@inner
+def _overlaps(row: int, release: Ints, holder: Ints, backs: int, runs: Ints, found: int) -> bool:
+    """Whether a running job is on one of these nodes."""
+    for k in range(backs):
+        if holder[k] == row:
+            for run in range(found):
+                if runs[run, 0] <= release[k, 1] and release[k, 0] <= runs[run, 1]:
+                    return True
+    return False
 
 
 @inner_allocating
@@ -640,15 +743,15 @@ def _return(room: Ints, row: Ints, demands: Ints) -> None:
 
 
 @inner
-def _insert(release_at: Floats, release: Ints, backs: int, end: float, run: Ints, kind: int) -> None:
-    """Put what will come back at `end` [s] where it belongs, behind `backs` others at most."""
+def _insert(release_at: Floats, release: Ints, holder: Ints, backs: int, end: float, run: Ints, kind: int) -> None:
+    """Put what will come back at `end` [s] where it belongs, behind `backs` others at most; no running job holds it."""
     row = backs
     while row > 0 and release_at[row - 1] > end:
-        release_at[row] = release_at[row - 1]
+        release_at[row], holder[row] = release_at[row - 1], holder[row - 1]
         for column in range(4):
             release[row, column] = release[row - 1, column]
         row -= 1
-    release_at[row] = end
+    release_at[row], holder[row] = end, -1
     for column in range(3):
         release[row, column] = run[column]
     release[row, 3] = kind
@@ -676,33 +779,47 @@ def _longer_times(times: Floats, rows: int) -> Floats:
     return longer
 
 
+@inner_allocating
+def _longer_rows(rows: Ints, count: int) -> Ints:
+    if count <= len(rows):
+        return rows
+    longer = np.empty(2 * count, np.int64)
+    for row in range(len(rows)):
+        longer[row] = rows[row]
+    return longer
+
+
 # -- Decisions --------------------------------------------------------------------------------------------------------
 
 
 def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
-    """What to start now, and which later starts are promised; in the queue's order."""
+    """What to start now, and which later starts are promised: in the queue's order, unless a later job comes first."""
     waiting = view.waiting if rule.order is None else view.waiting[rule.order.arrange(view)]
     numbers = rule.numbers
     starts, promised = np.empty(max(1, len(waiting)), np.int64), np.empty(max(1, len(waiting)))
     chosen: dict[int, list[NodeRun]] = {}
+    preempted: dict[int, list[int]] = {}
     if view.slots >= 0:
         started = scan(
             view.now, numbers, view.slots, view.all_slots, view.jobs, waiting, view.active, view.ends,
             starts, promised, True,
         )  # fmt: skip
     else:
-        started, rows = scan_nodes(
+        started, rows, gone = scan_nodes(
             view.now, numbers, view.placement, view.jobs, view.demands, waiting, view.release_at, view.release,
-            view.free, view.allowed, view.windows, starts, promised,
+            view.holder, view.free, view.allowed, view.windows, view.preemption, starts, promised,
         )  # fmt: skip
         for place, first, last, units in rows.tolist():
             chosen.setdefault(place, []).append(NodeRun(first, last, units))
-    going = set(starts[:started].tolist())
+        for place, row in gone.tolist():
+            preempted.setdefault(place, []).append(row)
     decisions: list[DispatchDecision] = []
-    for place in sorted(going | set(np.flatnonzero(~np.isnan(promised[: min(numbers.limit, len(waiting))])).tolist())):
+    going = dict.fromkeys(starts[:started].tolist())
+    places = [*going, *np.flatnonzero(~np.isnan(promised[: min(numbers.limit, len(waiting))])).tolist()]
+    for place in sorted(places) if [*going] == sorted(going) else places:
         row = int(waiting[place])
         if place in going:
-            decisions.append(Start(row, tuple(chosen.get(place, ()))))
+            decisions.append(Start(row, tuple(chosen.get(place, ())), tuple(preempted.get(place, ()))))
         else:
             decisions.append(Reserve(row, float(promised[place])))
     return decisions

@@ -20,7 +20,7 @@ from asa.core.errors import IllegalDecision, Starved
 from asa.core.view import QueuedJob
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import Schedule
-from asa.lab.core.table import TableView
+from asa.lab.core.table import EXEMPT, PREEMPTS, TableView
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import BackfillRule
 from asa.lab.placement.nodes import choose_within
@@ -116,7 +116,7 @@ class Engine:
         s = self._state
         world = s.world[0]
         slots, running = int(world["slots"]), int(world["running"])
-        release_at, release = releases(s) if slots < 0 else (s.ends[:0], s.runs[:0])
+        release_at, release, holder = releases(s) if slots < 0 else (s.ends[:0], s.runs[:0], s.active[:0])
         return TableView(
             now=float(world["now"]),
             cluster=self.cluster,
@@ -131,8 +131,10 @@ class Engine:
             placement=max(0, int(world["placement"])),
             release_at=release_at,
             release=release,
+            holder=holder,
             allowed=s.partitions,
             windows=s.windows,
+            preemption=s.preemption,
             labels=self.workload.labels,
             made=self._made,
         )
@@ -140,8 +142,8 @@ class Engine:
     def apply(self, decisions: Iterable[DispatchDecision]) -> None:
         """Take decisions, in order.
 
-        Once a start has made a limit of a QOS keep back another waiting job, no further one starts: the dispatcher is
-        asked again, and does not see that job.
+        Once a start has preempted others, or has made a limit of a QOS keep back another waiting job, no further one
+        starts: the dispatcher is asked again, and does not see that job.
 
         Raises
         ------
@@ -151,13 +153,14 @@ class Engine:
         world = self._state.world[0]
         world["dirty"] = 0
         world["decisions"] += 1
-        kept = loop.kept_back(self._state)
+        kept, preempted = loop.kept_back(self._state), False
         for decision in decisions:
             if isinstance(decision, Start):
-                if loop.kept_back(self._state) > kept:
+                if preempted or loop.kept_back(self._state) > kept:
                     world["dirty"] = 1
                 else:
                     self._start(decision)
+                    preempted = len(decision.preempts) > 0
             elif isinstance(decision, Reserve):
                 row = self._row(decision, WAITING)
                 self._state.jobs["planned"][row] = decision.at
@@ -229,11 +232,27 @@ class Engine:
         s = self._state
         if loop.limited(s, row):
             raise IllegalDecision("a limit of its QOS keeps the job from starting now", decision)
+        for victim in decision.preempts:
+            self._preempt(row, self._row(Start(victim), RUNNING), decision)
+        s = self._state
         count = self._use(decision, row) if decision.nodes else self._find(row)
         if not count:
             raise IllegalDecision(f"no room for {self._need(row)}: {self._left()}", decision)
         loop.leave(s, row)
         loop.start(s, row, count)
+
+    def _preempt(self, row: int, victim: int, decision: Start) -> None:
+        s = self._state
+        of, now = s.jobs["standing"][[row, victim]], float(s.world[0]["now"])
+        if not (len(s.preemption) and s.preemption[of[0], PREEMPTS + of[1]]):
+            raise IllegalDecision(f"the machine lets it preempt no job such as {victim}", decision)
+        if now - float(s.jobs["started"][victim]) < s.preemption[of[1], EXEMPT]:
+            raise IllegalDecision(
+                f"job {victim} stays until it has run for {s.preemption[of[1], EXEMPT]:g} s", decision
+            )
+        self.room()
+        loop.preempt(self._state, victim)
+        self.room()  # for the start
 
     def _find(self, row: int) -> int:
         """Nodes by the machine's own placement, into the scratch table; how many runs."""

@@ -15,6 +15,7 @@ import numpy as np
 from asa.core.arrays import Floats, Ints
 from asa.core.job import QueueRegime
 from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ranking
+from asa.lab.core.table import CANCELS, EXEMPT
 from asa.lab.dispatchers.backfill import BackfillRule, queue_keys, scan, scan_nodes
 from asa.lab.placement.nodes import BLOCK, close, place, place_within
 from asa.lab.simulator.settings import FIFO, NICED
@@ -51,6 +52,7 @@ from asa.lab.simulator.state import (
     OPEN,
     OVER,
     PARENT,
+    PREEMPTED,
     REQUEUED,
     RUNNING,
     SHARE,
@@ -624,6 +626,8 @@ def start(s: SimulationState, job: int, count: int) -> None:
     s.active[behind] = job
     world.running += 1
     write(s, STARTED, job, 0.0)
+    if len(s.preemption) > 0 and s.preemption[row.standing, EXEMPT] > 0:
+        push(s, world.now + s.preemption[row.standing, EXEMPT], WINDOW_END, 0)  # others may want its nodes then
     expect_end(s, job)
     update_dependants(s, job, False, True)
     report_change(s, job)
@@ -713,7 +717,20 @@ def requeue(s: SimulationState, job: int) -> None:
     row.place = world.place
     world.place += 1.0
     write(s, REQUEUED, job, 0.0)
+    if world.requeue_delay > 0:
+        job_state.begin = world.now + world.requeue_delay
+        job_state.gates |= BEGIN
+        push(s, job_state.begin, OPEN, job)
     unblock(s, job, 0)
+
+
+@compiled
+def preempt(s: SimulationState, job: int) -> None:
+    """A running job makes room for another."""
+    if s.preemption[s.jobs[job].standing, CANCELS]:
+        finish(s, job, PREEMPTED)
+    else:
+        requeue(s, job)
 
 
 @inner
@@ -772,7 +789,7 @@ def advance(s: SimulationState, until: float) -> int:
 def spare(s: SimulationState) -> bool:
     """Whether the tables have room for whatever one event or one start may bring."""
     world = s.world[0]
-    most = world.edges + world.running + 8  # all that wait for a job, or all jobs of a node
+    most = world.edges + 2 * world.running + 8  # all that wait for a job, or all jobs of a node, which may wait again
     return bool(
         len(s.heap) - world.events >= most
         and len(s.log) - world.lines >= most
@@ -863,7 +880,7 @@ def dispatch_loop(
     """
     world = s.world[0]
     starts, promised = np.empty(64, np.int64), np.empty(64)
-    runs = np.empty((0, 4), np.int64)
+    runs, gone = np.empty((0, 4), np.int64), np.empty((0, 2), np.int64)
     while True:
         why = advance(s, until)
         if why != DECIDE:
@@ -884,10 +901,10 @@ def dispatch_loop(
                 s.active[: world.running], s.ends[: world.running], starts, promised, promise,
             )  # fmt: skip
         else:
-            release_at, release = releases(s)
-            started, runs = scan_nodes(
+            release_at, release, holder = releases(s)
+            started, runs, gone = scan_nodes(
                 world.now, rule, world.placement, s.jobs, s.demands, waiting,
-                release_at, release, s.free, s.partitions, s.windows, starts, promised,
+                release_at, release, holder, s.free, s.partitions, s.windows, s.preemption, starts, promised,
             )  # fmt: skip
         if promise:
             for k in range(min(rule.limit, len(waiting))):
@@ -896,13 +913,13 @@ def dispatch_loop(
             continue
         all_seen = len(waiting) <= min(rule.limit, rule.oldest)  # else others come forward when some have started
         kept = world.waiting - len(waiting)
-        begun = begin(s, picked(waiting, starts[:started]), starts, runs, kept)
+        begun = begin(s, picked(waiting, starts[:started]), starts, runs, gone, kept)
         if begun < started or (len(s.limits) > 0 and kept_back(s) > kept):
             world.dirty = 1  # what could not start yet is decided again, without what limits keep back now
             if has_room(s):
                 continue
             return GROW
-        if all_seen and world.edges == 0 and not world.stops_often:
+        if all_seen and world.edges == 0 and not world.stops_often and len(s.preemption) == 0:
             world.dirty = 0  # asked again at once, a rule without predictions would start no other job
 
 
@@ -932,16 +949,16 @@ def ranked(s: SimulationState, rule: BackfillRule, weights: Floats) -> Ints:
 
 
 @inner
-def begin(s: SimulationState, rows: Ints, starts: Ints, runs: Ints, kept: int) -> int:
-    """Start these rows, until the tables lack room for the next, or limits keep back more jobs than those `kept` that
-    were left out of the decision; how many have started.
+def begin(s: SimulationState, rows: Ints, starts: Ints, runs: Ints, gone: Ints, kept: int) -> int:
+    """Start these rows, until the tables lack room for the next, or one has preempted others, or limits keep back more
+    jobs than those `kept` that were left out of the decision; how many have started.
 
     `runs` tells the nodes where the machine does not choose them: position in the queue as it was, first node, last
-    node, units of each.
+    node, units of each; `gone` the running jobs that are preempted: position in the queue of that which preempts, row.
     """
-    k = 0
+    k, preempted = 0, False
     for i in range(len(rows)):
-        if not has_room(s) or (i > 0 and len(s.limits) > 0 and kept_back(s) > kept):
+        if preempted or not has_room(s) or (i > 0 and len(s.limits) > 0 and kept_back(s) > kept):
             return i
         count = 0
         while k < len(runs) and runs[k, 0] == starts[i]:
@@ -950,6 +967,10 @@ def begin(s: SimulationState, rows: Ints, starts: Ints, runs: Ints, kept: int) -
             count, k = count + 1, k + 1
         if count == 0:
             count = find(s, rows[i])
+        for victim in range(len(gone)):
+            if gone[victim, 0] == starts[i]:
+                preempt(s, gone[victim, 1])
+                preempted = True
         leave(s, rows[i])
         start(s, rows[i], count)
     return len(rows)
@@ -963,8 +984,9 @@ def has_room(s: SimulationState) -> bool:
 
 
 @compiled
-def releases(s: SimulationState) -> tuple[Floats, Ints]:
-    """When what runs is expected to end [s], in order, and what comes back: first node, last node, units, kind."""
+def releases(s: SimulationState) -> tuple[Floats, Ints, Ints]:
+    """When what runs is expected to end [s], in order; what comes back: first node, last node, units, kind; and which
+    row holds it."""
     world = s.world[0]
     count = 0
     for k in range(world.running):
@@ -972,7 +994,7 @@ def releases(s: SimulationState) -> tuple[Floats, Ints]:
         while slot != NONE:
             count += 1
             slot = s.slots[slot].next
-    at, what = np.empty(count), np.empty((count, 4), np.int64)
+    at, what, holder = np.empty(count), np.empty((count, 4), np.int64), np.empty(count, np.int64)
     row = 0
     for k in range(world.running):
         slot = s.job_states[s.active[k]].held
@@ -981,6 +1003,7 @@ def releases(s: SimulationState) -> tuple[Floats, Ints]:
             at[row] = s.ends[k]
             what[row, 0], what[row, 1], what[row, 2] = held.first, held.last, held.units
             what[row, 3] = s.jobs[s.active[k]].kind
+            holder[row] = s.active[k]
             row += 1
             slot = held.next
-    return at, what
+    return at, what, holder

@@ -114,6 +114,7 @@ def submit(
     job["qos"], job["nice"] = qos, nice
     job["max_nodes"], job["tier"] = limits.max_nodes, limits.tier
     job["service"] = 0 if engine.cluster.qos else NONE
+    job["standing"] = job["service" if engine.cluster.preempts_by_qos else "partition"]
     job_state["association"] = NONE if len(s.tree) or user >= len(s.usage) else user
     job_state["run"], job_state["speed"], job_state["ended"], job_state["begin"] = run, 1.0, nan, begin
     job_state["stop"] = walltime if engine.settings.overrun == "clip" else math.inf

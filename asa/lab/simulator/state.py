@@ -17,7 +17,7 @@ from asa.core.errors import InvalidInput
 from asa.core.job import JobState, QueueRegime
 from asa.lab.core.cluster import ROOT, Cluster
 from asa.lab.core.schedule import OUTCOMES, Placements, Schedule
-from asa.lab.core.table import JOB
+from asa.lab.core.table import CANCELS, EXEMPT, JOB, PREEMPTS, RANK
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.placement.nodes import BLOCK
 from asa.lab.simulator.settings import MachineSettings
@@ -70,10 +70,13 @@ JOBS, SUBMITTED_JOBS, CORES = range(3)
 PARENT, SHARE, DEPTH = range(3)
 
 # How a job ended: codes of `JOB_STATE.outcome`.
-COMPLETED, TIMEOUT, CANCELLED, NODE_FAIL, FAILED = (
+COMPLETED, TIMEOUT, CANCELLED, NODE_FAIL, FAILED, PREEMPTED = (
     OUTCOMES.index(state)
-    for state in (JobState.COMPLETED, JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL, JobState.FAILED)
-)
+    for state in (
+        JobState.COMPLETED, JobState.TIMEOUT, JobState.CANCELLED, JobState.NODE_FAIL, JobState.FAILED,
+        JobState.PREEMPTED,
+    )
+)  # fmt: skip
 
 JOB_STATE = np.dtype(
     [
@@ -132,6 +135,7 @@ WORLD = np.dtype(
         ("half_life", "f8"),  # of what users have used [s]
         ("calc_period", "f8"),  # how often fair-share factors are made anew [s]; 0 for each decision
         ("calculated", "f8"),  # when that was [s]
+        ("requeue_delay", "f8"),  # after so long a job that was requeued may start again [s]
         ("keeps_nodes", "i8"),
         ("special", "i8"),  # there are partitions, windows or shareable resources
         ("tiers", "i8"),  # partitions differ in their tiers
@@ -167,6 +171,7 @@ class SimulationState(NamedTuple):
     partitions: Ints  # shape (partitions, nodes); 1 where a node belongs to it
     limits: Ints  # shape (QOS, 3 + users, 3); see `OF_USER`
     windows: Floats  # when nodes are kept from jobs, as in `TableView`
+    preemption: Floats  # who preempts whom, as in `TableView`
     runs: Ints  # scratch, shape (nodes, 3)
     usage: Floats  # shape (associations, 3): decayed core-seconds, when that was right [s], fair-share factor
     tree: Floats  # Fair Tree, else no rows: associations, accounts, children before parents; see `PARENT`
@@ -201,6 +206,7 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints) -> SimulationState:
         partitions=partitions,
         limits=np.zeros((0, 3, 3), np.int64),
         windows=np.zeros((0, 2)),
+        preemption=_preemption(cluster),
         runs=np.zeros((nodes, 3), np.int64),
         usage=np.zeros((0, 3)),
         tree=np.zeros((0, 3)),
@@ -209,6 +215,7 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints) -> SimulationState:
     world["vacant"] = NONE
     world["special"] = bool(cluster.partitions) or bool(cluster.shareable) or bool(cluster.windows)
     world["tiers"] = len({partition.tier for partition in cluster.partitions.values()}) > 1
+    world["requeue_delay"] = cluster.requeue_delay_s
     _chain(state, 0)
     return state
 
@@ -216,7 +223,7 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints) -> SimulationState:
 def grown(state: SimulationState) -> SimulationState:
     """The same state with more room wherever it is scarce."""
     world = state.world[0]
-    most = int(world["edges"] + world["running"])  # what one event may bring: all dependants, all jobs of a node
+    most = int(world["edges"] + 2 * world["running"])  # what one event may bring: see `asa.lab.simulator.loop.spare`
     changed: dict[str, Any] = {}
     for name, used, needed in (
         ("heap", world["events"], world["waiting"] + most + 64),
@@ -281,6 +288,7 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     job_states["run"], job_states["stop"], job_states["speed"], job_states["ended"] = workload.run, stop, 1.0, np.nan
     job_states["begin"], job_states["event"], job_states["held"], job_states["children"] = -np.inf, NONE, NONE, NONE
     jobs["service"] = codes_of("qos", workload, cluster) if cluster.qos else NONE
+    jobs["standing"] = jobs["service" if cluster.preempts_by_qos else "partition"]
     if highest := max((each.priority for each in cluster.qos.values()), default=0):
         jobs["qos"] = np.array([each.priority for each in cluster.qos.values()])[jobs["service"]] / highest
     refused = why_refused(workload, cluster) > 0
@@ -325,6 +333,21 @@ def _fair_tree(workload: Workload, cluster: Cluster) -> tuple[Ints, Floats, int]
     association = {each: row for row, each in enumerate(shares)}
     numbers = np.array([association.get(each, NONE) for each in named], dtype=np.int64)
     return numbers[of_job.reshape(-1)], tree, len(shares)
+
+
+def _preemption(cluster: Cluster) -> Floats:
+    """Who preempts whom, as in `TableView`; no rows where nobody does."""
+    own: Any = cluster.qos if cluster.preempts_by_qos else cluster.partitions
+    if not any(each.preempt_mode for each in own.values()):
+        return np.zeros((0, PREEMPTS))
+    found = np.zeros((len(own), PREEMPTS + len(own)))
+    for row, each in zip(found, own.values(), strict=True):
+        row[EXEMPT], row[CANCELS] = each.exempt_s, each.preempt_mode == "cancel"
+        row[RANK] = each.priority if cluster.preempts_by_qos else each.tier
+        for column, (name, other) in enumerate(own.items(), PREEMPTS):
+            lower = name in each.preempts if cluster.preempts_by_qos else other.tier < each.tier
+            row[column] = lower and other.preempt_mode != ""
+    return found
 
 
 def _limits(cluster: Cluster, users: int) -> Ints:
@@ -443,7 +466,8 @@ def _count_slots(state: SimulationState, cluster: Cluster, workload: Workload) -
     """Make it a machine of slots where one number tells what is free: equal nodes, and one kind of unit."""
     world = state.world[0]
     kinds = np.unique(workload.kind)
-    plain = len(kinds) <= 1 and cluster.uniform and not (cluster.partitions or cluster.shareable or cluster.windows)
+    special = world["special"] or len(state.preemption) > 0
+    plain = len(kinds) <= 1 and cluster.uniform and not special
     need = state.demands[int(kinds[0]) if len(kinds) else 0]
     fitting = int((cluster.capacity[0][need > 0] // need[need > 0]).min()) if need.any() else 0
     limits = workload.per_node[workload.per_node > 0]

@@ -319,6 +319,8 @@ class SiteModel:
         By name, the first is the default; empty where users have no limits.
     accounts
         Those of the fair-share tree, by name. Its own users, who are numbers, are in all but `ROOT` in turn.
+    requeue_delay_s
+        As in `asa.lab.core.cluster.Cluster`.
     power
         What each node draws; None where that is not known.
     intensity
@@ -345,6 +347,7 @@ class SiteModel:
     windows: tuple[SiteWindow, ...] = ()
     qos: Mapping[str, Qos] = field(default_factory=dict, hash=False)
     accounts: Mapping[str, ShareAccount] = field(default_factory=dict, hash=False)
+    requeue_delay_s: float = 0.0
     power: NodePower | None = None
     intensity: float | str | None = None
 
@@ -436,6 +439,7 @@ class SiteModel:
             windows=windows,
             qos=self.qos,
             accounts=self.accounts,
+            requeue_delay_s=self.requeue_delay_s,
             power=self.power,
             intensity=grid,
         )
@@ -493,6 +497,8 @@ class SiteModel:
         made["accounts"] = {name: _changed(each, ShareAccount()) for name, each in self.accounts.items()}
         if self.power is not None:
             made["power"] = {key: value for key, value in made["power"].items() if value is not None}
+        if not self.requeue_delay_s:
+            del made["requeue_delay_s"]
         added = ("partitions", "windows", "qos", "accounts", "power", "intensity")
         return {key: value for key, value in made.items() if key not in added or value not in (None, {}, [])}
 
@@ -594,6 +600,8 @@ def _wander(steps: int, decay: float, rng: np.random.Generator) -> Floats:
 def _said(each: JobClass | Partition | SiteWindow) -> dict[str, Any]:
     """What a file says of it: all fields but those that say nothing."""
     made = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(each).items()}
+    if made.get("exempt_s") == 0.0:
+        del made["exempt_s"]
     return {key: value for key, value in made.items() if value not in ("", None, np.inf, [])}
 
 
@@ -835,6 +843,7 @@ def fit_site(
         partitions=cluster.partitions,
         qos=cluster.qos,
         accounts=cluster.accounts,
+        requeue_delay_s=cluster.requeue_delay_s,
     )
 
 

@@ -42,7 +42,7 @@ _NEVER = 10**12  # s, a half-life after which usage has not decayed
 _CONFIG = {
     "BurstBufferType": (), "CompleteWait": ("0 sec",), "DependencyParameters": (), "GresTypes": (), "Licenses": (),
     "JobSubmitPlugins": (), "MCSPlugin": ("mcs/none",), "NodeFeaturesPlugins": (), "OverTimeLimit": ("0 min",),
-    "PreemptMode": ("OFF",), "PreemptType": ("preempt/none",), "SelectType": ("select/cons_tres", "select/cons_res"),
+    "PreemptParameters": (), "SelectType": ("select/cons_tres", "select/cons_res"),
     "SelectTypeParameters": ("CR_CORE", "CR_CPU"), "SuspendTime": ("INFINITE",),
     "TopologyPlugin": ("topology/none", "topology/default", "topology/flat"),
 }  # fmt: skip
@@ -67,17 +67,19 @@ _PARTITION = {
 }  # fmt: skip
 _PARTITION_OTHERS = {
     "PartitionName", "Nodes", "MaxTime", "DefaultTime", "MaxNodes", "PriorityTier", "Default",  # read
-    "PriorityJobFactor", "PreemptMode", "GraceTime",  # of a priority or a preemption that is named where there is one
+    "PriorityJobFactor", "PreemptMode", "GraceTime",  # read, or named, where there is such a priority or preemption
     "DisableRootJobs", "Hidden", "TotalCPUs", "TotalNodes", "TRES", "TRESBillingWeights", "DefMemPerNode",
     "DefMemPerCPU", "MaxMemPerNode", "MaxMemPerCPU", "CpuBind", "NodeSets", "ResumeTimeout", "SuspendTimeout",
     "SuspendTime", "PowerDownOnIdle",
 }  # fmt: skip
 _QOS = {
-    "PreemptMode": ("cluster", "OFF"), "GraceTime": ("00:00:00",), "PreemptExemptTime": ("00:00:00",),
     "UsageFactor": ("1", "1.000000"), "LimitFactor": ("1.000000",),
     "Flags": ("DenyOnLimit",),
 }  # fmt: skip
-_QOS_OTHERS = {"Name", "ID", "Description", "Priority", "MaxJobsPU", "MaxSubmitPU"}
+_QOS_OTHERS = {
+    "Name", "ID", "Description", "Priority", "MaxJobsPU", "MaxSubmitPU",
+    "Preempt", "PreemptMode", "PreemptExemptTime", "GraceTime",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -136,15 +138,23 @@ def parse_slurm(text: str) -> SlurmSite:
     qos = _qos(services, limits="limits" in enforced, said=said)
     if "limits" in enforced:
         said.append("limits of accounts and associations")
+    made, qos = _preemption(config, partitions, services, made, qos, said)
     priority = _priority(config, partitions, qos, said)
     own = [each for each in associations if each["Cluster"] == config.get("ClusterName", each["Cluster"])]
     accounts = _accounts(own, said) if "fairshare=" in priority else {}
-    if not (any(map(_limits, qos.values())) or "qos=" in priority):
+    if not (any(map(_changes, qos.values())) or "qos=" in priority):
         qos = {}  # it changes nothing
     longest = max((each.max_time_s for each in made.values()), default=math.inf)
     dispatcher = _dispatcher(config, longest, said)
     said += _others("", config, _CONFIG)
-    cluster = replace(Cluster.of(len(names), cores), names=names, partitions=made, qos=qos, accounts=accounts)
+    cluster = replace(
+        Cluster.of(len(names), cores),
+        names=names,
+        partitions=made,
+        qos=qos,
+        accounts=accounts,
+        requeue_delay_s=_requeue_delay(config),
+    )
     return SlurmSite(cluster, dispatcher, priority, tuple(dict.fromkeys(each[:_SHOWN] for each in said)))
 
 
@@ -261,7 +271,8 @@ def _qos(given: Mapping[str, Fields], *, limits: bool, said: list[str]) -> dict[
     """The QOS, ``normal`` first; only what Slurm enforces, and the simulator has, is in them."""
     made = {}
     for name in sorted(given, key=lambda each: each != "normal"):
-        each, found = given[name], {}
+        each = given[name]
+        found: dict[str, Any] = {}
         who = f"QOS {shortened(name)} has"
         others = dict(each)
         columns = {"MaxJobsPU": "max_jobs_per_user", "MaxSubmitPU": "max_submit_jobs_per_user"}
@@ -271,8 +282,6 @@ def _qos(given: Mapping[str, Fields], *, limits: bool, said: list[str]) -> dict[
             parts = dict(part.partition("=")[::2] for part in each.get(column, "").split(",") if part)
             found[key] = _whole(parts.pop("cpu", "0"), f"{who} {column}")
             others[column] = ",".join(f"{tres}={value}" for tres, value in parts.items())
-        if others.get("PreemptMode") and not others.get("Preempt"):
-            others.pop("PreemptMode")
         said += _others(f"QOS {name}: ", others, _QOS, _QOS_OTHERS, all_of_them=True)
         if not limits and any(found.values()):
             said.append(f"QOS {name}: limits (AccountingStorageEnforce has none enforced)")
@@ -302,7 +311,64 @@ def _accounts(associations: Sequence[Fields], said: list[str]) -> dict[str, Shar
     return {name: ShareAccount(**each) for name, each in found.items()}
 
 
-def _limits(qos: Qos) -> bool:
+_MODES = {"REQUEUE": "requeue", "CANCEL": "cancel"}
+
+
+def _preemption(
+    config: Fields,
+    partitions: Mapping[str, Fields],
+    services: Mapping[str, Fields],
+    made: dict[str, Partition],
+    qos: dict[str, Qos],
+    said: list[str],
+) -> tuple[dict[str, Partition], dict[str, Qos]]:
+    """Partitions and QOS with who preempts whom."""
+    kind, usual = config.get("PreemptType", "preempt/none"), config.get("PreemptMode", "OFF")
+    exempt_s = _exempt(config.get("PreemptExemptTime", ""), "PreemptExemptTime is")
+
+    def mode(text: str, who: str, grace: str) -> str:
+        words = {*text.upper().split(",")} - {"GANG", "WITHIN"}
+        word = words.pop() if len(words) == 1 else text
+        if word not in {*_MODES, "OFF", "DISABLED"}:
+            said.append(f"{who}PreemptMode={text} (they stay)")
+        elif word in _MODES and grace not in {*_NOTHING, "00:00:00"}:
+            said.append(f"{who}GraceTime={grace} (they go at once)")
+        return _MODES.get(word, "")
+
+    if kind == "preempt/partition_prio":
+        for name, each in made.items():
+            own = partitions[name]
+            found = mode(own.get("PreemptMode", usual), f"partition {name}: ", own.get("GraceTime", ""))
+            made[name] = replace(each, preempt_mode=found, exempt_s=exempt_s if found else 0.0)
+    elif kind == "preempt/qos":
+        lists = {name: [*filter(None, services[name].get("Preempt", "").split(","))] for name in qos}
+        for name in dict.fromkeys(other for others in lists.values() for other in others):
+            if name in qos:
+                own = services[name]
+                text = own.get("PreemptMode") or "cluster"
+                found = mode(usual if text == "cluster" else text, f"QOS {name}: ", own.get("GraceTime", ""))
+                of_qos = _exempt(own.get("PreemptExemptTime", ""), f"QOS {shortened(name)} has PreemptExemptTime")
+                qos[name] = replace(qos[name], preempt_mode=found, exempt_s=(of_qos or exempt_s) if found else 0.0)
+        for name, others in lists.items():
+            lower = tuple(other for other in others if other in qos and qos[other].preempt_mode)
+            qos[name] = replace(qos[name], preempts=lower)
+    elif kind not in ("preempt/none", "(null)"):
+        said.append(f"PreemptType={kind}")
+    return made, qos
+
+
+def _exempt(text: str, what: str) -> float:
+    return 0.0 if text in _NOTHING or text in _ENDLESS else _time(text, what, none=True)
+
+
+def _requeue_delay(config: Fields) -> float:
+    """How long Slurm keeps back a job that was requeued [s]: until its credential is void."""
+    given = dict(word.strip().partition("=")[::2] for word in config.get("AuthInfo", "").split(","))
+    return 1.0 + _whole(given.get("cred_expire") or "120", "cred_expire is")
+
+
+def _changes(qos: Qos) -> bool:
+    """Whether a QOS has more than a priority."""
     return replace(qos, priority=0) != Qos()
 
 

@@ -85,6 +85,7 @@ def _table(
         all_slots=all_slots,
         placement=placement,
         release_at=np.zeros(0),
+        holder=np.zeros(0, dtype=np.int64),
         release=np.zeros((0, 4), np.int64),
         allowed=allowed.astype(np.int64) if cluster.partitions else np.ones((1, cluster.nodes), np.int64),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -139,22 +140,36 @@ class Oracle:
         jobs = len(same) >= (qos.max_jobs_per_user or math.inf)
         return self.named(row) and (jobs or cores(same) > (qos.max_cores_per_user or math.inf))
 
+    @property
+    def depths(self) -> list[float]:
+        """Where there are windows, Slurm's main scheduler comes first, which knows of no reservations of jobs."""
+        return [0, self.depth] if self.depth and self.cluster.windows else [self.depth]
+
+    def fits_beside_windows(self, row: int, now: float) -> bool:
+        """Whether a job could start now if nothing else ran."""
+        boxes, self.boxes = self.boxes, []
+        on = self.place(row, now, set())
+        self.boxes = boxes
+        return bool(on)
+
     def decide(self, now: float, waiting: list[int], running: list[int]) -> list[tuple[int, dict[int, int]]]:
-        before, closed, reserved = list(self.boxes), set[int](), [0] * len(self.partitions)
+        before, reserved = list(self.boxes), [0] * len(self.partitions)
         begun: list[tuple[int, dict[int, int]]] = []
-        blocked = set[int]()
         ranked = sorted(waiting, key=lambda row: (-self.partitions[self.part[row]].tier, self.order(self.jobs, row)))
-        for row in ranked:
+        for place, (depth, row) in enumerate(itertools.product(self.depths, ranked)):
+            if place % len(ranked) == 0:
+                closed, blocked = set[int](), set[int]()
             part = self.part[row]
-            if (part in blocked and self.depth == 0) or self.held(row, running):
+            if (part in blocked and depth == 0) or self.held(row, running) or row in [each for each, _ in begun]:
                 continue
             if on := self.place(row, now, closed):
                 begun.append((row, on))
                 self.boxes.append(Box(now, now + self.wall[row], on))
-            elif self.depth == 0:
-                blocked.add(part)
-                closed |= set(self.partitions[part].nodes)
-            elif reserved[part] < self.depth:
+            elif depth == 0:
+                if self.fits_beside_windows(row, now):
+                    blocked.add(part)
+                    closed |= set(self.partitions[part].nodes)
+            elif reserved[part] < depth:
                 at = min(time for time in self.times(now) if self.place(row, time, set()))
                 if at <= now + self.window:
                     self.boxes.append(Box(at, at + self.wall[row], self.place(row, at, set())))

@@ -940,10 +940,24 @@ def test_jobs_have_the_qos_of_their_class(tmp_path):
     assert "qos" not in SITE.to_dict()
 
 
+def test_a_file_says_who_preempts_whom(tmp_path):
+    qos = {"low": Qos(preempt_mode="requeue", exempt_s=60.0), "high": Qos(preempts=("low",))}
+    off = replace(SITE, partitions={"a": Partition(tuple(range(16)), preempt_mode="cancel", exempt_s=9.0)})
+    for model in (replace(SITE, qos=qos, requeue_delay_s=121.0), off):
+        model.write(tmp_path / "site.json")
+        assert SiteModel.read(tmp_path / "site.json") == model
+        assert model.cluster().requeue_delay_s == model.requeue_delay_s
+    assert off.to_dict()["partitions"]["a"]["preempt_mode"] == "cancel"
+    assert "requeue_delay_s" not in SITE.to_dict()
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"low": {"max_jobs": 3}}, "QOS 'low': 'max_jobs' is none of grp_cores, max_cores_per_user"),
+        ({"low": {"preempts": ["high"]}}, "QOS 'low' preempts 'high': a QOS that is there, with a preempt_mode"),
+        ({"low": {"preempts": "high"}}, "QOS 'low': preempts is 'high'"),
+        ({"low": {"preempt_mode": "suspend"}}, "QOS 'low': a QOS has preempt_mode 'suspend': requeue, cancel"),
+        ({"low": {"max_jobs": 3}}, "QOS 'low': 'max_jobs' is none of exempt_s, grp_cores, max_cores_per_user"),
         ({"low": {"grp_cores": "3"}}, "QOS 'low': grp_cores is '3': int expected"),
         ({"low": {"grp_cores": -3}}, "QOS 'low': a QOS has grp_cores -3: a whole number"),
         ({"low": 3}, "QOS 'low' is 3: a JSON object"),

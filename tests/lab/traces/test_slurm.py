@@ -31,8 +31,11 @@ def test_what_a_real_slurm_says() -> None:
     assert found.cluster.names == ("c1", "c2", "c3", "c4")
     assert (found.cluster.nodes, found.cluster.cores) == (4, 32)
     assert list(found.cluster.partitions) == ["main", "share", "core", "low", "long", "fast", "week"]
-    assert found.cluster.partitions["fast"] == Partition((0, 1), 1800.0, 300.0, max_nodes=1, tier=20)
-    assert found.cluster.partitions["week"] == Partition((0, 1, 2, 3), 7 * 86400.0)
+    again = {"preempt_mode": "requeue"}
+    assert found.cluster.partitions["fast"] == Partition((0, 1), 1800.0, 300.0, max_nodes=1, tier=20, **again)
+    assert found.cluster.partitions["week"] == Partition((0, 1, 2, 3), 7 * 86400.0, **again)
+    assert {name for name, each in found.cluster.partitions.items() if not each.preempt_mode} == {"core", "long"}
+    assert found.cluster.requeue_delay_s == 6.0
     assert found.cluster.qos == {
         "normal": Qos(max_jobs_per_user=20, max_submit_jobs_per_user=100, max_cores_per_user=12),
         "high": Qos(grp_cores=16, priority=100),
@@ -42,6 +45,23 @@ def test_what_a_real_slurm_says() -> None:
         "multifactor:age=1000,fairshare=5000,qos=100000,max_age_s=600,half_life_s=604800,calc_period_s=60,tree=true,"
         "regime=limits"
     )
+
+
+def test_which_qos_preempts_which() -> None:
+    text = TEXT.replace("preempt/partition_prio", "preempt/qos")
+    found = parse_slurm(text)
+    assert not any(each.preempt_mode for each in found.cluster.partitions.values())
+    assert found.cluster.qos["high"].preempts == ("normal",)
+    assert found.cluster.qos["normal"].preempt_mode == "requeue", "that of all, as it has none of its own"
+    off = parse_slurm(text.replace("PreemptMode             = REQUEUE", "PreemptMode = OFF")).cluster.qos
+    assert off["high"].preempts == ()
+    spared = parse_slurm(text.replace("PreemptExemptTime       = 00:00:00", "PreemptExemptTime = 00:05:00")).cluster.qos
+    assert spared["normal"].exempt_s == 300.0
+    paused = parse_slurm(text.replace("PreemptMode             = REQUEUE", "PreemptMode = GANG,SUSPEND"))
+    assert "QOS normal: PreemptMode=GANG,SUSPEND (they stay)" in paused.not_simulated
+    assert paused.cluster.qos["high"].preempts == ()
+    gone = [each for each in parse_slurm(SMALL).not_simulated if "Preempt" in each]
+    assert not gone and parse_slurm(SMALL).cluster.requeue_delay_s == 121.0
 
 
 ASSOCIATIONS = RECORDED.with_name("22.05-associations.txt").read_text()
@@ -85,10 +105,6 @@ def test_associations_that_are_none_are_refused(wrong: str, said: str) -> None:
 def test_what_it_does_besides_is_named() -> None:
     said = read_slurm(RECORDED).not_simulated
     assert set(said) >= {
-        "PreemptType=preempt/partition_prio",
-        "PreemptMode=REQUEUE",
-        "QOS high: Preempt=normal",
-        "QOS high: PreemptMode=requeue",
         "QOS high: MaxWall=01:00:00",
         "QOS high: GrpTRES=node=3",
         "shares of accounts and users (sacctmgr show assoc was not given: all have equal ones)",
