@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -33,7 +34,7 @@ from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import DispatchLoop, simulate
 from asa.lab.simulator.settings import MachineSettings, Multifactor
 from asa.lab.simulator.state import StopReason
-from asa.lab.simulator.validate import violations
+from asa.lab.simulator.validate import lines, violations
 from tests.lab.simulator.cases import SLOTS, mixed, workloads
 
 # -- Engine -----------------------------------------------------------------------------------------------------------
@@ -309,6 +310,20 @@ def test_jobs_of_a_node_that_fails_wait_again_behind_the_others() -> None:
     assert schedule.restarts.tolist() == [1, 0]
     assert schedule.end.tolist() == [17.0, 7.0]
     assert violations(schedule) == []
+
+
+def test_when_many_jobs_wait_again_there_is_room_for_what_is_written() -> None:
+    count = 1000
+    engine = Engine(jobs(*[(0, 10, 1)] * count), Cluster.of(1, cores=count))
+    operations.fail_node(engine, 0, at=1.0, back=2.0)
+    operations.fail_node(engine, 0, at=3.0, back=4.0)
+    engine.dispatch(FCFS)
+    kinds = Counter(line.kind for line in lines(engine))
+    assert kinds == {
+        "submitted": count, "started": 3 * count, "requeued": 2 * count, "eligible": 2 * count, "finished": count,
+        "node down": 2, "node up": 2,
+    }  # fmt: skip
+    assert engine.schedule().end.tolist() == [14.0] * count
 
 
 def test_or_they_fail_with_it() -> None:

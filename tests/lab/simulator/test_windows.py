@@ -112,6 +112,15 @@ def test_on_other_nodes_jobs_go_on() -> None:
     assert schedule.placements.of(1) == [NodeRun(2, 3, 1)]
 
 
+@pytest.mark.parametrize("dispatcher", ["fcfs", "easy", "conservative"])
+def test_a_job_too_wide_beside_a_window_is_passed_over_and_one_that_others_block_is_not(dispatcher: str) -> None:
+    kept = machine(NodeWindow(10, 20, (0,)))
+    wide = work((0, 15, 4), (0, 40, 2), (1, 30, 1))
+    assert simulate(wide, kept, dispatcher).start.tolist() == [40.0, 0.0, 1.0], "as by Slurm's main scheduler"
+    narrow = work((0, 15, 2), (0, 15, 2), (1, 40, 1))
+    assert simulate(narrow, kept, dispatcher).start.tolist() == [0.0, 15.0, 15.0 if dispatcher == "fcfs" else 1.0]
+
+
 def test_a_reservation_is_promised_for_after_the_window() -> None:
     engine = Engine(work((0, 4, 4), (1, 8, 4), (1, 5, 1)), machine(NodeWindow(10, 20)))
     engine.advance()
