@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from asa.core.job import JobState
 from asa.lab.core.cluster import Cluster as Machine
-from asa.lab.core.schedule import Schedule
+from asa.lab.core.schedule import OUTCOMES, Schedule
+from asa.lab.core.workload import Workload
 from asa.lab.metrics.agreement import equal_positions, kendall, spearman
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
@@ -167,6 +169,50 @@ def test_users_are_ranked_as_on_a_live_cluster(shared: Cluster) -> None:
         assert time.monotonic() < deadline, f"Slurm: {ranked}; here: {expected}; used: {used}"
         time.sleep(3.0)
     assert len({*ranked.values()}) == 5, "four users have used something, the others nothing"
+
+
+PREEMPTED = dataclasses.replace(Machine.of(6), qos=replay.PREEMPTING.qos, requeue_delay_s=6.0)
+
+
+@pytest.fixture
+def preempting() -> Iterator[Cluster]:
+    own = {"PreemptType": "preempt/qos", "PreemptMode": "REQUEUE", "AccountingStorageEnforce": "limits,qos"}
+    with arranged(PREEMPTED, SchedulerParameters=replay.SCHEDULER, **own, **AGES) as cluster:
+        yield cluster
+
+
+@pytest.mark.slurm
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_jobs_are_preempted_as_on_a_live_cluster(preempting: Cluster) -> None:
+    """The small ones first, but no more than are needed; of a lower QOS before others."""
+    found = parse_slurm("".join(preempting.run(*command) for command in SAYS))
+    assert found.cluster.qos == PREEMPTED.qos and found.cluster.requeue_delay_s == PREEMPTED.requeue_delay_s
+    waves = (
+        [(1, "normal"), (1, "normal"), (1, "normal"), (2, "normal"), (1, "spare")], [(2, "high")], [(3, "high")]
+    )  # fmt: skip
+    numbers: list[str] = []
+    for wave in waves:
+        for nodes, qos in wave:
+            words = f"--nodes={nodes}", f"--qos={qos}", "--time=30", "--output=/dev/null", "--chdir=/"
+            numbers.append(preempting.run("sbatch", "--parsable", *words, "--wrap=sleep 600", user="daemon").strip())
+        deadline = time.monotonic() + 60
+        while any(preempting.job(number)["JobState"] != "RUNNING" for number in numbers[-len(wave) :]):
+            assert time.monotonic() < deadline, f"these do not run: {wave}"
+            time.sleep(0.5)
+    jobs = [preempting.job(number) for number in numbers]
+    sizes, names = zip(*(job for wave in waves for job in wave), strict=True)
+    count = len(jobs)
+    at = [20.0 * place for place, wave in enumerate(waves) for _ in wave]
+    workload = Workload.of(
+        submit=at, run=[600.0] * count, cores=sizes, walltime=[1800.0] * count,
+        qos=[[*PREEMPTED.qos].index(name) for name in names], labels={"qos": tuple(PREEMPTED.qos)},
+    )  # fmt: skip
+    done = simulate(workload, PREEMPTED, found.dispatcher, priority=found.priority)
+    assert [int(job["Restarts"]) for job in jobs] == done.restarts.tolist() == [1, 1, 0, 1, 0, 0, 0]
+    gone = [job["JobState"] == "PREEMPTED" for job in jobs]
+    assert gone == [OUTCOMES[code] is JobState.PREEMPTED for code in done.outcome] == [False] * 4 + [True] + [False] * 2
 
 
 AGEING: dict[str, Any] = {"max_age_s": 3600.0, "size": 12_000, "regime": "multifactor"}
