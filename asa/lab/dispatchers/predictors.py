@@ -1,4 +1,4 @@
-"""Run times of queued jobs, for dispatchers: as users ask, as their last jobs, by a heuristic, or as it will be.
+"""Run times of queued jobs, for dispatchers: as users ask, as earlier jobs, by a heuristic, or as it will be.
 
 Each is a `asa.core.ports.JobPredictor`.
 """
@@ -124,6 +124,85 @@ class AlikeJobs:
             yield job.user, job.name, walltime_s
             yield job.user, walltime_s
             yield job.user
+
+
+class NearestJobs:
+    """Mean run time of the jobs nearest to this one, of the last that have ended, at most the wall time.
+
+    Far apart are jobs of two users (3) and of two names (2); and by the natural logarithm of the ratio of their wall
+    times, and half that of their cores. A job that ended before `last` others is farther away by 1, before half as many
+    by a half. Of the nearest ones, weights fall by e with each 0.5. Wall times are predicted until one job has ended.
+    Of a job whose user or wall time is not known, the rest counts.
+
+    The mean is arithmetic because it decides which job goes first: with the geometric one, jobs that often fail at once
+    look short, and on KTH SP2 mean waits are longer by a tenth. Jobs that wait are predicted again when one of their
+    user's ends (`renews`). Deviation: the papers also know queues and groups, which dispatchers do not see.
+
+    Parameters
+    ----------
+    nearest
+        How many jobs make the mean; >= 1.
+    last
+        How many jobs are remembered; >= 1.
+
+    References
+    ----------
+    W. Smith, I. Foster and V. Taylor, "Predicting application run times with historical information", JPDC 64(9), 2004;
+    D. Klusáček and M. Soysal, "Walltime prediction and its impact on job scheduling performance and predictability",
+    JSSPP 2020.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from asa.core.job import Resources
+    >>> job = QueuedJob("17", Resources(), walltime_s=3600.0, submitted=0.0, user="ann", name="fold")
+    >>> predictor = NearestJobs(nearest=1)
+    >>> predictor.learn(job, 100.0)
+    >>> predictor.learn(replace(job, name="other"), 1000.0)
+    >>> predictor.predict(job), predictor.predict(replace(job, walltime_s=60.0))
+    (100.0, 60.0)
+    """
+
+    renews = True
+
+    def __init__(self, default_s: float | None = None, nearest: int = 8, last: int = 4000) -> None:
+        for name, value in (("nearest", nearest), ("last", last)):
+            if type(value) is not int or value < 1:
+                raise InvalidInput(f"{name}={value!r} jobs: a whole number of at least 1 expected")
+        self._default, self._nearest, self._last = checked_default(default_s), nearest, last
+        self._codes: dict[str, int] = {"": 0}
+        self._jobs, self._count = np.zeros((5, last)), 0  # codes of user and name; logarithms; run time [s]
+        self._made: dict[tuple[float, ...], float] = {}  # predictions since the last end
+
+    def predict(self, job: QueuedJob) -> float:
+        """Expected run time [s]."""
+        if not self._count:
+            return fallback(job, self._default)
+        mine = self._features(job)
+        if mine not in self._made:
+            self._made[mine] = self._mean(mine)
+        return capped(self._made[mine], job)
+
+    def _mean(self, mine: tuple[float, ...]) -> float:
+        """Weighted mean run time of the nearest jobs [s]."""
+        user, name, walltime_s, cores, runs = self._jobs[:, : min(self._count, self._last)]
+        far = (self._count - 1 - np.arange(len(runs))) % self._last / self._last
+        far += 3.0 * (user != mine[0]) + 2.0 * (name != mine[1])
+        far += np.abs(walltime_s - mine[2]) + 0.5 * np.abs(cores - mine[3])
+        near = np.argpartition(far, self._nearest)[: self._nearest] if len(far) > self._nearest else np.arange(len(far))
+        return float(np.average(runs[near], weights=np.exp(2.0 * (far.min() - far[near]))))
+
+    def learn(self, job: QueuedJob, run_time_s: float) -> None:
+        """`job` ran for `run_time_s` [s]; less than a second counts as one."""
+        self._jobs[:, self._count % self._last] = *self._features(job), max(run_time_s, 1.0)
+        self._count += 1
+        self._made.clear()
+
+    def _features(self, job: QueuedJob) -> tuple[float, ...]:
+        """Codes of user and name, and logarithms of wall time and cores; 0 for what is not known."""
+        user, name = (self._codes.setdefault(text, len(self._codes)) for text in (job.user, job.name))
+        walltime_s = math.log(job.walltime_s) if math.isfinite(job.walltime_s) else 0.0
+        return user, name, walltime_s, math.log(job.resources.cores)
 
 
 class Oracle:
