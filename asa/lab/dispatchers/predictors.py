@@ -129,14 +129,13 @@ class AlikeJobs:
 class NearestJobs:
     """Mean run time of the jobs nearest to this one, of the last that have ended, at most the wall time.
 
-    Far apart are jobs of two users (3) and of two names (2); and by the natural logarithm of the ratio of their wall
-    times, and half that of their cores. A job that ended before `last` others is farther away by 1, before half as many
-    by a half. Of the nearest ones, weights fall by e with each 0.5. Wall times are predicted until one job has ended.
-    Of a job whose user or wall time is not known, the rest counts.
+    The distance of two jobs is 3 if they are of two users, and 2 if of two names; and the logarithm of the ratio of
+    their wall times, and half that of their cores. It grows by 1 while `last` others end. What is not known of both is
+    equal. Weights in the mean fall by e with each 0.5 of distance. The wall time is predicted until one job has ended.
 
     The mean is arithmetic because it decides which job goes first: with the geometric one, jobs that often fail at once
-    look short, and on KTH SP2 mean waits are longer by a tenth. Jobs that wait are predicted again when one of their
-    user's ends (`renews`). Deviation: the papers also know queues and groups, which dispatchers do not see.
+    look short, and mean waits on KTH SP2 are longer by some tenth. Jobs that wait are predicted again when one of their
+    user's ends (`renews`). The distance is ours; sites also know queues and groups, which dispatchers do not see.
 
     Parameters
     ----------
