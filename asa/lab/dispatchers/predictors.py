@@ -146,9 +146,9 @@ class NearestJobs:
 
     References
     ----------
-    W. Smith, I. Foster and V. Taylor, "Predicting application run times with historical information", JPDC 64(9), 2004;
-    D. Klusáček and M. Soysal, "Walltime prediction and its impact on job scheduling performance and predictability",
-    JSSPP 2020.
+    N. H. Kapadia, J. A. B. Fortes and C. E. Brodley, "Predictive application-performance modeling in a computational
+    grid environment", HPDC 1999, for nearest neighbours; W. Smith, I. Foster and V. Taylor, "Predicting application run
+    times with historical information", JPDC 64(9), 2004, for what makes jobs look alike.
 
     Examples
     --------
