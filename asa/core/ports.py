@@ -496,7 +496,10 @@ class Placement(Protocol):
 
 
 class JobPredictor(Protocol):
-    """How long queued jobs will run, for dispatchers. Told of every job's end, in order of time."""
+    """How long queued jobs will run, for dispatchers. Told of every job's end, in order of time.
+
+    One with a true attribute `renews` is asked again for a job that waits when another of its user ends.
+    """
 
     def predict(self, job: QueuedJob) -> float:
         """Expected run time [s]; asked when the job is submitted. Its `walltime_s` is NaN where none was given."""

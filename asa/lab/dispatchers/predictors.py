@@ -1,4 +1,4 @@
-"""Run times of queued jobs, for dispatchers: as users ask, as their last jobs, by a heuristic, or as it will be.
+"""Run times of queued jobs, for dispatchers: as users ask, as earlier jobs, by a heuristic, or as it will be.
 
 Each is a `asa.core.ports.JobPredictor`.
 """
@@ -124,6 +124,84 @@ class AlikeJobs:
             yield job.user, job.name, walltime_s
             yield job.user, walltime_s
             yield job.user
+
+
+class NearestJobs:
+    """Mean run time of the jobs nearest to this one, of the last that have ended, at most the wall time.
+
+    The distance of two jobs is 3 if they are of two users, and 2 if of two names; and the logarithm of the ratio of
+    their wall times, and half that of their cores. It grows by 1 while `last` others end. What is not known of both is
+    equal. Weights in the mean fall by e with each 0.5 of distance. The wall time is predicted until one job has ended.
+
+    The mean is arithmetic because it decides which job goes first: with the geometric one, jobs that often fail at once
+    look short, and mean waits on KTH SP2 are longer by some tenth. Jobs that wait are predicted again when one of their
+    user's ends (`renews`). The distance is ours; sites also know queues and groups, which dispatchers do not see.
+
+    Parameters
+    ----------
+    nearest
+        How many jobs make the mean; >= 1.
+    last
+        How many jobs are remembered; >= 1.
+
+    References
+    ----------
+    N. H. Kapadia, J. A. B. Fortes and C. E. Brodley, "Predictive application-performance modeling in a computational
+    grid environment", HPDC 1999, for nearest neighbours; W. Smith, I. Foster and V. Taylor, "Predicting application run
+    times with historical information", JPDC 64(9), 2004, for what makes jobs look alike.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from asa.core.job import Resources
+    >>> job = QueuedJob("17", Resources(), walltime_s=3600.0, submitted=0.0, user="ann", name="fold")
+    >>> predictor = NearestJobs(nearest=1)
+    >>> predictor.learn(job, 100.0)
+    >>> predictor.learn(replace(job, name="other"), 1000.0)
+    >>> predictor.predict(job), predictor.predict(replace(job, walltime_s=60.0))
+    (100.0, 60.0)
+    """
+
+    renews = True
+
+    def __init__(self, default_s: float | None = None, nearest: int = 8, last: int = 4000) -> None:
+        for name, value in (("nearest", nearest), ("last", last)):
+            if type(value) is not int or value < 1:
+                raise InvalidInput(f"{name}={value!r} jobs: a whole number of at least 1 expected")
+        self._default, self._nearest, self._last = checked_default(default_s), nearest, last
+        self._codes: dict[str, int] = {"": 0}
+        self._jobs, self._count = np.zeros((5, last)), 0  # codes of user and name; logarithms; run time [s]
+        self._made: dict[tuple[float, ...], float] = {}  # predictions since the last end
+
+    def predict(self, job: QueuedJob) -> float:
+        """Expected run time [s]."""
+        if not self._count:
+            return fallback(job, self._default)
+        mine = self._features(job)
+        if mine not in self._made:
+            self._made[mine] = self._mean(mine)
+        return capped(self._made[mine], job)
+
+    def _mean(self, mine: tuple[float, ...]) -> float:
+        """Weighted mean run time of the nearest jobs [s]."""
+        user, name, walltime_s, cores, runs = self._jobs[:, : min(self._count, self._last)]
+        far = (self._count - 1 - np.arange(len(runs))) % self._last / self._last
+        far += 3.0 * (user != mine[0]) + 2.0 * (name != mine[1])
+        far += np.abs(walltime_s - mine[2]) + 0.5 * np.abs(cores - mine[3])
+        near = np.argpartition(far, self._nearest)[: self._nearest] if len(far) > self._nearest else np.arange(len(far))
+        return float(np.average(runs[near], weights=np.exp(2.0 * (far.min() - far[near]))))
+
+    def learn(self, job: QueuedJob, run_time_s: float) -> None:
+        """`job` ran for `run_time_s` [s]; less than a second counts as one."""
+        self._jobs[:, self._count % self._last] = *self._features(job), max(run_time_s, 1.0)
+        self._count += 1
+        self._made.clear()
+
+    def _features(self, job: QueuedJob) -> tuple[float, ...]:
+        """Codes of user and name, and logarithms of wall time and cores; 0 for what is not known."""
+        user, name = (self._codes.setdefault(text, len(self._codes)) for text in (job.user, job.name))
+        walltime_s = math.log(job.walltime_s) if math.isfinite(job.walltime_s) else 0.0
+        return user, name, walltime_s, math.log(job.resources.cores)
 
 
 class Oracle:

@@ -34,7 +34,8 @@ from asa.lab.simulator.state import FINISHED, SUBMITTED, StopReason, walltimes
 class RunTimeLearning:
     """A predictor learns what happened on an engine, and what it predicts is written into the engine's table.
 
-    A job is predicted when it is submitted, from the jobs that had ended by then.
+    A job is predicted when it is submitted, from the jobs that had ended by then; with a predictor that `renews`, again
+    whenever a job of its user ends while it waits.
 
     Parameters
     ----------
@@ -51,15 +52,23 @@ class RunTimeLearning:
         """Learn from the jobs that ended since the last call, and predict those that were submitted."""
         s = self._engine.state
         view = self._engine.view()
-        last = int(s.world[0]["lines"])
+        last, users = int(s.world[0]["lines"]), set[int]()
         for at, kind, row, _ in s.log[self._lines : last].tolist():
             if kind == FINISHED and (started := float(s.jobs["started"][row])) == started:
                 self._learner.learn(self._job(view, row), at - started)
+                users.add(int(s.jobs["user"][row]))
             elif kind == SUBMITTED:
-                predicted_s = self._learner.predict(self._job(view, row))
-                for column in self._columns:
-                    s.jobs[column][row] = predicted_s
+                self._predict(view, row)
         self._lines = last
+        if users and getattr(self._learner, "renews", False):
+            waiting = s.queue[: int(s.world[0]["waiting"])]
+            for row in waiting[np.isin(s.jobs["user"][waiting], list(users))].tolist():
+                self._predict(view, row)
+
+    def _predict(self, view: TableView, row: int) -> None:
+        predicted_s = self._learner.predict(self._job(view, row))
+        for column in self._columns:
+            self._engine.state.jobs[column][row] = predicted_s
 
     def _job(self, view: TableView, row: int) -> QueuedJob:
         """A job with its wall time: where none was asked for, the longest that was."""

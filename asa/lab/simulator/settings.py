@@ -121,7 +121,7 @@ class MachineSettings:
         ``"multifactor:age=1000,regime=limits"``, or such an object.
     predictor
         How long the dispatcher takes jobs to run: ``"user"`` (their wall times), ``"oracle"`` (their run times),
-        ``"last-two"``, ``"heuristic"``, or a `JobPredictor`.
+        ``"knn"``, ``"last-two"``, ``"heuristic"``, or a `JobPredictor`.
     overrun
         What becomes of a job whose run time is longer than its wall time: ``"clip"`` ends it there, ``"allow"`` lets it
         run.

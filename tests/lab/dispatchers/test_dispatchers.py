@@ -44,7 +44,7 @@ from asa.lab.dispatchers.backfill import (
 from asa.lab.dispatchers.listplan import ListPlan
 from asa.lab.dispatchers.nwp import Nwp, runs
 from asa.lab.dispatchers.packing import BinPacking, Knapsack, Random, best_set
-from asa.lab.dispatchers.predictors import AlikeJobs, DataDriven, LastTwoOfUser, Oracle, UserEstimate
+from asa.lab.dispatchers.predictors import AlikeJobs, DataDriven, LastTwoOfUser, NearestJobs, Oracle, UserEstimate
 from asa.lab.dispatchers.room import columns, room_of
 from asa.lab.placement.nodes import BestFit
 from asa.lab.placement.tjap.instance import Placed, Window
@@ -1180,27 +1180,29 @@ def test_errors_on_real_logs(name: str, user: tuple[float, float], last_two: tup
     assert accuracy(errors(log, DataDriven())) == pytest.approx(user[1], 2e-3), "a log without names teaches it nothing"
 
 
-@pytest.mark.parametrize("make", [UserEstimate, LastTwoOfUser, AlikeJobs, DataDriven])
+@pytest.mark.parametrize("make", [UserEstimate, LastTwoOfUser, AlikeJobs, DataDriven, NearestJobs])
 def test_without_history_the_wall_time_is_predicted(make: type[JobPredictor]) -> None:
     assert make().predict(JOB) == HOUR
 
 
-@pytest.mark.parametrize("predictor", [UserEstimate(), LastTwoOfUser(), AlikeJobs(), DataDriven()])
+@pytest.mark.parametrize("predictor", [UserEstimate(), LastTwoOfUser(), AlikeJobs(), DataDriven(), NearestJobs()])
 @pytest.mark.parametrize("unknown", [math.nan, math.inf])
 def test_a_job_without_wall_time_and_history_is_named(predictor: JobPredictor, unknown: float) -> None:
     with pytest.raises(InvalidInput, match=r"job 17 has no wall time.*oracle"):
         predictor.predict(replace(JOB, key=17, walltime_s=unknown))
 
 
-@pytest.mark.parametrize("make", [LastTwoOfUser, AlikeJobs, DataDriven])
-def test_a_default_stands_in_for_a_wall_time_only(make: type[LastTwoOfUser | AlikeJobs | DataDriven]) -> None:
+@pytest.mark.parametrize("make", [LastTwoOfUser, AlikeJobs, DataDriven, NearestJobs])
+def test_a_default_stands_in_for_a_wall_time_only(
+    make: type[LastTwoOfUser | AlikeJobs | DataDriven | NearestJobs],
+) -> None:
     assert make(default_s=600.0).predict(replace(JOB, walltime_s=math.nan)) == 600.0
     assert make(default_s=600.0).predict(JOB) == HOUR
     with pytest.raises(InvalidInput, match="default_s must be a finite time above 0 s, not 0"):
         make(default_s=0)
 
 
-@pytest.mark.parametrize("make", [LastTwoOfUser, AlikeJobs, DataDriven])
+@pytest.mark.parametrize("make", [LastTwoOfUser, AlikeJobs, DataDriven, NearestJobs])
 def test_history_does_without_a_wall_time(make: type[JobPredictor]) -> None:
     predictor, job = make(), replace(JOB, walltime_s=math.nan)
     predictor.learn(job, 50.0)
@@ -1208,7 +1210,7 @@ def test_history_does_without_a_wall_time(make: type[JobPredictor]) -> None:
     assert predictor.predict(job) == pytest.approx(50.0)
 
 
-@pytest.mark.parametrize("make", [LastTwoOfUser, AlikeJobs, DataDriven])
+@pytest.mark.parametrize("make", [LastTwoOfUser, AlikeJobs, DataDriven, NearestJobs])
 @given(runs=st.lists(st.floats(0, 1e5), max_size=5), walltime=st.floats(1, 1e5))
 def test_no_prediction_is_above_the_wall_time(make: type[JobPredictor], runs: list[float], walltime: float) -> None:
     predictor = make()
@@ -1239,6 +1241,54 @@ def test_alike_are_the_last_four_of_the_most_alike(ends: list[tuple[str, int, fl
     assert predictor.predict(replace(JOB, name="a", resources=Resources(1))) == pytest.approx(expected)
     with pytest.raises(InvalidInput, match="last=0 jobs: a whole number of at least 1"):
         AlikeJobs(last=0)
+
+
+@st.composite
+def ended_jobs(draw: st.DrawFn) -> tuple[QueuedJob, float]:
+    """A job and how long it ran [s]."""
+    job = replace(
+        JOB,
+        user=draw(st.sampled_from(["", "ann", "bob"])),
+        name=draw(st.sampled_from(["", "fold", "relax"])),
+        walltime_s=draw(st.sampled_from([60.0, HOUR, 5 * HOUR, math.nan])),
+        resources=Resources(draw(st.integers(1, 64))),
+    )
+    return job, draw(st.floats(0, HOUR))
+
+
+def mean_of_nearest(ends: list[tuple[QueuedJob, float]], new: QueuedJob, nearest: int, last: int) -> float:
+    """What `NearestJobs` predicts, from its docstring."""
+
+    def seconds(job: QueuedJob) -> float:
+        return job.walltime_s if math.isfinite(job.walltime_s) else 1.0
+
+    far = []
+    for age, (job, run) in enumerate(reversed(ends[-last:])):
+        distance = age / last + abs(math.log(seconds(job) / seconds(new)))
+        distance += abs(math.log(job.resources.cores / new.resources.cores)) / 2
+        distance += 3 * (job.user != new.user) + 2 * (job.name != new.name)
+        far.append((distance, max(run, 1.0)))
+    near = sorted(far)[:nearest]
+    weights = [math.exp(-distance / 0.5) for distance, _ in near]
+    mean = sum(weight * run for weight, (_, run) in zip(weights, near, strict=True)) / sum(weights)
+    return mean if math.isnan(new.walltime_s) else min(mean, new.walltime_s)
+
+
+@given(st.lists(ended_jobs(), min_size=1, max_size=25), ended_jobs(), st.integers(1, 6), st.integers(1, 16))
+def test_nearest_jobs_are_those_that_a_plain_search_finds(
+    ends: list[tuple[QueuedJob, float]], new: tuple[QueuedJob, float], nearest: int, last: int
+) -> None:
+    predictor = NearestJobs(nearest=nearest, last=last)
+    for job, run in ends:
+        predictor.predict(replace(new[0], walltime_s=HOUR))  # what was predicted before is no matter
+        predictor.learn(job, run)
+    assert predictor.predict(new[0]) == pytest.approx(mean_of_nearest(ends, new[0], nearest, last))
+
+
+@pytest.mark.parametrize("wrong", [{"nearest": 0}, {"last": 0}, {"nearest": 1.5}])
+def test_nearest_jobs_are_a_number_of_jobs(wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidInput, match="jobs: a whole number of at least 1 expected"):
+        NearestJobs(**wrong)
 
 
 @pytest.mark.parametrize("make", [LastTwoOfUser, AlikeJobs, DataDriven])

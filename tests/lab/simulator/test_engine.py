@@ -21,6 +21,7 @@ from asa.core.decision import DispatchDecision, NodeRun, Reject, Reserve, SetSpe
 from asa.core.errors import IllegalDecision, InvalidInput, Starved, UnknownName
 from asa.core.job import DependencyKind, JobState, QueueRegime
 from asa.core.registry import DISPATCHERS
+from asa.core.view import QueuedJob
 from asa.lab.core.cluster import Cluster, Partition
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.table import TableView
@@ -28,6 +29,7 @@ from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import rule_of
 from asa.lab.dispatchers.listplan import ListPlan
 from asa.lab.dispatchers.planning.instance import Instance, example, from_view, read_instance
+from asa.lab.dispatchers.predictors import NearestJobs
 from asa.lab.simulator import operations
 from asa.lab.simulator.decisions import Decision, DecisionSample
 from asa.lab.simulator.engine import Engine
@@ -376,6 +378,39 @@ def test_last_two_learns_on_the_way() -> None:
     )  # fmt: skip
     assert simulate(work, Cluster.of(2), "easy").start[4] == 31.0
     assert simulate(work, Cluster.of(2), "easy", predictor="last-two").start[4] == 22.0
+
+
+class Spy:
+    """Predicts the wall time, and notes what it is told and asked."""
+
+    def __init__(self, renews: bool) -> None:
+        self.renews = renews
+        self.said: list[tuple[str, object]] = []
+
+    def predict(self, job: QueuedJob) -> float:
+        self.said.append(("predict", job.key))
+        return job.walltime_s
+
+    def learn(self, job: QueuedJob, run_time_s: float) -> None:
+        self.said.append(("learn", (job.key, run_time_s)))
+
+
+@pytest.mark.parametrize("renews", [False, True])
+def test_waiting_jobs_are_predicted_again_when_one_of_their_user_ends(renews: bool) -> None:
+    """Jobs 1 to 3 wait for job 0; only job 2 is of its user. Nothing is learned before it has ended."""
+    work = Workload.of(submit=[0, 1, 2, 3], run=[10, 10, 10, 10], walltime=[20] * 4, cores=[1] * 4, user=[1, 2, 1, -1])
+    spy = Spy(renews)
+    simulate(work, Cluster.of(1), "fcfs", predictor=spy)
+    submitted = [("predict", key) for key in range(4)]
+    again = [("predict", 2)] if renews else []
+    ends = [("learn", (key, 10.0)) for key in (1, 2, 3)]
+    assert spy.said == [*submitted, ("learn", (0, 10.0)), *again, *ends]
+
+
+@given(mixed())
+def test_the_nearest_jobs_give_the_same_schedule_again(case: tuple[Workload, Cluster]) -> None:
+    first, second = (simulate(*case, "easy", predictor=NearestJobs(default_s=60.0)).start for _ in range(2))
+    assert np.array_equal(first, second, equal_nan=True)
 
 
 def test_fair_share_puts_the_modest_user_first() -> None:
