@@ -153,9 +153,9 @@ class Rollout:
 
     In each future run times are drawn from what is known of a job's user, and what was submitted a whole number of days
     ago, drawn among those of `memory`, is submitted again until `horizon`. The rules differ in order, threshold and
-    depth. The best has the least sum of the mean wait, as a share of that of `sjf`, and `slowdown` times the mean
-    bounded slowdown, likewise; waits beyond the limit count twenty times more. The limit is `longest` times the longest
-    wait that EASY would have had of late, or would have in that future.
+    depth. The best has the least sum of the mean wait and `slowdown` times the mean bounded slowdown, as shares of
+    EASY's in all futures so far; what a wait is longer than the limit counts twenty times more. The limit is `longest`
+    times the longest wait that EASY would have had in `memory`, or would have in that future, whichever is longer.
 
     A view without a table, as in `local:`, gets ``easy:order=sjf,threshold=60h``. Futures look at cores only.
 
@@ -195,7 +195,7 @@ class Rollout:
         *,
         futures: int = 6,
         every: float | str = "1h",
-        horizon: float | str = "24h",
+        horizon: float | str = "12h",
         memory: float | str = "28d",
         longest: float = 0.85,
         slowdown: float = 0.3,
