@@ -1,12 +1,12 @@
 """A few hundred jobs on a real Slurm and in the simulator: in which order they start, as tables.
 
-    python -m benchmarks.slurm_agreement --keep runs               # 15 minutes for each of six sites
+    python -m benchmarks.slurm_agreement --keep runs               # 10 to 16 minutes for each of eight sites
     python -m benchmarks.slurm_agreement --from runs               # the tables once more
     python -m benchmarks.slurm_agreement partitions --jobs 200 --repeat 2 --keep runs      # 17 minutes
 
-It boots clusters of its own (see docs/howto/test-cluster.md), eight nodes of one core each, sixteen for `partitions`,
-one for each way to configure a site. Jobs sleep. The simulator gets them as they were submitted, with the run times
-that they had on Slurm.
+It boots clusters of its own (see docs/howto/test-cluster.md), one for each way to configure a site, of eight nodes of one
+core each, or as many as the site's machine has. Jobs sleep. The simulator gets them as they were submitted, with the
+run times that they had on Slurm.
 """
 
 from __future__ import annotations

@@ -273,6 +273,32 @@ def test_with_fair_tree_it_decides_as_slurm_did(version: str, number: int) -> No
         assert sum(replay.same_state(like, "conservative", on, priority=priority)) < sum(right) - 0.1
 
 
+@pytest.mark.parametrize("run", ["preemption.0", "preemption.1", "26.05/preemption.0"])
+def test_with_preemption_and_a_reservation_jobs_wait_as_long_as_on_slurm(run: str) -> None:
+    slurm = replay.schedule_of(replay.read_records(RUNS / f"{run}.csv"), replay.PREEMPTING)
+    priority = Multifactor(age=36_000, max_age_s=3600.0, qos=1_000_000, regime="limits")
+
+    def simulated(cluster: Machine) -> tuple[float, ...]:
+        """Mean wait as a share of Slurm's, pairs in order, jobs that were requeued and cancelled; each in the mean."""
+        found = []
+        for seed in range(10):
+            late = np.random.default_rng(seed).uniform(0, 1, len(slurm))
+            jobs = dataclasses.replace(slurm.workload, run=slurm.workload.run + late)
+            done = simulate(jobs, cluster, "conservative", overrun="allow", priority=priority)
+            in_order = replay.same_order(slurm.start, done.start)[replay.pairs_apart(slurm.start)].mean()
+            preempted = done.restarts.sum(), done.count(JobState.PREEMPTED)
+            found.append((done.wait.mean() / slurm.wait.mean(), in_order, *preempted))
+        return tuple(np.mean(found, axis=0).tolist())
+
+    wait, in_order, requeued, cancelled = simulated(slurm.cluster)
+    assert wait == pytest.approx(1, abs=0.17)
+    assert in_order > 0.9
+    assert 0.8 < requeued / slurm.restarts.sum() < 1.8
+    assert 0.8 < cancelled / slurm.count(JobState.PREEMPTED) < 2.4
+    other = simulated(dataclasses.replace(slurm.cluster, windows=()))
+    assert other[0] < wait - 0.15 and other[1] < in_order - 0.03
+
+
 @pytest.mark.parametrize(("site", "other"), [("fifo", "easy"), ("fifo-one", "conservative"), ("size", "easy")])
 def test_another_dispatcher_decides_otherwise(site: str, other: str) -> None:
     priority, dispatcher, _ = SITES[site]
