@@ -4,9 +4,9 @@
     python -m benchmarks.slurm_agreement --from runs               # the tables once more
     python -m benchmarks.slurm_agreement partitions --jobs 200 --repeat 2 --keep runs      # 17 minutes
 
-It boots clusters of its own (see docs/howto/test-cluster.md), one for each way to configure a site, of eight nodes of one
-core each, or as many as the site's machine has. Jobs sleep. The simulator gets them as they were submitted, with the
-run times that they had on Slurm.
+It boots clusters of its own (see docs/howto/test-cluster.md), one for each way to configure a site, of eight nodes of
+one core each, or as many as the site's machine has. Jobs sleep. The simulator gets them as they were submitted, with
+the run times that they had on Slurm.
 """
 
 from __future__ import annotations
