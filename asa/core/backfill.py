@@ -184,9 +184,9 @@ class ReservationRule:
     >>> ReservationRule(depth=0).decide(view)
     []
     >>> ReservationRule(depth=1).decide(view)
-    [Reserve(job='A', at=10.0), Start(job='B', nodes=())]
+    [Reserve(job='A', at=10.0), Start(job='B', nodes=(), preempts=())]
     >>> ReservationRule(depth=math.inf).decide(view)
-    [Reserve(job='A', at=10.0), Reserve(job='C', at=15.0), Start(job='B', nodes=())]
+    [Reserve(job='A', at=10.0), Reserve(job='C', at=15.0), Start(job='B', nodes=(), preempts=())]
     """
 
     depth: float = 1

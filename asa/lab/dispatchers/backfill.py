@@ -453,7 +453,7 @@ def scan_nodes(
         How many start; on which nodes: rows of position, first node, last node, units of each; and who goes: rows of
         position of the job that preempts, row of the one that runs.
     """
-    depth, count = rule.depth, min(rule.limit, len(waiting))
+    depth, count = float(rule.depth), min(rule.limit, len(waiting))
     for j in range(count):
         promised[j] = np.nan
     free = free.copy()

@@ -36,7 +36,7 @@ class BinPacking:
     >>> from asa.core.view import QueuedJob
     >>> queue = [QueuedJob(name, Resources(cores=cores), 60.0, 0.0) for name, cores in [("A", 1), ("B", 9), ("C", 3)]]
     >>> BinPacking().decide(QueueView(now=0.0, capacity=Resources(cores=4), queue=tuple(queue), running=()))
-    [Start(job='C', nodes=()), Start(job='A', nodes=())]
+    [Start(job='C', nodes=(), preempts=()), Start(job='A', nodes=(), preempts=())]
     """
 
     def __init__(self, placement: Placement | None = None) -> None:
@@ -82,9 +82,9 @@ class Knapsack:
     >>> queue = [QueuedJob(name, Resources(cores=cores), 60.0, 0.0) for name, cores in [("A", 1), ("B", 2), ("C", 3)]]
     >>> view = QueueView(now=9.0, capacity=Resources(cores=5), queue=tuple(queue), running=())
     >>> Knapsack().decide(view)
-    [Start(job='B', nodes=()), Start(job='C', nodes=())]
+    [Start(job='B', nodes=(), preempts=()), Start(job='C', nodes=(), preempts=())]
     >>> Knapsack("capacity").decide(view)
-    [Start(job='A', nodes=()), Start(job='B', nodes=())]
+    [Start(job='A', nodes=(), preempts=()), Start(job='B', nodes=(), preempts=())]
     """
 
     def __init__(

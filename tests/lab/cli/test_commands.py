@@ -757,11 +757,12 @@ def test_a_model_has_slurm_s_partitions_and_qos(tmp_path: Path, capsys: pytest.C
     assert main(words) == 0
     printed, found = capsys.readouterr().out, json.loads(out.read_text())
     assert "not simulated: shares of accounts and users (sacctmgr show assoc was not given" in printed
-    assert "PreemptMode=REQUEUE" in found["not_simulated"]
+    assert "GresTypes=gpu" in found["not_simulated"]
     assert found["left_out"] == "5 of a partition that is not there"
     site = SiteModel.read(model)
     assert site.partitions == read_slurm(SLURM).cluster.partitions
     assert site.qos == read_slurm(SLURM).cluster.qos
+    assert site.requeue_delay_s == 6.0 and site.partitions["week"].preempt_mode == "requeue"
     assert site.dispatcher == "backfill:depth=inf,limit=200,window=1440m"
     assert site.priority.startswith("multifactor:age=1000,fairshare=5000,qos=100000")
     assert {(each.partition, each.qos) for each in site.classes} >= {("main", "normal"), ("fast", "high")}
