@@ -38,9 +38,9 @@ class Partition:
         Jobs of a higher tier come before all jobs of lower ones, whatever their priorities; >= 0.
     preempt_mode
         What becomes of its jobs when jobs of a higher tier need their nodes: ``"requeue"``, ``"cancel"``, or ``""``:
-        they stay.
+        they are not preempted.
     exempt_s
-        They stay until they have run for so long [s]; >= 0, finite.
+        They are not preempted before they have run for so long [s]; >= 0, finite.
 
     Raises
     ------
@@ -77,7 +77,7 @@ class Partition:
 
 
 PREEMPT_MODES = ("", "requeue", "cancel")
-"""What becomes of running jobs whose nodes others need: they stay, wait again, or are cancelled."""
+"""What becomes of running jobs whose nodes others need: they are not preempted, wait again, or are cancelled."""
 
 
 def _check_preemption(what: str, each: Partition | Qos) -> None:
@@ -130,7 +130,7 @@ class Qos:
     exempt_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for item in fields(self)[:5]:
+        for item in (each for each in fields(self) if each.type == "int"):
             if type(value := getattr(self, item.name)) is not int or not 0 <= value < 2**31:
                 raise InvalidInput(f"a QOS has {item.name} {value!r}: a whole number from 0 to 2^31 expected")
         _check_preemption("QOS", self)
@@ -249,7 +249,8 @@ class Cluster:
     ------
     InvalidInput
         When the shapes do not fit together, an amount is negative, a partition or a window names a node that is not
-        there, accounts are no tree, QOS preempt each other or ones that stay, or nodes differ whose power is declared.
+        there, accounts are no tree, QOS preempt each other or ones without a mode, or nodes differ whose power is
+        declared.
 
     Examples
     --------

@@ -47,8 +47,8 @@ JOB = np.dtype(
 """A row of the table of jobs: all that may be known of a job before it has ended."""
 
 
-# Columns of the table of preemption: how long a job stays at least [s]; who goes first, the lowest; whether it is
-# cancelled, and not requeued; and from there on whether it preempts jobs of each row.
+# Columns of the table of preemption: how long a job runs before it may be preempted [s]; the lowest is preempted first;
+# whether it is cancelled, and not requeued; and from there on whether it preempts jobs of each row.
 EXEMPT, RANK, CANCELS, PREEMPTS = range(4)
 
 

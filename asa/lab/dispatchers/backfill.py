@@ -512,8 +512,8 @@ def scan_nodes(
                     _give(base[r], runs, found, need, -1)
             chosen = _longer(chosen, rows + found)
             release = _longer(release, backs + found)
-            release_at = _longer_times(release_at, backs + found)
-            holder = _longer_rows(holder, backs + found)
+            release_at = _longer_column(release_at, backs + found)
+            holder = _longer_column(holder, backs + found)
             for k in range(found):
                 _insert(release_at, release, holder, backs, end, runs[k], job.kind)
                 backs += 1
@@ -563,7 +563,7 @@ def _victims(
     begins: Floats, stops: Floats, held: Ints, base: Ints, reserved: int, runs: Ints,
 ) -> tuple[Ints, int]:  # fmt: skip
     """Rows of the running jobs that have to go so that a job can run from now until `end` [s], and how many `runs` of
-    nodes it then has; none where that is in vain.
+    nodes it then has; none if it would not fit without all of them either.
 
     As Slurm chooses them: those of the lowest rank, then of the fewest cores, then those submitted first are taken away
     until the job fits; twice this is done again, the last one first, to need fewer. The job is then placed, and those
@@ -583,7 +583,7 @@ def _victims(
     for k in range(count):
         keys[k] = preemption[jobs[order[k]].standing, RANK] * 2.0**32 + jobs[order[k]].cores
     order = picked(order, ranking(keys))
-    for turn in range(4):  # first all of them: whether it is in vain
+    for turn in range(4):  # at first all go, to see whether it fits at all
         room, bases, found, k = free.copy(), base[:reserved].copy(), 0, 0
         while found == 0 and k < len(order):
             _vacate(order[k], release_at, release, holder, backs, demands, room, begins, bases, reserved)
@@ -770,22 +770,13 @@ def _longer(table: Ints, rows: int) -> Ints:
 
 
 @inner_allocating
-def _longer_times(times: Floats, rows: int) -> Floats:
-    if rows <= len(times):
-        return times
-    longer = np.empty(2 * rows)
-    for row in range(len(times)):
-        longer[row] = times[row]
-    return longer
-
-
-@inner_allocating
-def _longer_rows(rows: Ints, count: int) -> Ints:
-    if count <= len(rows):
-        return rows
-    longer = np.empty(2 * count, np.int64)
-    for row in range(len(rows)):
-        longer[row] = rows[row]
+def _longer_column(column: Any, rows: int) -> Any:
+    """The same, of one column of whatever numbers."""
+    if rows <= len(column):
+        return column
+    longer = np.empty(2 * rows, column.dtype)
+    for row in range(len(column)):
+        longer[row] = column[row]
     return longer
 
 

@@ -245,10 +245,10 @@ class Engine:
         s = self._state
         of, now = s.jobs["standing"][[row, victim]], float(s.world[0]["now"])
         if not (len(s.preemption) and s.preemption[of[0], PREEMPTS + of[1]]):
-            raise IllegalDecision(f"the machine lets it preempt no job such as {victim}", decision)
+            raise IllegalDecision(f"jobs such as it may not preempt jobs such as {victim}", decision)
         if now - float(s.jobs["started"][victim]) < s.preemption[of[1], EXEMPT]:
             raise IllegalDecision(
-                f"job {victim} stays until it has run for {s.preemption[of[1], EXEMPT]:g} s", decision
+                f"job {victim} is not preempted before it has run for {s.preemption[of[1], EXEMPT]:g} s", decision
             )
         self.room()
         loop.preempt(self._state, victim)

@@ -336,7 +336,7 @@ def _fair_tree(workload: Workload, cluster: Cluster) -> tuple[Ints, Floats, int]
 
 
 def _preemption(cluster: Cluster) -> Floats:
-    """Who preempts whom, as in `TableView`; no rows where nobody does."""
+    """Which rows may preempt which, as in `TableView`; no rows on a machine without preemption."""
     own: Any = cluster.qos if cluster.preempts_by_qos else cluster.partitions
     if not any(each.preempt_mode for each in own.values()):
         return np.zeros((0, PREEMPTS))

@@ -330,9 +330,9 @@ def _preemption(
         words = {*text.upper().split(",")} - {"GANG", "WITHIN"}
         word = words.pop() if len(words) == 1 else text
         if word not in {*_MODES, "OFF", "DISABLED"}:
-            said.append(f"{who}PreemptMode={text} (they stay)")
+            said.append(f"{who}PreemptMode={text} (its jobs are not preempted)")
         elif word in _MODES and grace not in {*_NOTHING, "00:00:00"}:
-            said.append(f"{who}GraceTime={grace} (they go at once)")
+            said.append(f"{who}GraceTime={grace} (jobs are preempted at once)")
         return _MODES.get(word, "")
 
     if kind == "preempt/partition_prio":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,7 +22,7 @@ from asa.lab.simulator.validate import violations
 from asa.lab.traces.lublin import lublin
 
 CORES = 64
-OFTEN = {"every": "30m", "futures": 2}
+OFTEN: dict[str, Any] = {"every": "30m", "futures": 2}
 
 
 def busy(jobs: int, seed: int = 3) -> Workload:
@@ -30,8 +32,8 @@ def busy(jobs: int, seed: int = 3) -> Workload:
     return Workload.of(submit=made.submit, run=made.run, cores=made.cores, walltime=made.walltime, user=users)
 
 
-def starts(work: Workload, **options: object) -> Floats:
-    return simulate(work, Cluster.of(CORES), Rollout(**(OFTEN | options))).start  # type: ignore[arg-type]
+def starts(work: Workload, **options: Any) -> Floats:
+    return simulate(work, Cluster.of(CORES), Rollout(**(OFTEN | options))).start
 
 
 def test_the_same_seed_decides_the_same_and_another_one_does_not() -> None:
@@ -45,7 +47,7 @@ def test_the_same_seed_decides_the_same_and_another_one_does_not() -> None:
 @given(share=st.floats(0.3, 0.8), change=st.sampled_from([0.1, 0.5, 2.0]))
 def test_run_times_of_jobs_that_have_not_ended_change_nothing(share: float, change: float) -> None:
     work = busy(200)
-    found = simulate(work, Cluster.of(CORES), Rollout(**OFTEN))  # type: ignore[arg-type]
+    found = simulate(work, Cluster.of(CORES), Rollout(**OFTEN))
     moment = float(np.quantile(work.submit, share))
     run = np.maximum(1.0, np.minimum(work.run * change, work.walltime))
     # Those that run on beyond the moment go on running beyond it.
@@ -66,7 +68,7 @@ def test_jobs_that_have_not_been_submitted_change_nothing() -> None:
 
 @pytest.mark.parametrize("machine", [Cluster.of(CORES), Cluster.of(nodes=8, cores=8)])
 def test_its_schedules_keep_the_laws_of_the_machine(machine: Cluster) -> None:
-    found = simulate(busy(200), machine, Rollout(**OFTEN))  # type: ignore[arg-type]
+    found = simulate(busy(200), machine, Rollout(**OFTEN))
     assert found.ran.all()
     assert violations(found) == []
 
@@ -107,6 +109,6 @@ def test_run_times_are_drawn_from_the_most_alike_jobs_and_are_longer_than_what_h
         ({"every": "soon"}, "every"),
     ],
 )
-def test_options_out_of_bounds_are_refused(options: dict[str, object], words: str) -> None:
+def test_options_out_of_bounds_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        Rollout(**options)  # type: ignore[arg-type]
+        Rollout(**options)

@@ -381,7 +381,7 @@ def test_last_two_learns_on_the_way() -> None:
 
 
 class Spy:
-    """Predicts the wall time, and notes what it is told and asked."""
+    """Predicts the wall time, and records the calls."""
 
     def __init__(self, renews: bool) -> None:
         self.renews = renews

@@ -107,7 +107,7 @@ class Oracle:
                     waiting.append(row)
             coming = [row for row in coming if jobs.submit[row] > now]
             while found := self.decide(now, waiting, [*ends])[:1]:  # the queue is looked at anew after each start
-                row, on = found[0]
+                row, _, on = found[0]
                 start[row] = now
                 box = Box(now, now + self.wall[row], on)
                 self.boxes.append(box)
@@ -152,19 +152,31 @@ class Oracle:
         self.boxes = boxes
         return bool(on)
 
-    def decide(self, now: float, waiting: list[int], running: list[int]) -> list[tuple[int, dict[int, int]]]:
+    def leave(self, row: int, now: float, closed: set[int]) -> tuple[list[int], dict[int, int]]:
+        """Which running jobs make room for a job, and the nodes that it then has."""
+        return [], {}
+
+    def decide(self, now: float, waiting: list[int], running: list[int]) -> list[tuple[int, list[int], dict[int, int]]]:
+        """The jobs that start, which others leave for them, and where; until one preempts, or a limit holds others."""
         before, reserved = list(self.boxes), [0] * len(self.partitions)
-        begun: list[tuple[int, dict[int, int]]] = []
+        begun: list[tuple[int, list[int], dict[int, int]]] = []
+        held = [row for row in waiting if self.held(row, running)]
         ranked = sorted(waiting, key=lambda row: (-self.partitions[self.part[row]].tier, self.order(self.jobs, row)))
         for place, (depth, row) in enumerate(itertools.product(self.depths, ranked)):
             if place % len(ranked) == 0:
                 closed, blocked = set[int](), set[int]()
             part = self.part[row]
-            if (part in blocked and depth == 0) or self.held(row, running) or row in [each for each, _ in begun]:
+            if (part in blocked and depth == 0) or row in held or row in [each for each, _, _ in begun]:
                 continue
-            if on := self.place(row, now, closed):
-                begun.append((row, on))
+            victims, on = [], self.place(row, now, closed)
+            if not on:
+                victims, on = self.leave(row, now, closed)
+            if on:
+                begun.append((row, victims, on))
                 self.boxes.append(Box(now, now + self.wall[row], on))
+                there = [*running, *(other for other, _, _ in begun)]
+                if victims or any(self.held(other, there) for other in {*waiting} - {*held, *there}):
+                    break
             elif depth == 0:
                 if self.fits_beside_windows(row, now):
                     blocked.add(part)

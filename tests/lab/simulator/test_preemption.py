@@ -48,13 +48,16 @@ class PreemptingOracle(Oracle):
             below = its.tier < mine.tier and its.preempt_mode != ""
         return below and now - self.running[other][0] >= its.exempt_s
 
+    def rank(self, row: int) -> int:
+        """Those of the lowest are preempted first."""
+        return int(self.own(row).priority if self.cluster.preempts_by_qos else self.own(row).tier)
+
     def leave(self, row: int, now: float, closed: set[int]) -> tuple[list[int], dict[int, int]]:
         """Who leaves, and the nodes that the job then has."""
         kept = self.boxes
-        rank = lambda other: getattr(self.own(other), "tier", getattr(self.own(other), "priority", 0))  # noqa: E731
         order = sorted(
             (other for other in sorted(self.running) if self.may(row, other, now)),
-            key=lambda other: (rank(other), self.jobs.units[other]),
+            key=lambda other: (self.rank(other), self.jobs.units[other]),
         )
         try:
             for _ in range(3):
@@ -99,7 +102,7 @@ class PreemptingOracle(Oracle):
             waiting += [row for at, row in later if at <= now]
             coming, later = ([each for each in both if each[0] > now] for both in (coming, later))
             waiting.sort(key=lambda row: place[row])
-            while found := self.look(now, waiting):
+            while found := self.decide(now, waiting, [*self.running]):
                 for row, victims, on in found:
                     for victim in victims:
                         self.away(victim)
@@ -121,40 +124,6 @@ class PreemptingOracle(Oracle):
     def away(self, row: int) -> None:
         box = self.running.pop(row)[2]
         self.boxes = [each for each in self.boxes if each is not box]
-
-    def look(self, now: float, waiting: list[int]) -> list[tuple[int, list[int], dict[int, int]]]:
-        """The jobs that start, who leaves for them, and where; until one preempts, or limits hold back others."""
-        before, reserved = list(self.boxes), [0] * len(self.partitions)
-        begun: list[tuple[int, list[int], dict[int, int]]] = []
-        held = [row for row in waiting if self.held(row, [*self.running])]
-        try:
-            ranked = sorted(waiting, key=lambda row: -self.partitions[self.part[row]].tier)
-            for place, (depth, row) in enumerate(itertools.product(self.depths, ranked)):
-                if place % len(ranked) == 0:
-                    closed, blocked = set[int](), set[int]()
-                part = self.part[row]
-                if (part in blocked and depth == 0) or row in held or row in [other for other, _, _ in begun]:
-                    continue
-                victims, on = [], self.place(row, now, closed)
-                if not on:
-                    victims, on = self.leave(row, now, closed)
-                if on:
-                    begun.append((row, victims, on))
-                    self.boxes.append(Box(now, now + self.wall[row], on))
-                    there = [*self.running, *(other for other, _, _ in begun)]
-                    if victims or any(self.held(other, there) for other in {*waiting} - {*held, *there}):
-                        break
-                elif depth == 0:
-                    if self.fits_beside_windows(row, now):
-                        blocked.add(part)
-                        closed |= set(self.partitions[part].nodes)
-                elif reserved[part] < depth:
-                    at = min(time for time in self.times(now) if self.place(row, time, set()))
-                    self.boxes.append(Box(at, at + self.wall[row], self.place(row, at, set())))
-                    reserved[part] += 1
-        finally:
-            self.boxes = before
-        return begun
 
 
 @st.composite
@@ -229,13 +198,13 @@ def test_it_preempts_whom_slurm_did() -> None:
     assert all(state is JobState.COMPLETED for state in states(schedule)[5:])
 
 
-def test_nobody_goes_where_that_is_in_vain() -> None:
+def test_none_is_preempted_for_a_job_that_would_not_fit_even_then() -> None:
     jobs = work((0, 40, 3, "low"), (0, 40, 3, "high"), (1, 10, 4, "high"))
     schedule = simulate(jobs, replace(Cluster.of(6), qos=QOS), "conservative", **FIRST)
     assert schedule.restarts.tolist() == [0, 0, 0] and schedule.start.tolist() == [0.0, 0.0, 40.0]
 
 
-def test_a_job_stays_until_its_time_is_up() -> None:
+def test_a_job_is_not_preempted_before_its_exempt_time_is_over() -> None:
     qos = QOS | {"low": replace(QOS["low"], exempt_s=25.0)}
     jobs = work((0, 40, 4, "low"), (1, 10, 4, "high"))
     schedule = simulate(jobs, replace(Cluster.of(4), qos=qos), **FIRST)
@@ -275,7 +244,11 @@ def test_a_dispatcher_may_not_preempt_whom_the_machine_does_not_let_it() -> None
     engine.advance()
     engine.apply([Start(0), Start(1)])
     engine.advance()
-    for victim, said in ((0, "job 0 stays until it has run for 25 s"), (1, "preempt no job such as 1"), (2, "waiting")):
+    for victim, said in (
+        (0, "job 0 is not preempted before it has run for 25 s"),
+        (1, "jobs such as 1"),
+        (2, "waiting"),
+    ):
         with pytest.raises(IllegalDecision, match=said):
             engine.apply([Start(2, preempts=(victim,))])
 

@@ -58,7 +58,7 @@ def test_which_qos_preempts_which() -> None:
     spared = parse_slurm(text.replace("PreemptExemptTime       = 00:00:00", "PreemptExemptTime = 00:05:00")).cluster.qos
     assert spared["normal"].exempt_s == 300.0
     paused = parse_slurm(text.replace("PreemptMode             = REQUEUE", "PreemptMode = GANG,SUSPEND"))
-    assert "QOS normal: PreemptMode=GANG,SUSPEND (they stay)" in paused.not_simulated
+    assert "QOS normal: PreemptMode=GANG,SUSPEND (its jobs are not preempted)" in paused.not_simulated
     assert paused.cluster.qos["high"].preempts == ()
     gone = [each for each in parse_slurm(SMALL).not_simulated if "Preempt" in each]
     assert not gone and parse_slurm(SMALL).cluster.requeue_delay_s == 121.0
