@@ -41,10 +41,10 @@ from tests.integration import replay
 
 LOAD, BACKLOG, RUN_S = 0.9, 30, (2.0, 16.0)
 DISPATCHERS = ("fcfs", "easy", "backfill:depth=2", "backfill:depth=4", "backfill:depth=8", "conservative")
-LOOKS_S, CALCULATES_S = 1.0, 60.0
-"""How often Slurm looks at its queue here, and how often it calculates priorities [s]: the least that it takes."""
+CALCULATES_S = 60.0
+"""How often Slurm calculates priorities [s]: the least that it takes."""
 CHANCES = 20
-"""Simulations beside each run on Slurm, where starts are late by chance."""
+"""Simulations beside each run on Slurm, in each of which the seconds begin at another moment, by chance."""
 
 _SIZE, _SHARE, _QOS, _HOUR = 12_000, 40_000, 1_000_000, 3600.0
 _ACCOUNTED: dict[str, Any] = {"regime": "multifactor", "database": True, "users": ("daemon", "nobody")}
@@ -185,7 +185,6 @@ def steps(slurm: Schedule, dispatcher: Any, priority: Any) -> dict[str, float]:
 def rows(site: Site, runs: Sequence[Sequence[replay.Record]]) -> list[dict[str, Any]]:
     """How well the simulator agrees with the first of some runs on Slurm, and the other runs with that."""
     slurm, *others = map(replay.schedule_of, runs)
-    seldom = dataclasses.replace(slurm, workload=replay.ticking(slurm.workload, LOOKS_S))
     named = replay.on_named_nodes(slurm)
 
     def compare(what: str, dispatcher: Any, like: Schedule = slurm) -> dict[str, Any]:
@@ -194,8 +193,8 @@ def rows(site: Site, runs: Sequence[Sequence[replay.Record]]) -> list[dict[str, 
 
     table = [row(slurm, "(order of submission)", slurm.workload.submit)]
     table += [compare(rule, rule) | steps(slurm, rule, site.priority) for rule in DISPATCHERS]
-    for rule in ("easy", "conservative"):
-        table.append(compare(f"{rule}, looking every second", rule, seldom))
+    for rule, depth in (("easy", 1), ("conservative", math.inf)):
+        table.append(compare(f"{rule}, looking every second", f"backfill:depth={depth},interval=1s"))
         table.append(compare(f"{rule}, on named nodes", rule, named) | steps(named, rule, site.priority))
     if isinstance(site.priority, Multifactor):
         aged = Backfill(math.inf, order=minute_old(site.priority, slurm))
@@ -214,28 +213,21 @@ class Whole(NamedTuple):
     """How often jobs were requeued, and how many were cancelled for others."""
 
     @classmethod
-    def of(cls, slurm: Schedule, other: Schedule, late: Floats | float = 0.0) -> Whole:
-        """`late` is by how much the jobs' run times were prolonged [s]."""
-        submit = other.workload.submit
-        wait, zero = (other.start - submit).mean() / slurm.wait.mean(), submit.min()
-        makespan = ((other.end - late).max() - zero) / (slurm.end.max() - zero)
+    def of(cls, slurm: Schedule, other: Schedule) -> Whole:
+        wait = other.wait.mean() / slurm.wait.mean()
+        makespan, its = (each.end.max() - each.workload.submit.min() for each in (other, slurm))
         turned = replay.pairs_apart(slurm.start) & ~replay.same_order(slurm.start, other.start)
         preempted = int(other.restarts.sum()), other.count(JobState.PREEMPTED)
-        return cls(float(wait) - 1, float(makespan) - 1, turned, preempted)
+        return cls(float(wait) - 1, float(makespan / its) - 1, turned, preempted)
 
 
-def simulated(
-    site: Site, slurm: Schedule, rule: str = "conservative", late_s: float = LOOKS_S, **changed: Any
-) -> list[Whole]:
-    """Runs of the simulator beside one on Slurm, each start up to `late_s` late, by chance: Slurm looks that often."""
-    priority = changed.pop("priority", site.priority)
-    machine, rng = dataclasses.replace(slurm.cluster, **changed), np.random.default_rng(0)
-    found = []
-    for _ in range(CHANCES if late_s else 1):
-        late = rng.uniform(0, late_s, len(slurm))
-        jobs = dataclasses.replace(slurm.workload, run=slurm.workload.run + late)
-        done = simulate(jobs, machine, rule, overrun="allow", priority=priority)
-        found.append(Whole.of(slurm, done, late))
+def simulated(site: Site, slurm: Schedule, rule: str = replay.DISPATCHER, **changed: Any) -> list[Whole]:
+    """Runs of the simulator beside one on Slurm."""
+    priority, rng = changed.pop("priority", site.priority), np.random.default_rng(0)
+    slurm, found = dataclasses.replace(slurm, cluster=dataclasses.replace(slurm.cluster, **changed)), []
+    for _ in range(CHANCES if "interval" in rule else 1):
+        jobs, machine = replay.later(slurm, rng.uniform(0, 1) if "interval" in rule else 0.0)
+        found.append(Whole.of(slurm, simulate(jobs, machine, rule, overrun="allow", priority=priority)))
     return found
 
 
@@ -245,9 +237,9 @@ def whole_runs(site: Site, runs: Sequence[Schedule]) -> list[dict[str, Any]]:
     unlimited = {name: Qos(priority=each.priority) for name, each in runs[0].cluster.qos.items()}
     level = {name: dataclasses.replace(each, tier=1) for name, each in runs[0].cluster.partitions.items()}
     ways: dict[str, dict[str, Any]] = {
-        "at once": {"late_s": 0.0},
-        "up to 1 s late": {},
-        "so, `easy`": {"rule": "easy"},
+        "once a second": {},
+        "at each event": {"rule": "conservative"},
+        "so, `easy`": {"rule": "backfill:depth=1,interval=1s"},
         "so, first come first served": {"priority": "fifo"},
     }
     if runs[0].cluster.partitions:
@@ -292,7 +284,7 @@ def preempted(found: Sequence[Whole]) -> list[float]:
 def pairs(site: Site, runs: Sequence[Schedule]) -> list[dict[str, Any]]:
     """Which pairs of jobs start in another order than on Slurm, by what the two have in common."""
     rows = []
-    for what in ("Slurm beside Slurm", "up to 1 s late"):
+    for what in ("Slurm beside Slurm", "once a second"):
         counts: dict[str, list[float]] = {}
         for slurm in runs:
             others = [Whole.of(slurm, each) for each in runs if each is not slurm]

@@ -44,6 +44,9 @@ SCHEDULER = "batch_sched_delay=0,sched_interval=1,bf_interval=1,bf_resolution=1,
 """Slurm looks at its queue every second, and plans as exactly as it can. That every waiting job gets a reservation is
 its default; with ``bf_job_part_count_reserve=1`` only the first one does."""
 
+DISPATCHER = "backfill:depth=inf,interval=1s"
+"""The same in the simulator."""
+
 PARTITIONED = dataclasses.replace(
     Machine.of(16),
     partitions={
@@ -406,10 +409,11 @@ def schedule_of(records: Sequence[Record], machine: Machine | None = None) -> Sc
     return Schedule(workload, machine, submit, start, end, outcome, columns["restarts"])
 
 
-def ticking(workload: Workload, every_s: float) -> Workload:
-    """The same jobs for a scheduler that looks at the queue only now and then: it sees them come and go late."""
-    late = {name: np.ceil(getattr(workload, name) / every_s) * every_s for name in ("submit", "run")}
-    return dataclasses.replace(workload, **late)
+def later(slurm: Schedule, by_s: float) -> tuple[Workload, Machine]:
+    """The same jobs and machine for a simulator whose seconds begin at another moment than Slurm's may have."""
+    jobs, machine = slurm.workload, slurm.cluster
+    windows = [dataclasses.replace(each, start=each.start + by_s, end=each.end + by_s) for each in machine.windows]
+    return dataclasses.replace(jobs, submit=jobs.submit + by_s), dataclasses.replace(machine, windows=tuple(windows))
 
 
 def on_named_nodes(slurm: Schedule) -> Schedule:

@@ -223,6 +223,8 @@ class BackfillRule(NamedTuple):
         only by jobs whose wall times fit [s].
     window
         How far ahead there are reservations [s].
+    interval
+        How often gaps are filled [s]; 0: at each decision.
     """
 
     depth: float
@@ -233,6 +235,7 @@ class BackfillRule(NamedTuple):
     strict_after: float = math.inf
     oldest: int = ALL_JOBS
     window: float = math.inf
+    interval: float = 0.0
 
 
 # -- The rule on a machine of slots, compiled -------------------------------------------------------------------------
@@ -244,6 +247,7 @@ Table = npt.NDArray[np.void]
 def scan(
     now: float,
     rule: BackfillRule,
+    depth: float,
     free: int,
     slots: int,
     jobs: Table,
@@ -258,8 +262,8 @@ def scan(
 
     Parameters
     ----------
-    rule
-        Its order is not looked at: `waiting` has it.
+    rule, depth
+        Its order is not looked at: `waiting` has it; nor its depth, in whose place is `depth`.
     jobs
         Table of jobs; its units, estimates and predictions [s] are read.
     active, ends
@@ -276,7 +280,7 @@ def scan(
     int
         How many start.
     """
-    depth, count = rule.depth, min(rule.limit, len(waiting))
+    count = min(rule.limit, len(waiting))
     for j in range(count):
         promised[j] = np.nan
     started, k = 0, 0
@@ -408,6 +412,7 @@ def _cut_step(times: Floats, room: Ints, steps: int, units: int, first: int, sta
 def scan_nodes(
     now: float,
     rule: BackfillRule,
+    depth: float,
     method: int,
     jobs: Table,
     demands: Ints,
@@ -431,7 +436,7 @@ def scan_nodes(
 
     Parameters
     ----------
-    now, rule, starts, promised
+    now, rule, depth, starts, promised
         As in `asa.lab.dispatchers.backfill.scan`.
     jobs, demands, waiting
         Table of jobs, what one unit of each kind takes, and rows of waiting jobs, in order.
@@ -453,7 +458,7 @@ def scan_nodes(
         How many start; on which nodes: rows of position, first node, last node, units of each; and who goes: rows of
         position of the job that preempts, row of the one that runs.
     """
-    depth, count = float(rule.depth), min(rule.limit, len(waiting))
+    count = min(rule.limit, len(waiting))
     for j in range(count):
         promised[j] = np.nan
     free = free.copy()
@@ -792,13 +797,13 @@ def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
     preempted: dict[int, list[int]] = {}
     if view.slots >= 0:
         started = scan(
-            view.now, numbers, view.slots, view.all_slots, view.jobs, waiting, view.active, view.ends,
+            view.now, numbers, numbers.depth, view.slots, view.all_slots, view.jobs, waiting, view.active, view.ends,
             starts, promised, True,
         )  # fmt: skip
     else:
         started, rows, gone = scan_nodes(
-            view.now, numbers, view.placement, view.jobs, view.demands, waiting, view.release_at, view.release,
-            view.holder, view.free, view.allowed, view.windows, view.preemption, starts, promised,
+            view.now, numbers, numbers.depth, view.placement, view.jobs, view.demands, waiting, view.release_at,
+            view.release, view.holder, view.free, view.allowed, view.windows, view.preemption, starts, promised,
         )  # fmt: skip
         for place, first, last, units in rows.tolist():
             chosen.setdefault(place, []).append(NodeRun(first, last, units))
@@ -887,6 +892,10 @@ class Backfill:
     window
         How far ahead jobs get reservations, as Slurm's ``bf_window``: seconds, or like ``"1d"``; > 0. One that could
         not start by then gets none, and is overtaken by whatever fits.
+    interval
+        How often gaps are filled, as Slurm's ``bf_interval``: seconds, or like ``"30s"``; >= 0. Only at its
+        multiples do jobs get reservations and overtake others; in between, once a second, they start in order until one
+        is blocked. In simulations only.
     shift, gain, shift_qos
         Jobs are held for less intense hours of the grid, at most so long, where an hour saves so much CO2 [g], if they
         name this QOS; see `asa.lab.dispatchers.shift.Shift`. Without `shift` none is.
@@ -911,6 +920,7 @@ class Backfill:
         strict_after: float | str = math.inf,
         oldest: float = math.inf,
         window: float | str = math.inf,
+        interval: float | str = 0.0,
         shift: float | str = "",
         gain: float = 0.0,
         shift_qos: str = "",
@@ -920,6 +930,9 @@ class Backfill:
             raise InvalidInput("gain= and shift_qos= say which jobs are held, and none is: say shift=12h")
         self._plain = ReservationRule(depth, limit, duration(window, what="window", endless=True))
         self.depth, self.limit = depth, limit
+        self.interval = 0.0 if interval == 0 else duration(interval, what="interval")
+        if self.interval and callable(order):
+            raise InvalidInput("interval= is simulated with orders that have names: leave it out, or name one")
         self.fill = None if fill is None else find_order(fill)
         self.predictor = predictor
         if predictor is not None:
@@ -946,13 +959,17 @@ class Backfill:
         """The rule as numbers; the code of an order that is a Python function is `OWN`."""
         fill, limit = OWN if self.fill is None else self.fill.code, int(min(self.limit, ALL_JOBS))
         reach = self._plain.window_s
-        rule = BackfillRule(float(self.depth), limit, fill=fill, strict_after=self.strict_after, window=reach)
+        rule = BackfillRule(
+            float(self.depth), limit, fill=fill, strict_after=self.strict_after, window=reach, interval=self.interval
+        )
         if self.order is None:
             return rule
         return rule._replace(order=self.order.code, threshold=self.order.threshold, oldest=self.order.most)
 
     def decide(self, view: QueueView | TableView) -> list[DispatchDecision]:
         """What to start now, and which later starts are promised; in the queue's order."""
+        if self.interval:
+            raise InvalidInput("interval= needs a rule that decides for a whole simulation: leave it out here")
         if not isinstance(view, QueueView):
             return decide_on_tables(self, view)
         refuse_shift(self)

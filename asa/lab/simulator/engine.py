@@ -29,9 +29,9 @@ from asa.lab.simulator.loop import advance, dispatch_loop, has_room, ranked, rel
 from asa.lab.simulator.settings import MachineSettings
 from asa.lab.simulator.state import (
     CANCELLED,
+    LOOK,
     RUNNING,
     WAITING,
-    WINDOW_END,
     SimulationState,
     StopReason,
     grown,
@@ -68,7 +68,7 @@ class Engine:
         for window in cluster.windows:
             if window.end > self.now:
                 self.room()
-                loop.push(self._state, window.end, WINDOW_END, 0)
+                loop.push(self._state, window.end, LOOK, 0)
         self._made: dict[int, QueuedJob] = {}
 
     @property

@@ -42,6 +42,7 @@ from asa.lab.simulator.state import (
     HELD,
     JOB_CHANGED,
     JOBS,
+    LOOK,
     NODE_DOWN,
     NODE_FAIL,
     NODE_UP,
@@ -66,11 +67,13 @@ from asa.lab.simulator.state import (
     UP,
     USERS,
     WAITING,
-    WINDOW_END,
     SimulationState,
 )
 
 _NEVER = float("inf")
+
+LOOKS_S = 1.0
+"""Where gaps are filled at intervals, Slurm's main scheduler starts jobs in between, once a second [s]."""
 
 # -- Order of the queue -----------------------------------------------------------------------------------------------
 
@@ -627,7 +630,7 @@ def start(s: SimulationState, job: int, count: int) -> None:
     world.running += 1
     write(s, STARTED, job, 0.0)
     if len(s.preemption) > 0 and s.preemption[row.standing, EXEMPT] > 0:
-        push(s, world.now + s.preemption[row.standing, EXEMPT], WINDOW_END, 0)  # others may want its nodes then
+        push(s, world.now + s.preemption[row.standing, EXEMPT], LOOK, 0)  # others may want its nodes then
     expect_end(s, job)
     update_dependants(s, job, False, True)
     report_change(s, job)
@@ -842,7 +845,7 @@ def _take_next(s: SimulationState) -> int:
     if kind == NODE_DOWN:
         node_down(s, what)
         return int(kind)
-    if kind == WINDOW_END:
+    if kind == LOOK:
         world.dirty = 1
         return int(kind)
     job_state = s.job_states[what]
@@ -876,7 +879,8 @@ def dispatch_loop(
 ) -> int:
     """Run until `until` [s], until nothing more happens, or for `most` decisions; why it came back.
 
-    `weights` are the priority model's.
+    `weights` are the priority model's. Where the rule has an interval, gaps are filled at its multiples only; at other
+    times jobs start in order until one is blocked.
     """
     world = s.world[0]
     starts, promised = np.empty(64, np.int64), np.empty(64)
@@ -887,23 +891,33 @@ def dispatch_loop(
             return why
         if most == 0:
             return DECIDE
+        if not spare(s):
+            return GROW
         most -= 1
         if world.waiting > len(starts):
             starts, promised = np.empty(2 * world.waiting, np.int64), np.empty(2 * world.waiting)
         world.dirty = 0
         if world.waiting == 0 or (world.free == 0 and world.slots >= 0 and not promise):
             continue
+        depth = float(rule.depth)
+        if rule.interval > 0:
+            world.fills = due(s, world.fills, rule.interval)
+            if world.fills > world.now:
+                world.looks = due(s, world.looks, LOOKS_S)
+                if world.looks > world.now:
+                    continue
+                depth = 0.0
         world.decisions += 1
         waiting = ranked(s, rule, weights)
         if world.slots >= 0:
             started = scan(
-                world.now, rule, world.free, world.slots, s.jobs, waiting,
+                world.now, rule, depth, world.free, world.slots, s.jobs, waiting,
                 s.active[: world.running], s.ends[: world.running], starts, promised, promise,
             )  # fmt: skip
         else:
             release_at, release, holder = releases(s)
             started, runs, gone = scan_nodes(
-                world.now, rule, world.placement, s.jobs, s.demands, waiting,
+                world.now, rule, depth, world.placement, s.jobs, s.demands, waiting,
                 release_at, release, holder, s.free, s.partitions, s.windows, s.preemption, starts, promised,
             )  # fmt: skip
         if promise:
@@ -921,6 +935,19 @@ def dispatch_loop(
             return GROW
         if all_seen and world.edges == 0 and not world.stops_often and len(s.preemption) == 0:
             world.dirty = 0  # asked again at once, a rule without predictions would start no other job
+
+
+@inner
+def due(s: SimulationState, known: float, interval: float) -> float:
+    """The next multiple of an interval [s], or now, if it is one; there will be a decision then. `known` is that which
+    was found before."""
+    now: float = s.world[0].now
+    if now == known or now % interval == 0:
+        return now
+    if known < now:
+        known = max((now // interval + 1) * interval, np.nextafter(now, np.inf))
+        push(s, known, LOOK, 0)
+    return known
 
 
 @compiled

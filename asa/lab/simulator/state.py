@@ -51,7 +51,7 @@ NOT_SUBMITTED, HELD, WAITING, RUNNING, ENDED = range(5)
 DEPENDENCY, BEGIN, HOLD, BARRED, THROTTLED = 1, 2, 4, 8, 16
 
 # Kinds of events, in the order in which those of one instant take effect.
-END, NODE_UP, NODE_DOWN, CANCEL, SUBMIT, OPEN, EARLY_END, WINDOW_END = range(8)
+END, NODE_UP, NODE_DOWN, CANCEL, SUBMIT, OPEN, EARLY_END, LOOK = range(8)
 
 # Kinds of lines in the log.
 SUBMITTED, ELIGIBLE, STARTED, FINISHED, REQUEUED, UP, DOWN, SPEED = range(8)
@@ -129,6 +129,8 @@ WORLD = np.dtype(
         ("dirty", "i8"),  # something has changed since the last decision
         ("job_changed", "i8"),  # something has happened to a watched job
         ("decisions", "i8"),
+        ("fills", "f8"),  # when gaps are filled next, where that is done at intervals [s]
+        ("looks", "f8"),  # when jobs are started in order next, in between [s]
         # MachineSettings.
         ("placement", "i8"),
         ("regime", "i8"),

@@ -53,7 +53,7 @@ _CONFIG_OF_PRIORITY = {
 }  # fmt: skip
 """The same of the multifactor priority."""
 _LATE = (
-    "batch_sched_delay", "bf_continue", "bf_interval", "bf_max_time", "bf_resolution", "bf_window_linear",
+    "batch_sched_delay", "bf_continue", "bf_max_time", "bf_resolution", "bf_window_linear",
     "bf_yield_interval", "bf_yield_rpc_cnt", "bf_yield_sleep", "defer", "defer_batch", "max_rpc_cnt",
     "sched_interval", "sched_max_job_start", "sched_min_interval",
 )  # fmt: skip
@@ -417,17 +417,20 @@ def _dispatcher(config: Fields, longest_s: float, said: list[str]) -> str:
     words = config.get("SchedulerParameters", "")
     given = {} if words in _NOTHING else dict(word.strip().partition("=")[::2] for word in words.split(",") if word)
     shown = {key: f"{key}={value}" if value else key for key, value in given.items()}
+    interval = given.pop("bf_interval", "") or "30"
+    if interval == "-1":
+        return "fcfs"
     depth = _whole(given.pop("bf_job_part_count_reserve", "0") or "0", "bf_job_part_count_reserve is")
     limit = _whole(given.pop("bf_max_job_test", "0") or "0", "bf_max_job_test is")
     window = _whole(given.pop("bf_window", "1440") or "1440", "bf_window is")
     if late := [shown[key] for key in given if key in _LATE]:
-        said.append(f"{', '.join(late)} (the simulator looks at its queue whenever a job comes or ends)")
+        said.append(f"{', '.join(late)} (the simulator looks at its queue once a second)")
     said += [f"SchedulerParameters={shown[key]}" for key in given if key not in _LATE]
-    options = {"limit": f"{limit}"} if limit else {}
+    options = {"interval": f"{max(_whole(interval, 'bf_interval is'), 1)}s"}
+    if limit:
+        options["limit"] = f"{limit}"
     if 60 * window < longest_s:
         options["window"] = f"{max(window, 1)}m"
-    if depth in (0, 1) and not options:
-        return "easy" if depth else "conservative"
     return f"backfill:{','.join(f'{key}={value}' for key, value in {'depth': depth or 'inf', **options}.items())}"
 
 

@@ -763,7 +763,7 @@ def test_a_model_has_slurm_s_partitions_and_qos(tmp_path: Path, capsys: pytest.C
     assert site.partitions == read_slurm(SLURM).cluster.partitions
     assert site.qos == read_slurm(SLURM).cluster.qos
     assert site.requeue_delay_s == 6.0 and site.partitions["week"].preempt_mode == "requeue"
-    assert site.dispatcher == "backfill:depth=inf,limit=200,window=1440m"
+    assert site.dispatcher == "backfill:depth=inf,interval=1s,limit=200,window=1440m"
     assert site.priority.startswith("multifactor:age=1000,fairshare=5000,qos=100000")
     assert {(each.partition, each.qos) for each in site.classes} >= {("main", "normal"), ("fast", "high")}
     assert sum(each.share for each in site.classes) == pytest.approx(1, abs=1e-3)

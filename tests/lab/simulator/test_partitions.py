@@ -24,7 +24,7 @@ from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.state import REFUSALS, why_refused
 from asa.lab.simulator.validate import violations
-from tests.lab.simulator.cases import pull
+from tests.lab.simulator.cases import SLOTS, pull, workloads
 
 # -- A slow scheduler, in Slurm's words -------------------------------------------------------------------------------
 
@@ -47,6 +47,7 @@ class Oracle:
     depth: float
     order: Callable[[Workload, int], float] = lambda jobs, row: 0.0
     window: float = math.inf
+    interval: float = 0.0
     boxes: list[Box] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -98,7 +99,8 @@ class Oracle:
         now = -math.inf
         while coming or waiting or ends:
             over = [window.end for window in self.cluster.windows if window.end > now]
-            now = min([*(jobs.submit[row] for row in coming), *(end for end, _ in ends.values()), *over])
+            looks = [now // every * every + every for every in (1.0, self.interval) if self.interval and waiting]
+            now = min([*(jobs.submit[row] for row in coming), *(end for end, _ in ends.values()), *over, *looks])
             for row in [row for row, (end, _) in ends.items() if end <= now]:
                 self.boxes.remove(ends.pop(row)[1])
             for row in [row for row in coming if jobs.submit[row] <= now]:
@@ -140,9 +142,11 @@ class Oracle:
         jobs = len(same) >= (qos.max_jobs_per_user or math.inf)
         return self.named(row) and (jobs or cores(same) > (qos.max_cores_per_user or math.inf))
 
-    @property
-    def depths(self) -> list[float]:
-        """Where there are windows, Slurm's main scheduler comes first, which knows of no reservations of jobs."""
+    def depths(self, now: float) -> list[float]:
+        """Where there are windows, Slurm's main scheduler comes first, which knows of no reservations of jobs; it comes
+        alone, once a second, between the times of the backfill scheduler."""
+        if self.interval and now % self.interval:
+            return [] if now % 1 else [0]
         return [0, self.depth] if self.depth and self.cluster.windows else [self.depth]
 
     def fits_beside_windows(self, row: int, now: float) -> bool:
@@ -162,7 +166,7 @@ class Oracle:
         begun: list[tuple[int, list[int], dict[int, int]]] = []
         held = [row for row in waiting if self.held(row, running)]
         ranked = sorted(waiting, key=lambda row: (-self.partitions[self.part[row]].tier, self.order(self.jobs, row)))
-        for place, (depth, row) in enumerate(itertools.product(self.depths, ranked)):
+        for place, (depth, row) in enumerate(itertools.product(self.depths(now), ranked)):
             if place % len(ranked) == 0:
                 closed, blocked = set[int](), set[int]()
             part = self.part[row]
@@ -236,6 +240,33 @@ def test_they_agree_where_reservations_reach_only_so_far(
     depth: float, window: float, case: tuple[Workload, Cluster]
 ) -> None:
     check_agreement(*case, depth, window)
+
+
+@pytest.mark.parametrize("depth", [1, math.inf])
+@given(case=partitioned(), interval=st.sampled_from([1.0, 2.5, 7.0]))
+def test_gaps_are_filled_at_intervals_only(depth: float, interval: float, case: tuple[Workload, Cluster]) -> None:
+    jobs, cluster = case
+    jobs = replace(jobs, submit=0.75 * jobs.submit, run=0.75 * jobs.run)
+    schedule = simulate(jobs, cluster, Backfill(depth, interval=interval))
+    np.testing.assert_array_equal(schedule.start, Oracle(jobs, cluster, depth, interval=interval).starts())
+    assert violations(schedule) == []
+
+
+@pytest.mark.parametrize("depth", [1, math.inf])
+@given(jobs=workloads(), interval=st.sampled_from([1.0, 2.5, 7.0]))
+def test_so_they_are_where_units_are_counted(depth: float, interval: float, jobs: Workload) -> None:
+    jobs = replace(jobs, submit=0.75 * jobs.submit, run=0.75 * jobs.run)
+    whole = Cluster(np.array([[SLOTS]]), partitions={"all": Partition((0,))})
+    slots = replace(whole, partitions={})
+    starts = simulate(jobs, slots, Backfill(depth, interval=interval)).start
+    np.testing.assert_array_equal(starts, Oracle(jobs, whole, depth, interval=interval).starts())
+
+
+def test_an_interval_is_for_simulations_by_rules_that_have_names() -> None:
+    with pytest.raises(InvalidInput, match="interval= is simulated with orders that have names"):
+        Backfill(1, order=lambda job, now: 0.0, interval="30s")
+    with pytest.raises(InvalidInput, match="interval= needs a rule that decides for a whole simulation"):
+        pull(work((0, 1, 1, "")), Cluster.of(nodes=1), Backfill(1, interval=30))
 
 
 @given(case=partitioned())
