@@ -60,8 +60,9 @@ def in_words(row: Mapping[str, Any]) -> str:
 
     slow = [row[f"{which}_bounded_slowdown"] for which in ("mean", "median", "p90", "max")]
     outcomes = ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in row["outcomes"].items())
+    again = f"; requeued {row['restarts']:,} times" if row["restarts"] else ""
     lines = {
-        "jobs": f"{row['jobs']:,}: {outcomes}",
+        "jobs": f"{row['jobs']:,}: {outcomes}{again}",
         "wait": times("wait_s"),
         "turnaround": times("turnaround_s"),
         "bounded slowdown": "mean {}, median {}, 90 % within {}, largest {}".format(*map(_number, slow)),

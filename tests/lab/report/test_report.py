@@ -91,6 +91,8 @@ def test_numbers_are_said_with_their_units() -> None:
     ):
         assert words in said
     assert said.splitlines()[-2].split() == ["2", "1", "1", "h", "1", "h", "2.00"]
+    assert "requeued" not in said
+    assert "2 completed; requeued 3 times\n" in in_words(row_of(replace(schedule, restarts=np.array([1, 2]))))
 
 
 def test_what_is_not_known_is_a_dash() -> None:
