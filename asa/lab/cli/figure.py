@@ -17,14 +17,15 @@ _LOOP = ("cp-times", "cp-quality")
 _CP = (*_LOOP, "cp-ratios")
 _TJAP = ("tjap-5", "tjap-6", "tjap-table3", "tjap-table4", "tjap-loop")
 _CURVES = ("dras-4", "dras-5")
+_LOGS = ("dras-2", "dras-3", "dras-table2")
 _DRAS = ("dras-6", "dras-7", "dras-8", "dras-9", "dras-table4")
 _MEASURED = (*_CP, "tjap-4", *_TJAP, *_CURVES, *_DRAS)
 _TAKEN_BY = {
     "seeds": ("convergence", *_FROM_ROWS),
     "from": (*_FROM_ROWS, *_MEASURED),
-    "trace": (*_CP, *_TJAP, *_DRAS),
-    "from_day": (*_CP, *_DRAS),
-    "to_day": (*_CP, *_DRAS),
+    "trace": (*_CP, *_TJAP, *_LOGS, *_DRAS),
+    "from_day": (*_CP, *_LOGS, *_DRAS),
+    "to_day": (*_CP, *_LOGS, *_DRAS),
     "dispatcher": (*_CP, "tjap-loop", *_DRAS),
     "predictor": _LOOP,
     "dispatch_time": _LOOP,
@@ -61,8 +62,8 @@ class FigureCommand:
         made_from = (
             f"what asa compare --json wrote ({', '.join(_FROM_ROWS)}), asa train dras (several, for dras-4 and -5)"
         )
-        add("--from", metavar="JSON", help=f"draw it again: {made_from}, or this command (cp-..., tjap-..., dras-...)")
-        cp = parser.add_argument_group("figures cp-..., some also for tjap-... and dras-6 to dras-table4")
+        add("--from", metavar="JSON", help=f"draw it again: {made_from}, or this command (cp-..., tjap-..., dras-6 on)")
+        cp = parser.add_argument_group("figures cp-..., some also for tjap-... and dras-...")
         for name, what in (
             ("--dispatcher", "several, repeated or with commas (the paper's and some more)"),
             ("--predictor", "several (heuristic, last-two, oracle); not for cp-ratios"),
