@@ -33,6 +33,7 @@ _TAKEN_BY = {
     "time_limit": ("cp-ratios",),
     "epochs": _TJAP,
     "method": ("tjap-6",),
+    "model": ("tjap-5",),
     "network": ("tjap-4",),
     "steps": ("tjap-4",),
     "overestimate": ("tjap-loop",),
@@ -43,6 +44,7 @@ _CALLED = {
     "dispatcher": "dispatchers",
     "predictor": "predictors",
     "epochs": "epochs_shown",
+    "model": "models",
     "network": "networks",
 }
 """What these options are called in Python."""
@@ -80,6 +82,9 @@ class FigureCommand:
         tjap = parser.add_argument_group("figures tjap-...; but for tjap-4 also --trace, for tjap-loop --dispatcher")
         tjap.add_argument("--epochs", type=positive, metavar="N", help="how many (10)")
         tjap.add_argument("--method", metavar="NAME[:OPTIONS]", help="of tjap-6, to place jobs (free:iterations=300)")
+        tjap.add_argument(
+            "--model", metavar="FILE", action="append", help="for tjap-5: asa train nsa wrote it, repeated (nsa)"
+        )
         tjap.add_argument("--network", metavar="NAME", action="append", help="for tjap-4: one, repeated (all six)")
         tjap.add_argument("--steps", type=positive, metavar="N", help="for tjap-4: actions to learn from (300000)")
         tjap.add_argument("--overestimate", type=float, metavar="X", help="for tjap-loop: of requests, at most (1)")
