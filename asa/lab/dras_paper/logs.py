@@ -142,26 +142,25 @@ def _day(unix_s: float) -> str:
 
 def summary_table(rows: Sequence[LogSummary]) -> list[dict[str, Any]]:
     """A line for each number, beside what is printed of Theta and Cori."""
-    lines = []
-    for row in rows:
-        asked = "" if row.longest_request_d is None else f"{row.longest_request_d:.3g}"
-        found = {
-            "processors": f"{row.processors:,}",
-            "first submission": row.first,
-            "last submission": row.last,
-            "span [d]": f"{row.span_d:,.0f}",
-            "jobs": f"{row.jobs:,}",
-            "largest job": f"{row.largest:,}",
-            "median job": f"{row.median_size:,g}",
-            "longest run [d]": f"{row.longest_run_d:.3g}",
-            "longest request [d]": asked,
-            "core-hours": f"{row.core_hours:,.0f}",
-            "load": f"{row.load:.2f}",
-        }
-        for name, text in found.items():
-            theta, cori = PRINTED.get(name, ("", ""))
-            lines.append({"of the log": name, row.log: text, "printed: Theta": theta, "printed: Cori": cori})
-    return lines
+    (row,) = rows
+    found = {
+        "processors": f"{row.processors:,}",
+        "first submission": row.first,
+        "last submission": row.last,
+        "span [d]": f"{row.span_d:,.0f}",
+        "jobs": f"{row.jobs:,}",
+        "largest job": f"{row.largest:,}",
+        "median job": f"{row.median_size:,g}",
+        "longest run [d]": f"{row.longest_run_d:.3g}",
+        "longest request [d]": "" if row.longest_request_d is None else f"{row.longest_request_d:.3g}",
+        "core-hours": f"{row.core_hours:,.0f}",
+        "load": f"{row.load:.2f}",
+    }
+    return [
+        {"of the log": name, row.log: text, "printed: Theta": theta, "printed: Cori": cori}
+        for name, text in found.items()
+        for theta, cori in [PRINTED.get(name, ("", ""))]
+    ]
 
 
 def refuse_picture(_rows: Any, _path: str | Path) -> None:

@@ -39,6 +39,7 @@ from asa.lab.nsa_paper.windows import (
     workload,
 )
 from asa.lab.placement.tjap.instance import Window, cost
+from asa.lab.placement.tjap.nsa import MODEL
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import rehearse, simulate
 from asa.lab.study import Estimate, Figure, TimedDispatcher, clocked, estimate, reaches, read_rows
@@ -323,7 +324,7 @@ def gain_table(rows: Rows) -> list[dict[str, Any]]:
         published, corrected = plain(steps)
         lines.append(
             {
-                "network": Path(str(options.get("model", "ships"))).stem,
+                "network": Path(str(options.get("model", MODEL))).stem,
                 "iterations": steps,
                 "of sa": 2 * steps,
                 CHANGE: change(cost[name], cost[published]),

@@ -226,7 +226,7 @@ def test_figure_5_compares_networks_with_annealing_of_twice_the_iterations() -> 
     paid = dict(zip((*plain(500), neural(500), neural(500, "a/cnn-3.x")), (100.0, 90.0, 95.0, 81.0), strict=True))
     rows = [WindowsRow(name, epoch, 9, cost, 0.001, 0.002) for name, cost in paid.items() for epoch in (0, 1)]
     ships, other = gain_table(rows)
-    assert (ships["network"], other["network"]) == ("ships", "cnn-3")
+    assert (ships["network"], other["network"]) == ("nsa", "cnn-3")
     assert (ships["iterations"], ships["of sa"], ships["windows"]) == (500, 1000, 18)
     assert (ships[CHANGE].value, other[CHANGE].value) == pytest.approx((-5.0, -19.0))
     assert other[CORRECTED].value == pytest.approx(-10.0)
