@@ -195,11 +195,18 @@ THIN, THIN_CORES, FAT, FAT_CORES = 1152, 20, 21, 48
 
 @dataclass(frozen=True)
 class LogCase:
-    """What is simulated: its name, what is submitted, and the machine."""
+    """What is simulated: its name, what is submitted, and the machine.
+
+    Parameters
+    ----------
+    epoch
+        Time [s since the epoch] at which the workload's clock reads 0; NaN where nothing tells.
+    """
 
     name: str
     workload: Workload
     cluster: Cluster
+    epoch: float = math.nan
 
 
 def log_case(trace: str | None = None, *, from_day: float = 0.0, to_day: float = 1.0, seed: int = 0) -> LogCase:
@@ -221,9 +228,9 @@ def log_case(trace: str | None = None, *, from_day: float = 0.0, to_day: float =
         found = LogCase("like Eurora's", eurora(seed=seed), eurora_machine())
     else:
         log, name = load_trace(trace), Path(trace).name
-        found = LogCase(name, log.workload, log.machine())
+        found = LogCase(name, log.workload, log.machine(), log.epoch)
         if found.cluster.cores == THIN * THIN_CORES + FAT * FAT_CORES:
-            found = LogCase(name, on_nodes(log.workload, THIN_CORES), kit())
+            found = replace(found, workload=on_nodes(log.workload, THIN_CORES), cluster=kit())
     first = float(found.workload.submit[0]) if len(found.workload) else 0.0
     chosen = found.workload.between(first + from_day * DAY, first + to_day * DAY)
     if not len(chosen):

@@ -95,7 +95,16 @@ ELSEWHERE = {
 
 NOT_COUNTED = (
     *("api/*", "sites/*", "states.md"),  # made from code, or from results
-    *("*-laboratory.md", "*-experiments.md", "coscheduler*.md", "dispatch.md", "dras.md", "nsa.md", "place*.md"),
+    *(
+        "papers/*",
+        "*-laboratory.md",
+        "*-experiments.md",
+        "coscheduler*.md",
+        "dispatch.md",
+        "dras.md",
+        "nsa.md",
+        "place*.md",
+    ),
     *("simulator-accuracy.md", "howto/calibrate-your-queue.md", "howto/compare-strategies.md", "howto/twin.md"),
     *("howto/simulate*.md", "howto/write-a-dispatcher.md", "howto/write-a-sharing-rule.md"),
     *(f"decisions/{name}.md" for name in ("compiled-engine", "constraint-solver", "model-files", "two-levels")),

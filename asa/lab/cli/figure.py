@@ -17,14 +17,15 @@ _LOOP = ("cp-times", "cp-quality")
 _CP = (*_LOOP, "cp-ratios")
 _TJAP = ("tjap-5", "tjap-6", "tjap-table3", "tjap-table4", "tjap-loop")
 _CURVES = ("dras-4", "dras-5")
+_LOGS = ("dras-2", "dras-3", "dras-table2")
 _DRAS = ("dras-6", "dras-7", "dras-8", "dras-9", "dras-table4")
 _MEASURED = (*_CP, "tjap-4", *_TJAP, *_CURVES, *_DRAS)
 _TAKEN_BY = {
     "seeds": ("convergence", *_FROM_ROWS),
     "from": (*_FROM_ROWS, *_MEASURED),
-    "trace": (*_CP, *_TJAP, *_DRAS),
-    "from_day": (*_CP, *_DRAS),
-    "to_day": (*_CP, *_DRAS),
+    "trace": (*_CP, *_TJAP, *_LOGS, *_DRAS),
+    "from_day": (*_CP, *_LOGS, *_DRAS),
+    "to_day": (*_CP, *_LOGS, *_DRAS),
     "dispatcher": (*_CP, "tjap-loop", *_DRAS),
     "predictor": _LOOP,
     "dispatch_time": _LOOP,
@@ -32,6 +33,7 @@ _TAKEN_BY = {
     "time_limit": ("cp-ratios",),
     "epochs": _TJAP,
     "method": ("tjap-6",),
+    "model": ("tjap-5",),
     "network": ("tjap-4",),
     "steps": ("tjap-4",),
     "overestimate": ("tjap-loop",),
@@ -42,6 +44,7 @@ _CALLED = {
     "dispatcher": "dispatchers",
     "predictor": "predictors",
     "epochs": "epochs_shown",
+    "model": "models",
     "network": "networks",
 }
 """What these options are called in Python."""
@@ -61,8 +64,8 @@ class FigureCommand:
         made_from = (
             f"what asa compare --json wrote ({', '.join(_FROM_ROWS)}), asa train dras (several, for dras-4 and -5)"
         )
-        add("--from", metavar="JSON", help=f"draw it again: {made_from}, or this command (cp-..., tjap-..., dras-...)")
-        cp = parser.add_argument_group("figures cp-..., some also for tjap-... and dras-6 to dras-table4")
+        add("--from", metavar="JSON", help=f"draw it again: {made_from}, or this command (cp-..., tjap-..., dras-6 on)")
+        cp = parser.add_argument_group("figures cp-..., some also for tjap-... and dras-...")
         for name, what in (
             ("--dispatcher", "several, repeated or with commas (the paper's and some more)"),
             ("--predictor", "several (heuristic, last-two, oracle); not for cp-ratios"),
@@ -79,6 +82,9 @@ class FigureCommand:
         tjap = parser.add_argument_group("figures tjap-...; but for tjap-4 also --trace, for tjap-loop --dispatcher")
         tjap.add_argument("--epochs", type=positive, metavar="N", help="how many (10)")
         tjap.add_argument("--method", metavar="NAME[:OPTIONS]", help="of tjap-6, to place jobs (free:iterations=300)")
+        tjap.add_argument(
+            "--model", metavar="FILE", action="append", help="for tjap-5: asa train nsa wrote it, repeated (nsa)"
+        )
         tjap.add_argument("--network", metavar="NAME", action="append", help="for tjap-4: one, repeated (all six)")
         tjap.add_argument("--steps", type=positive, metavar="N", help="for tjap-4: actions to learn from (300000)")
         tjap.add_argument("--overestimate", type=float, metavar="X", help="for tjap-loop: of requests, at most (1)")

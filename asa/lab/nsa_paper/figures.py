@@ -20,7 +20,7 @@ import numpy as np
 
 from asa.core.arrays import Floats
 from asa.core.errors import InvalidInput
-from asa.core.registry import DISPATCHERS, with_options
+from asa.core.registry import DISPATCHERS, parse_spec, with_options
 from asa.lab.core.registry import PLACEMENT_METHODS
 from asa.lab.core.schedule import Schedule
 from asa.lab.core.workload import Workload
@@ -39,6 +39,7 @@ from asa.lab.nsa_paper.windows import (
     workload,
 )
 from asa.lab.placement.tjap.instance import Window, cost
+from asa.lab.placement.tjap.nsa import MODEL
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import rehearse, simulate
 from asa.lab.study import Estimate, Figure, TimedDispatcher, clocked, estimate, reaches, read_rows
@@ -49,6 +50,7 @@ from asa.report.picture import (
     charts,
     heading,
     legend_above,
+    marker,
     new_figure,
     save_figure,
     series_colour,
@@ -214,13 +216,20 @@ STEPS = (500, 600, 700, 800, 900, 1000)
 
 CHANGE, PUBLISHED = "change [%]", "published [%]"
 """Columns that pictures show: an `Estimate`, and a number or None."""
+CORRECTED = "against corrected sa [%]"
+"""Another: the change against annealing that takes rejected moves back."""
 
 Rows = Sequence[Any]
 
 
-def pair(steps: int) -> tuple[str, str]:
-    """The two methods that figure 5 compares: plain annealing, and the neural method with so many iterations."""
-    return f"sa:as_published=yes,iterations={2 * steps}", f"nsa:iterations={steps}"
+def plain(steps: int) -> tuple[str, str]:
+    """What figure 5 compares so many iterations with: annealing of twice as many, as published, and corrected."""
+    return f"sa:as_published=yes,iterations={2 * steps}", f"sa:iterations={2 * steps}"
+
+
+def neural(steps: int, model: str | None = None) -> str:
+    """The neural method with so many iterations and this network; None: the one that ships."""
+    return with_options("nsa", iterations=steps, model=model)
 
 
 def by_name(rows: Rows, name: str, value: str) -> dict[str, Floats]:
@@ -304,18 +313,25 @@ def windows_table(rows: Rows) -> list[dict[str, Any]]:
 
 
 def gain_table(rows: Rows) -> list[dict[str, Any]]:
-    """Figure 5."""
+    """Figure 5: each network with each number of iterations."""
     cost, mean = (by_name(rows, "method", what) for what in ("cost", "mean_s"))
     lines = []
-    for steps in STEPS:
-        plain, neural = pair(steps)
+    for name in cost:
+        method, options = parse_spec(name)
+        if method != "nsa":
+            continue
+        steps = options["iterations"]
+        published, corrected = plain(steps)
         lines.append(
             {
+                "network": Path(str(options.get("model", MODEL))).stem,
                 "iterations": steps,
                 "of sa": 2 * steps,
-                CHANGE: change(cost[neural], cost[plain]),
-                "mean [ms]": 1e3 * mean[neural].mean(),
-                "sa [ms]": 1e3 * mean[plain].mean(),
+                CHANGE: change(cost[name], cost[published]),
+                CORRECTED: change(cost[name], cost[corrected]),
+                "windows": sum(each.windows for each in rows if each.method == name),
+                "mean [ms]": 1e3 * mean[name].mean(),
+                "sa [ms]": 1e3 * mean[corrected].mean(),
             }
         )
     return lines
@@ -369,17 +385,23 @@ def draw_figure_6(rows: Sequence[Any], path: str | Path) -> None:
 
 
 def draw_gain(rows: Sequence[Any], path: str | Path) -> None:
-    """Draw figure 5: the neural method's cost over that of plain annealing, by iterations."""
+    """Draw figure 5: the neural method's cost over that of both kinds of plain annealing, a line for each network."""
     lines = gain_table(rows)
-    found = [line[CHANGE] for line in lines]
-    figure = new_figure(WIDTH_IN / 2, 2.6)
-    (axes,) = charts(figure)
-    look: dict[str, Any] = {"color": series_colour(0), "markersize": 4, "linewidth": 1}
-    middle = [each.value for each in found]
-    axes.errorbar([line["iterations"] for line in lines], middle, reaches(found), fmt="o-", capsize=2, **look)
-    axes.axhline(0.0, color=LINE, linewidth=0.6)
-    axes.set_xlabel("iterations of nsa; sa has twice as many")
-    axes.set_ylabel("change of cost [%]")
+    figure = new_figure(WIDTH_IN, 2.8)
+    made = charts(figure, 1, 2)
+    titles = {CHANGE: "against sa as published", CORRECTED: "against sa that takes moves back"}
+    for axes, (column, title) in zip(made, titles.items(), strict=True):
+        for place, network in enumerate(dict.fromkeys(line["network"] for line in lines)):
+            mine = [line for line in lines if line["network"] == network]
+            found = [line[column] for line in mine]
+            look: dict[str, Any] = {"color": series_colour(place), "markersize": 3, "linewidth": 1, "label": network}
+            at, middle = [line["iterations"] for line in mine], [each.value for each in found]
+            axes.errorbar(at, middle, reaches(found), fmt=f"{marker(place)}-", capsize=1.5, elinewidth=0.6, **look)
+        axes.axhline(0.0, color=LINE, linewidth=0.6)
+        axes.set_xlabel("iterations of nsa; sa has twice as many")
+        heading(axes, title)
+    made[0].set_ylabel("change of cost [%]")
+    legend_above(figure, made[0].get_legend_handles_labels()[0])
     save_figure(figure, path)
 
 
@@ -483,13 +505,17 @@ def tjap_table4(**options: Any) -> Figure:
     return Figure(same_windows(TABLE_4, **options), windows_table, draw_change)
 
 
-def tjap_5(**options: Any) -> Figure:
+def tjap_5(*, models: Sequence[str] = (), **options: Any) -> Figure:
     """Figure 5: the neural method against plain annealing of twice its iterations; takes what `same_windows` takes.
 
-    The paper has six networks; here it is the one that ships with ASA.
+    Parameters
+    ----------
+    models
+        Files of networks that ``asa train nsa`` wrote, as the paper has six of; none: the one that ships.
     """
-    rows = same_windows([method for steps in STEPS for method in pair(steps)], **options)
-    return Figure(rows, gain_table, draw_gain)
+    methods = [method for steps in STEPS for method in plain(steps)]
+    methods += [neural(steps, model) for model in models or (None,) for steps in STEPS]
+    return Figure(same_windows(list(dict.fromkeys(methods)), **options), gain_table, draw_gain)
 
 
 def same_windows(

@@ -14,10 +14,12 @@ import pytest
 
 from asa.cli.main import main
 from asa.core.errors import InvalidInput, UnknownName
+from asa.lab.core.files import write_tensors
 from asa.lab.core.registry import PLACEMENT_METHODS
 from asa.lab.nsa_paper.figures import (
     ALONE,
     CHANGE,
+    CORRECTED,
     FIGURE_6,
     STEPS,
     TABLE_3,
@@ -30,9 +32,11 @@ from asa.lab.nsa_paper.figures import (
     in_windows,
     loop,
     loop_table,
+    neural,
     on_windows,
-    pair,
+    plain,
     three_hundred,
+    tjap_5,
     tjap_6,
     tjap_loop,
     windows_table,
@@ -53,6 +57,7 @@ from asa.lab.nsa_paper.windows import (
     workload,
 )
 from asa.lab.placement.tjap.instance import Placed, Window, cost
+from asa.lab.placement.tjap.nsa import NETWORKS
 from asa.lab.placement.tjap.seq import Sequential
 from asa.lab.simulator.run import simulate
 from tests.lab.traces.shared import shared_file
@@ -213,13 +218,30 @@ def test_published_figures_stand_beside_methods_that_have_some() -> None:
     assert scas["published [%]"] == pytest.approx(-20.9, abs=0.1) and scas["published [ms]"] == 18_960
 
 
-def test_figure_5_compares_with_annealing_of_twice_the_iterations() -> None:
-    rows = []
-    for steps in STEPS:
-        plain, neural = pair(steps)
-        assert f"iterations={2 * steps}" in plain and f"iterations={steps}" in neural
-        rows += [WindowsRow(plain, 0, 9, 100.0, 0.001, 0.002), WindowsRow(neural, 0, 9, 95.0, 0.003, 0.004)]
-    assert [line[CHANGE].value for line in gain_table(rows)] == pytest.approx([-5.0] * len(STEPS))
+FIGURE_5 = [method for steps in STEPS for method in (*plain(steps), neural(steps), neural(steps, "a/cnn-3.x"))]
+
+
+def test_figure_5_compares_networks_with_annealing_of_twice_the_iterations() -> None:
+    assert plain(500) == ("sa:as_published=yes,iterations=1000", "sa:iterations=1000")
+    paid = dict(zip((*plain(500), neural(500), neural(500, "a/cnn-3.x")), (100.0, 90.0, 95.0, 81.0), strict=True))
+    rows = [WindowsRow(name, epoch, 9, cost, 0.001, 0.002) for name, cost in paid.items() for epoch in (0, 1)]
+    ships, other = gain_table(rows)
+    assert (ships["network"], other["network"]) == ("nsa", "cnn-3")
+    assert (ships["iterations"], ships["of sa"], ships["windows"]) == (500, 1000, 18)
+    assert (ships[CHANGE].value, other[CHANGE].value) == pytest.approx((-5.0, -19.0))
+    assert other[CORRECTED].value == pytest.approx(-10.0)
+
+
+@pytest.mark.slow
+def test_figure_5_takes_networks_of_ones_own(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    zeros = {f"{place}.{part}": np.zeros(shape, np.float32) for place, layer in enumerate(NETWORKS["fcn-1"])
+             if layer.inputs for part, shape in (("weight", layer.shape), ("bias", layer.shape[:1]))}  # fmt: skip
+    model = tmp_path / "mine.safetensors"
+    write_tensors(model, zeros, {"network": "fcn-1", "state": "steps", "biggest": 40})
+    lines = tjap_5(models=[str(model)], epochs_shown=1).table()
+    assert [(line["network"], line["iterations"]) for line in lines] == [("mine", steps) for steps in STEPS]
+    assert all(80 <= line["windows"] <= 100 for line in lines)
 
 
 @pytest.mark.parametrize("name", ["tjap-loop", "tjap-6"])
@@ -232,7 +254,7 @@ def test_a_figure_is_drawn_again_from_its_rows(name: str, tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("name", "methods", "shown"),
     [("tjap-table3", TABLE_3, "published"), ("tjap-table4", TABLE_4, "published"),
-     ("tjap-5", [method for steps in STEPS for method in pair(steps)], "iterations")],
+     ("tjap-5", FIGURE_5, "iterations")],
 )  # fmt: skip
 def test_a_figure_of_windows_is_too(
     name: str, methods: Sequence[str], shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
