@@ -28,7 +28,7 @@ from asa.core.decision import NodeRun, Start
 from asa.core.hostlist import expand
 from asa.core.job import JobState
 from asa.core.registry import DISPATCHERS
-from asa.lab.core.cluster import ROOT, NodeWindow, Partition, Qos, ShareAccount
+from asa.lab.core.cluster import ROOT, ClusterAccount, NodeWindow, Partition, Qos
 from asa.lab.core.cluster import Cluster as Machine
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import Workload
@@ -63,11 +63,11 @@ USERS = ("daemon", "bin", "sys", "games")
 SHARED = dataclasses.replace(
     Machine.of(16),
     accounts={
-        ROOT: ShareAccount(users={"root": 1}),
-        ACCOUNT: ShareAccount(users=dict.fromkeys(USERS, 1)),
-        "bio": ShareAccount(3, users={"daemon": 2, "bin": 1}),
-        "cells": ShareAccount(2, parent="bio", users={"sys": 1}),
-        "geo": ShareAccount(1, users={"games": 1}),
+        ROOT: ClusterAccount(users={"root": 1}),
+        ACCOUNT: ClusterAccount(users=dict.fromkeys(USERS, 1)),
+        "bio": ClusterAccount(3, users={"daemon": 2, "bin": 1}),
+        "cells": ClusterAccount(2, parent="bio", users={"sys": 1}),
+        "geo": ClusterAccount(1, users={"games": 1}),
     },
 )
 """Accounts with different shares, one below another; in the last three each user has his jobs."""

@@ -18,16 +18,15 @@ from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ran
 from asa.lab.core.table import CANCELS, EXEMPT
 from asa.lab.dispatchers.backfill import BackfillRule, queue_keys, scan, scan_nodes
 from asa.lab.placement.nodes import BLOCK, close, place, place_within
+from asa.lab.simulator.limits import CORES, COUNTER, JOBS, SUBMITTED_JOBS
 from asa.lab.simulator.settings import FIFO, NICED
 from asa.lab.simulator.state import (
     AFTER,
     AFTER_OK,
-    ALL,
     BEGIN,
     CANCEL,
     CANCELLED,
     COMPLETED,
-    CORES,
     DECIDE,
     DEPENDENCY,
     DEPTH,
@@ -41,14 +40,11 @@ from asa.lab.simulator.state import (
     GROW,
     HELD,
     JOB_CHANGED,
-    JOBS,
     NODE_DOWN,
     NODE_FAIL,
     NODE_UP,
     NONE,
     NOT_SUBMITTED,
-    OF_ALL,
-    OF_USER,
     OPEN,
     OVER,
     PARENT,
@@ -60,11 +56,9 @@ from asa.lab.simulator.state import (
     STARTED,
     SUBMIT,
     SUBMITTED,
-    SUBMITTED_JOBS,
     TIMEOUT,
     UNTIL,
     UP,
-    USERS,
     WAITING,
     WINDOW_END,
     SimulationState,
@@ -432,35 +426,36 @@ def fit(amounts: Ints, need: Ints) -> int:
     return most
 
 
-# -- Limits: how much of its QOS each user has ------------------------------------------------------------------------
+# -- Limits: what a job counts towards --------------------------------------------------------------------------------
 
 
 @inner
 def account(s: SimulationState, job: int, column: int, amount: int) -> None:
-    """A job's user, and all of its QOS, have so much more."""
-    row = s.jobs[job]
-    if row.service >= 0:
-        s.limits[row.service, ALL, column] += amount
-        if row.user >= 0:
-            s.limits[row.service, USERS + row.user, column] += amount
+    """All counters of a job have so much more."""
+    mine = s.job_states[job].whose
+    for row in range(s.spans[mine], s.spans[mine + 1]):
+        s.counts[s.limits[row, COUNTER], column] += amount
 
 
 @inner
-def exceeds(s: SimulationState, job: int, column: int, amount: int) -> bool:
-    """Whether so much more would be beyond a limit."""
-    row = s.jobs[job]
-    if row.service < 0:
-        return False
-    if s.limits[row.service, ALL, column] + amount > s.limits[row.service, OF_ALL, column]:
-        return True
-    limit = s.limits[row.service, OF_USER, column]
-    return bool(row.user >= 0 and s.limits[row.service, USERS + row.user, column] + amount > limit)
+def refused(s: SimulationState, job: int) -> bool:
+    """Whether a limit of submitted jobs is reached."""
+    mine = s.job_states[job].whose
+    for row in range(s.spans[mine], s.spans[mine + 1]):
+        if s.counts[s.limits[row, COUNTER], SUBMITTED_JOBS] >= s.limits[row, SUBMITTED_JOBS]:
+            return True
+    return False
 
 
 @compiled
 def limited(s: SimulationState, job: int) -> bool:
-    """Whether a limit of its QOS keeps a waiting job from starting now."""
-    return bool(exceeds(s, job, JOBS, 1) or exceeds(s, job, CORES, s.jobs[job].cores))
+    """Whether a limit keeps a waiting job from starting now."""
+    mine, cores = s.job_states[job].whose, s.jobs[job].cores
+    for row in range(s.spans[mine], s.spans[mine + 1]):
+        counter = s.limits[row, COUNTER]
+        if s.counts[counter, JOBS] >= s.limits[row, JOBS] or s.counts[counter, CORES] + cores > s.limits[row, CORES]:
+            return True
+    return False
 
 
 @compiled
@@ -491,10 +486,10 @@ ACCRUE_ALWAYS, MULTIFACTOR = REGIMES.index(QueueRegime.ACCRUE_ALWAYS), REGIMES.i
 
 @inner
 def submit(s: SimulationState, job: int) -> None:
-    """A job reaches the machine, which refuses it when its user has too many there."""
+    """A job reaches the machine, which refuses it when there are as many as a limit allows."""
     world = s.world[0]
     row, job_state = s.jobs[job], s.job_states[job]
-    if exceeds(s, job, SUBMITTED_JOBS, 1):
+    if refused(s, job):
         finish(s, job, FAILED)
         return
     account(s, job, SUBMITTED_JOBS, 1)

@@ -42,7 +42,7 @@ from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput, UnknownName, cause
 from asa.core.hostlist import expand
 from asa.core.units import DAY, HOUR, WEEK
-from asa.lab.core.cluster import MOST_NODES, ROOT, Cluster, NodeWindow, Partition, Qos, ShareAccount
+from asa.lab.core.cluster import MOST_NODES, ROOT, Cluster, ClusterAccount, NodeWindow, Partition, Qos
 from asa.lab.core.files import LARGEST, parse_json, shortened
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.traces.accounting import moment
@@ -346,7 +346,7 @@ class SiteModel:
     partitions: Mapping[str, Partition] = field(default_factory=dict, hash=False)
     windows: tuple[SiteWindow, ...] = ()
     qos: Mapping[str, Qos] = field(default_factory=dict, hash=False)
-    accounts: Mapping[str, ShareAccount] = field(default_factory=dict, hash=False)
+    accounts: Mapping[str, ClusterAccount] = field(default_factory=dict, hash=False)
     requeue_delay_s: float = 0.0
     power: NodePower | None = None
     intensity: float | str | None = None
@@ -494,7 +494,7 @@ class SiteModel:
             {**_said(each), **({"nodes": _hosts(each.nodes)} if each.nodes else {})} for each in self.windows
         ]
         made["qos"] = {name: _changed(each, Qos()) for name, each in self.qos.items()}
-        made["accounts"] = {name: _changed(each, ShareAccount()) for name, each in self.accounts.items()}
+        made["accounts"] = {name: _changed(each, ClusterAccount()) for name, each in self.accounts.items()}
         if self.power is not None:
             made["power"] = {key: value for key, value in made["power"].items() if value is not None}
         if not self.requeue_delay_s:
@@ -526,7 +526,7 @@ class SiteModel:
                 name: _named(Qos, f"QOS {shortened(name)}", each) for name, each in dict(given.get("qos", {})).items()
             }
             given["accounts"] = {
-                name: _named(ShareAccount, f"account {shortened(name)}", each)
+                name: _named(ClusterAccount, f"account {shortened(name)}", each)
                 for name, each in dict(given.get("accounts", {})).items()
             }
             if "power" in given:

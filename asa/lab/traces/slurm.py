@@ -23,7 +23,7 @@ from typing import Any
 
 from asa.core.errors import InvalidInput, cause
 from asa.core.hostlist import expand
-from asa.lab.core.cluster import MOST_NODES, ROOT, Cluster, Partition, Qos, ShareAccount
+from asa.lab.core.cluster import MOST_NODES, ROOT, Cluster, ClusterAccount, Partition, Qos
 from asa.lab.core.files import LARGEST, shortened
 from asa.lab.traces.accounting import seconds
 
@@ -290,7 +290,7 @@ def _qos(given: Mapping[str, Fields], *, limits: bool, said: list[str]) -> dict[
     return made
 
 
-def _accounts(associations: Sequence[Fields], said: list[str]) -> dict[str, ShareAccount]:
+def _accounts(associations: Sequence[Fields], said: list[str]) -> dict[str, ClusterAccount]:
     """The accounts with their users; of a user's associations with an account, one for each partition, the first."""
     if not associations:
         said.append("shares of accounts and users (sacctmgr show assoc was not given: all have equal ones)")
@@ -308,7 +308,7 @@ def _accounts(associations: Sequence[Fields], said: list[str]) -> dict[str, Shar
             account["users"].setdefault(user, shares)
         elif name != ROOT:
             account |= {"shares": shares, "parent": each["ParentName"] or ROOT}
-    return {name: ShareAccount(**each) for name, each in found.items()}
+    return {name: ClusterAccount(**each) for name, each in found.items()}
 
 
 _MODES = {"REQUEUE": "requeue", "CANCEL": "cancel"}

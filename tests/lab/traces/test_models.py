@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import DAY, WEEK
-from asa.lab.core.cluster import Cluster, NodeWindow, Partition, Qos, ShareAccount
+from asa.lab.core.cluster import Cluster, ClusterAccount, NodeWindow, Partition, Qos
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.dispatchers.backfill import Easy
 from asa.lab.dispatchers.predictors import DataDriven
@@ -978,9 +978,9 @@ def test_jobs_whose_qos_is_not_there_are_no_model(qos, own):
 
 def test_users_are_in_the_accounts_of_their_site(tmp_path):
     accounts = {
-        "root": ShareAccount(users={"root": 1}),
-        "a": ShareAccount(3, users={"ann": 2}),
-        "b": ShareAccount(parent="a"),
+        "root": ClusterAccount(users={"root": 1}),
+        "a": ClusterAccount(3, users={"ann": 2}),
+        "b": ClusterAccount(parent="a"),
     }
     site = replace(SITE, accounts=accounts)
     site.write(tmp_path / "site.json")

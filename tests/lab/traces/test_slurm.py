@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from asa.core.errors import InvalidInput
-from asa.lab.core.cluster import Partition, Qos, ShareAccount
+from asa.lab.core.cluster import ClusterAccount, Partition, Qos
 from asa.lab.traces.slurm import MOST_BYTES, parse_slurm, read_slurm
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt"
@@ -71,11 +71,11 @@ def test_whose_shares_count() -> None:
     users = dict.fromkeys(("bin", "daemon", "games", "sys"), 1)
     found = parse_slurm(TEXT + ASSOCIATIONS)
     assert found.cluster.accounts == {
-        "root": ShareAccount(users={"root": 1}),
-        "asa": ShareAccount(users=users),
-        "bio": ShareAccount(3, users={"bin": 1, "daemon": 2}),
-        "cells": ShareAccount(2, "bio", {"sys": 1}),
-        "geo": ShareAccount(1, users={"games": 1}),
+        "root": ClusterAccount(users={"root": 1}),
+        "asa": ClusterAccount(users=users),
+        "bio": ClusterAccount(3, users={"bin": 1, "daemon": 2}),
+        "cells": ClusterAccount(2, "bio", {"sys": 1}),
+        "geo": ClusterAccount(1, users={"games": 1}),
     }
     assert not any("shares" in each for each in found.not_simulated)
     others = ASSOCIATIONS + "".join(f"other|{line}\n" for line in ("bio|root||9", "bio||ann|1", "zoo|root||1"))
