@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -461,6 +461,20 @@ class Cluster:
             found.append(account)
             account = self.account(account).parent
         return tuple(found)
+
+    def levels(self, account: str) -> tuple[str, ...]:
+        """An account and all above it."""
+        return *self.lineage(account), ROOT
+
+    def association(self, account: str, user: str) -> Association:
+        """The limits of a user in an account; of those for each user his own, else that of the nearest account."""
+        accounts = [self.account(name) for name in self.levels(account)]
+        own = accounts[0].user_limits.get(user, Association())
+        nearest = {
+            name: next(filter(None, (getattr(each, name) for each in (own, *accounts))), 0)
+            for name in ("max_jobs", "max_submit_jobs", "max_cores")
+        }
+        return replace(own, **nearest)
 
     @property
     def uniform(self) -> bool:

@@ -7,13 +7,12 @@ account is looked at in all accounts above as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from asa.core.arrays import Ints
-from asa.lab.core.cluster import ROOT, Association, Cluster, Qos
+from asa.lab.core.cluster import ROOT, Cluster, Qos
 from asa.lab.core.workload import UNKNOWN, Workload
 
 JOBS, SUBMITTED_JOBS, CORES, COUNTER = range(4)
@@ -81,39 +80,23 @@ def bounds(cluster: Cluster, job: Whose) -> dict[Counter, Bound]:
     if job.user:
         counter = Counter(f"user {job.user} of QOS {job.qos!r}", "QOSMaxCpuPerUserLimit")
         found[counter] = qos.max_jobs_per_user, qos.max_submit_jobs_per_user, qos.max_cores_per_user
-        own = association(cluster, job)
+        own = cluster.association(job.account, job.user)
         counter = Counter(f"user {job.user} of account {job.account!r}", "AssocGrpCpuLimit")
         found[counter] = (
             _least(own.grp_jobs, 0 if qos.max_jobs_per_user else own.max_jobs),
             _least(own.grp_submit_jobs, 0 if qos.max_submit_jobs_per_user else own.max_submit_jobs),
             0 if qos.grp_cores else own.grp_cores,
         )
-    for name in levels(cluster, job):
+    for name in cluster.levels(job.account):
         each = cluster.account(name)
         cores = 0 if qos.grp_cores else each.grp_cores
         found[Counter(f"account {name!r}", "AssocGrpCpuLimit")] = each.grp_jobs, each.grp_submit_jobs, cores
     return found
 
 
-def levels(cluster: Cluster, job: Whose) -> tuple[str, ...]:
-    """The account of a job, and all above."""
-    return *cluster.lineage(job.account), ROOT
-
-
-def association(cluster: Cluster, job: Whose) -> Association:
-    """The limits of a user in an account; of those for each user his own, else that of the nearest account with one."""
-    accounts = [cluster.account(name) for name in levels(cluster, job)]
-    own = accounts[0].user_limits.get(job.user, Association())
-    nearest = {
-        name: next(filter(None, (getattr(each, name) for each in (own, *accounts))), 0)
-        for name in ("max_jobs", "max_submit_jobs", "max_cores")
-    }
-    return replace(own, **nearest)
-
-
 def most_cores(cluster: Cluster, job: Whose) -> dict[str, int]:
     """How many cores a job may have, by Slurm's reason for refusing more; 0 for no limit."""
-    found = {"AssocMaxCpuPerJobLimit": association(cluster, job).max_cores}
+    found = {"AssocMaxCpuPerJobLimit": cluster.association(job.account, job.user).max_cores}
     for counter, (_, _, cores) in bounds(cluster, job).items():
         found[counter.reason] = _least(found.get(counter.reason, 0), cores)
     return found
