@@ -199,7 +199,7 @@ class Association:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccount(Association):
-    """An account: its limits, and its shares of what its parent has.
+    """An account: its limits, as of any association, and its shares of what its parent has.
 
     Parameters
     ----------
@@ -431,9 +431,8 @@ class Cluster:
         """Whether a QOS, an account, or a user in an account has a limit."""
         accounts = self.accounts.values()
         users = [each for account in accounts for each in account.user_limits.values()]
-        return any(each.has_limits for each in self.qos.values()) or any(
-            each.has_limits for each in [*accounts, *users]
-        )
+        found: list[Qos | Association] = [*self.qos.values(), *accounts, *users]
+        return any(each.has_limits for each in found)
 
     def account(self, name: str) -> ClusterAccount:
         """The account of this name; one that is not there has one share of all, and no limits."""

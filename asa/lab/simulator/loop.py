@@ -430,7 +430,7 @@ def fit(amounts: Ints, need: Ints) -> int:
 
 
 @inner
-def account(s: SimulationState, job: int, column: int, amount: int) -> None:
+def tally(s: SimulationState, job: int, column: int, amount: int) -> None:
     """All counters of a job have so much more."""
     mine = s.job_states[job].whose
     for row in range(s.spans[mine], s.spans[mine + 1]):
@@ -438,7 +438,7 @@ def account(s: SimulationState, job: int, column: int, amount: int) -> None:
 
 
 @inner
-def refused(s: SimulationState, job: int) -> bool:
+def too_many(s: SimulationState, job: int) -> bool:
     """Whether a limit of submitted jobs is reached."""
     mine = s.job_states[job].whose
     for row in range(s.spans[mine], s.spans[mine + 1]):
@@ -489,10 +489,10 @@ def submit(s: SimulationState, job: int) -> None:
     """A job reaches the machine, which refuses it when there are as many as a limit allows."""
     world = s.world[0]
     row, job_state = s.jobs[job], s.job_states[job]
-    if refused(s, job):
+    if too_many(s, job):
         finish(s, job, FAILED)
         return
-    account(s, job, SUBMITTED_JOBS, 1)
+    tally(s, job, SUBMITTED_JOBS, 1)
     row.place = world.place
     world.place += 1.0
     job_state.status = HELD
@@ -604,8 +604,8 @@ def start(s: SimulationState, job: int, count: int) -> None:
         hold(s, job, s.runs[k, 0], s.runs[k, 1], s.runs[k, 2])
     if world.slots >= 0:
         world.free -= row.units
-    account(s, job, JOBS, 1)
-    account(s, job, CORES, row.cores)
+    tally(s, job, JOBS, 1)
+    tally(s, job, CORES, row.cores)
     job_state.status = RUNNING
     job_state.left = job_state.run
     job_state.since = world.now
@@ -669,8 +669,8 @@ def stop_running(s: SimulationState, job: int) -> None:
         s.ends[behind] = s.ends[behind + 1]
         s.active[behind] = s.active[behind + 1]
     world.running -= 1
-    account(s, job, JOBS, -1)
-    account(s, job, CORES, -row.cores)
+    tally(s, job, JOBS, -1)
+    tally(s, job, CORES, -row.cores)
     release_nodes(s, job)
     world.dirty = 1
 
@@ -686,7 +686,7 @@ def finish(s: SimulationState, job: int, outcome: int) -> None:
     elif job_state.status == WAITING:
         leave(s, job)
     if job_state.status != NOT_SUBMITTED:
-        account(s, job, SUBMITTED_JOBS, -1)
+        tally(s, job, SUBMITTED_JOBS, -1)
     job_state.status = ENDED
     job_state.outcome = outcome
     job_state.ended = world.now
