@@ -196,6 +196,8 @@ def test_a_limit_of_the_qos_takes_the_place_of_the_same_one_of_an_account() -> N
     assert started(tree, *both, n=Qos(max_jobs_per_user=2)) == [0.0, 10.0, 20.0], "the cores are the account's"
     assert started(tree, *both, n=Qos(grp_cores=2)) == [0.0, 10.0, 20.0], "the jobs are the account's"
     assert started(tree, *both, n=Qos(max_jobs_per_user=2, grp_cores=3)) == [0.0, 0.0, 10.0]
+    few, more = {"a": ClusterAccount(max_submit_jobs=1)}, Qos(max_submit_jobs_per_user=2)
+    assert np.isnan(started(few, *both, n=more)).tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize("limits", [{"max_submit_jobs": 2}, {"grp_submit_jobs": 2}])
