@@ -28,7 +28,7 @@ from asa.core.decision import NodeRun, Start
 from asa.core.hostlist import expand
 from asa.core.job import JobState
 from asa.core.registry import DISPATCHERS
-from asa.lab.core.cluster import ROOT, NodeWindow, Partition, Qos, ShareAccount
+from asa.lab.core.cluster import ROOT, Association, ClusterAccount, NodeWindow, Partition, Qos
 from asa.lab.core.cluster import Cluster as Machine
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import Workload
@@ -66,14 +66,27 @@ USERS = ("daemon", "bin", "sys", "games")
 SHARED = dataclasses.replace(
     Machine.of(16),
     accounts={
-        ROOT: ShareAccount(users={"root": 1}),
-        ACCOUNT: ShareAccount(users=dict.fromkeys(USERS, 1)),
-        "bio": ShareAccount(3, users={"daemon": 2, "bin": 1}),
-        "cells": ShareAccount(2, parent="bio", users={"sys": 1}),
-        "geo": ShareAccount(1, users={"games": 1}),
+        ROOT: ClusterAccount(users={"root": 1}),
+        ACCOUNT: ClusterAccount(users=dict.fromkeys(USERS, 1)),
+        "bio": ClusterAccount(3, users={"daemon": 2, "bin": 1}),
+        "cells": ClusterAccount(2, parent="bio", users={"sys": 1}),
+        "geo": ClusterAccount(1, users={"games": 1}),
     },
 )
 """Accounts with different shares, one below another; in the last three each user has his jobs."""
+
+LIMITED = dataclasses.replace(
+    Machine.of(12),
+    qos={"normal": Qos(), "free": Qos(max_jobs_per_user=3, grp_cores=9)},
+    accounts={
+        ROOT: ClusterAccount(users={"root": 1}, max_jobs=4),
+        ACCOUNT: ClusterAccount(users=dict.fromkeys(USERS, 1)),
+        "bio": ClusterAccount(users={"daemon": 1, "bin": 1}, user_limits={"bin": Association(max_jobs=1)}, grp_cores=7),
+        "cells": ClusterAccount(parent="bio", users={"sys": 1}, grp_jobs=2),
+        "geo": ClusterAccount(users={"games": 1}, user_limits={"games": Association(grp_cores=4)}),
+    },
+)
+"""Accounts with limits, one below another, and a QOS whose own take the place of some of them."""
 
 PREEMPTING = dataclasses.replace(
     Machine.of(16),
@@ -229,8 +242,6 @@ def arrange(cluster: Cluster, machine: Machine) -> None:
         words = {"Preempt": ",".join(limits.preempts), "PreemptMode": limits.preempt_mode}
         changed = (f"{key}={value}" for key, value in (numbers | {k: v for k, v in words.items() if v}).items())
         cluster.run("sacctmgr", "--immediate", "modify", "qos", name, "set", *changed)
-    if machine.qos:
-        cluster.run("sacctmgr", "--immediate", "modify", "account", ACCOUNT, "set", f"qos={','.join(machine.qos)}")
     for name, account in machine.accounts.items():
         if name in (ROOT, ACCOUNT):  # which are there from the start
             continue
@@ -239,6 +250,14 @@ def arrange(cluster: Cluster, machine: Machine) -> None:
         for user, shares in account.users.items():
             cluster.run("sacctmgr", "--immediate", "add", "user", user, f"account={name}", f"fairshare={shares}")
             cluster.run("sacctmgr", "--immediate", "modify", "user", user, "set", f"defaultaccount={name}")
+    for name in {ACCOUNT, *machine.accounts} - {ROOT} if machine.qos else ():
+        cluster.run("sacctmgr", "--immediate", "modify", "account", name, "set", f"qos={','.join(machine.qos)}")
+    for name, account in machine.accounts.items():
+        if account.has_limits:
+            cluster.run("sacctmgr", "--immediate", "modify", "account", name, "set", *_limits(account))
+        for user, association in account.user_limits.items():
+            of_user = "modify", "user", user, "where", f"account={name}", "set", *_limits(association)
+            cluster.run("sacctmgr", "--immediate", *of_user)
     time.sleep(2.0)  # the database tells the controller
     up = _up_since(cluster)
     for window in machine.windows:
@@ -248,6 +267,16 @@ def arrange(cluster: Cluster, machine: Machine) -> None:
             f"StartTime={start:%Y-%m-%dT%H:%M:%S}", f"EndTime={end:%Y-%m-%dT%H:%M:%S}",
             f"Nodes={','.join(cluster.nodes[node] for node in window.nodes)}",
         )  # fmt: skip
+
+
+def _limits(association: Association) -> list[str]:
+    """As sacctmgr sets them."""
+    words = {
+        "GrpJobs": association.grp_jobs, "GrpSubmitJobs": association.grp_submit_jobs,
+        "GrpTRES=cpu": association.grp_cores, "MaxJobs": association.max_jobs,
+        "MaxSubmitJobs": association.max_submit_jobs, "MaxTRES=cpu": association.max_cores,
+    }  # fmt: skip
+    return [f"{word}={most}" for word, most in words.items() if most]
 
 
 def _log(cluster: Cluster) -> Path:

@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from asa.core.errors import IllegalDecision
 from asa.core.job import JobState
 from asa.lab.core.cluster import Cluster as Machine
+from asa.lab.core.cluster import Qos
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import Workload
 from asa.lab.metrics.agreement import equal_positions, kendall, spearman
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
-from asa.lab.traces.slurm import parse_slurm
+from asa.lab.traces.slurm import ASSOCIATION, parse_slurm
 from tests.cluster import host, layout
 from tests.cluster.cluster import Cluster, running
 from tests.integration import replay
@@ -77,7 +79,7 @@ AGES: dict[str, str] = {"PriorityWeightAge": "36000", "PriorityMaxAge": "0-01:00
 SAYS = (
     ("scontrol", "show", "config"), ("scontrol", "--all", "show", "partition"), ("scontrol", "show", "node"),
     ("sacctmgr", "--parsable2", "show", "qos"),
-    ("sacctmgr", "--parsable2", "show", "assoc", "format=Cluster,Account,ParentName,User,Share"),
+    ("sacctmgr", "--parsable2", "show", "assoc", f"format={','.join(ASSOCIATION)}"),
 )  # fmt: skip
 
 
@@ -168,6 +170,45 @@ def test_users_are_ranked_as_on_a_live_cluster(shared: Cluster) -> None:
         assert time.monotonic() < deadline, f"Slurm: {ranked}; here: {expected}; used: {used}"
         time.sleep(3.0)
     assert len({*ranked.values()}) == 5, "four users have used something, the others nothing"
+
+
+@pytest.fixture
+def limited() -> Iterator[Cluster]:
+    own = {"SchedulerParameters": replay.SCHEDULER, "AccountingStorageEnforce": "limits,qos", "SlurmctldDebug": "debug"}
+    with arranged(replay.LIMITED, **own, **AGES) as cluster:
+        yield cluster
+
+
+@pytest.mark.slurm
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_limits_of_accounts_hold_jobs_as_on_a_live_cluster(limited: Cluster) -> None:
+    machine = replay.LIMITED
+    found = parse_slurm("".join(limited.run(*command) for command in SAYS))
+    assert found.cluster.accounts == machine.accounts, "without what accounts and users have from above"
+    assert found.cluster.qos == machine.qos
+    jobs = replay.sleepers(seed=1, count=24, run_s=(3.0, 8.0), load=3.0, backlog=20, nodes=4)
+    jobs = replay.sent_to(machine, jobs, seed=1, users=4)
+    records = replay.run(limited, jobs, timeout=120)
+    slurm, on = replay.schedule_of(records, machine), [record.on for record in records]
+    done = simulate(
+        replay.ticking(slurm.workload, 1.0), machine, found.dispatcher, overrun="allow", priority=found.priority
+    )
+    in_order = replay.same_order(slurm.start, done.start)[replay.pairs_apart(slurm.start)].mean()
+    right = replay.same_state(slurm, found.dispatcher, on, priority=found.priority)
+    print(f"\nmean wait {slurm.wait.mean():.1f} s, simulated {done.wait.mean():.1f} s; pairs in order {in_order:.3f}")
+    print(f"in the same state, Slurm makes {right[0]:.2f} of its starts, and it {right[1]:.2f} of Slurm's")
+    assert in_order > 0.75 and min(right) > 0.7
+    free, bound = (
+        dataclasses.replace(slurm, cluster=dataclasses.replace(machine, **changed))
+        for changed in ({"accounts": {}}, {"qos": dict.fromkeys(machine.qos, Qos())})
+    )
+    wrong = replay.same_state(free, found.dispatcher, on, priority=found.priority)
+    print(f"without limits of accounts {wrong[0]:.2f} and {wrong[1]:.2f}")
+    assert sum(wrong) < sum(right) - 0.1
+    with pytest.raises(IllegalDecision, match="a limit keeps the job"):  # those of the QOS take the place of some
+        replay.same_state(bound, found.dispatcher, on, priority=found.priority)
 
 
 PREEMPTED = dataclasses.replace(Machine.of(6), qos=replay.PREEMPTING.qos, requeue_delay_s=6.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -63,9 +63,7 @@ class Partition:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nodes", tuple(sorted(set(self.nodes))))
-        for name, value in (("max_nodes", self.max_nodes), ("tier", self.tier)):
-            if type(value) is not int or not 0 <= value < 2**31:
-                raise InvalidInput(f"a partition has {name} {value!r}: a whole number from 0 to 2^31 expected")
+        _check_counts("a partition", self)
         if not self.max_time_s > 0:
             raise InvalidInput(f"a partition has max_time_s {self.max_time_s!r}: above 0 s expected")
         if self.default_time_s is not None and not 0 < self.default_time_s <= self.max_time_s:
@@ -74,6 +72,18 @@ class Partition:
                 f"{self.max_time_s:g} s, expected"
             )
         _check_preemption("partition", self)
+
+
+def _check_counts(what: str, each: Partition | Qos | Association) -> None:
+    """Refuse fields of whole numbers that are out of their bounds."""
+    for item in fields(each):
+        if item.type == "int":
+            _check_count(f"{what} has {item.name}", getattr(each, item.name))
+
+
+def _check_count(what: str, value: object) -> None:
+    if type(value) is not int or not 0 <= value < 2**31:
+        raise InvalidInput(f"{what} {value!r}: a whole number from 0 to 2^31 expected")
 
 
 PREEMPT_MODES = ("", "requeue", "cancel")
@@ -130,10 +140,13 @@ class Qos:
     exempt_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for item in (each for each in fields(self) if each.type == "int"):
-            if type(value := getattr(self, item.name)) is not int or not 0 <= value < 2**31:
-                raise InvalidInput(f"a QOS has {item.name} {value!r}: a whole number from 0 to 2^31 expected")
+        _check_counts("a QOS", self)
         _check_preemption("QOS", self)
+
+    @property
+    def has_limits(self) -> bool:
+        own = self.max_jobs_per_user, self.max_submit_jobs_per_user, self.max_cores_per_user, self.grp_cores
+        return any(own)
 
 
 ROOT = "root"
@@ -142,9 +155,51 @@ MOST_LEVELS = 100
 """Of accounts below `ROOT`; sites have some five."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Association:
+    """Limits of an account, or of a user in an account; 0 for no limit.
+
+    A limit of a job's QOS takes the place of that of the same kind here.
+
+    Parameters
+    ----------
+    grp_jobs, grp_submit_jobs, grp_cores
+        Of it and all accounts and users below it together: how many jobs may run, how many may wait or run, and on how
+        many cores jobs may run, at a time.
+    max_jobs, max_submit_jobs
+        How many jobs of a user in an account may run, and may wait or run, at a time.
+    max_cores
+        Most cores of a job. Users and accounts have these three from the account above unless they have their own.
+
+    Raises
+    ------
+    InvalidInput
+        When a limit is out of its bounds.
+
+    References
+    ----------
+    SchedMD, "sacctmgr": GrpJobs, GrpSubmitJobs, GrpTRES, MaxJobs, MaxSubmitJobs and MaxTRES of accounts and users;
+    "Resource Limits".
+    """
+
+    grp_jobs: int = 0
+    grp_submit_jobs: int = 0
+    grp_cores: int = 0
+    max_jobs: int = 0
+    max_submit_jobs: int = 0
+    max_cores: int = 0
+
+    def __post_init__(self) -> None:
+        _check_counts("an association", self)
+
+    @property
+    def has_limits(self) -> bool:
+        return any(getattr(self, item.name) for item in fields(Association))
+
+
 @dataclass(frozen=True, slots=True)
-class ShareAccount:
-    """An account of the fair-share tree, with shares of what its parent has.
+class ClusterAccount(Association):
+    """An account: its limits, as of any association, and its shares of what its parent has.
 
     Parameters
     ----------
@@ -154,11 +209,13 @@ class ShareAccount:
         The account above.
     users
         Shares of its users, by name; >= 0. Users who are not named have one each.
+    user_limits
+        Limits of its users, by name.
 
     Raises
     ------
     InvalidInput
-        When shares are out of their bounds.
+        When shares or limits are out of their bounds.
 
     References
     ----------
@@ -168,12 +225,12 @@ class ShareAccount:
     shares: int = 1
     parent: str = ROOT
     users: Mapping[str, int] = field(default_factory=dict)
+    user_limits: Mapping[str, Association] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, value in {"": self.shares, **self.users}.items():
-            if type(value) is not int or not 0 <= value < 2**31:
-                who = f"user {name[:40]!r} of an account" if name else "an account"
-                raise InvalidInput(f"{who} has shares {value!r}: a whole number from 0 to 2^31 expected")
+        _check_counts("an account", self)
+        for name, value in self.users.items():
+            _check_count(f"user {name[:40]!r} of an account has shares", value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +289,7 @@ class Cluster:
     qos
         By name; the first is that of jobs that name none. Empty: no limits.
     accounts
-        Those of the fair-share tree, by name; one named `ROOT` has the users that are in no other.
+        By name; one named `ROOT` has the users that are in no other, and limits of all.
     requeue_delay_s
         After how long a job that was requeued may start again [s]; >= 0, finite. Slurm's is a second more than
         ``cred_expire``, 121 s unless a site sets that.
@@ -265,7 +322,7 @@ class Cluster:
     names: tuple[str, ...] = ()
     windows: tuple[NodeWindow, ...] = ()
     qos: Mapping[str, Qos] = field(default_factory=dict)
-    accounts: Mapping[str, ShareAccount] = field(default_factory=dict)
+    accounts: Mapping[str, ClusterAccount] = field(default_factory=dict)
     requeue_delay_s: float = 0.0
     power: NodePower | None = None
     intensity: Intensity | None = None
@@ -369,9 +426,17 @@ class Cluster:
         """As `partition_number`, of a QOS."""
         return _number("QOS", self.qos, name)
 
-    def account(self, name: str) -> ShareAccount:
-        """The account of this name; one that is not there has one share of all."""
-        return self.accounts.get(name, ShareAccount())
+    @property
+    def has_limits(self) -> bool:
+        """Whether a QOS, an account, or a user in an account has a limit."""
+        accounts = self.accounts.values()
+        users = [each for account in accounts for each in account.user_limits.values()]
+        found: list[Qos | Association] = [*self.qos.values(), *accounts, *users]
+        return any(each.has_limits for each in found)
+
+    def account(self, name: str) -> ClusterAccount:
+        """The account of this name; one that is not there has one share of all, and no limits."""
+        return self.accounts.get(name, ClusterAccount())
 
     def lineage(self, account: str) -> tuple[str, ...]:
         """An account and those above it, but for `ROOT`; one that is not there stands below `ROOT`.
@@ -395,6 +460,20 @@ class Cluster:
             found.append(account)
             account = self.account(account).parent
         return tuple(found)
+
+    def levels(self, account: str) -> tuple[str, ...]:
+        """An account and all above it."""
+        return *self.lineage(account), ROOT
+
+    def association(self, account: str, user: str) -> Association:
+        """The limits of a user in an account; of those for each user his own, else that of the nearest account."""
+        accounts = [self.account(name) for name in self.levels(account)]
+        own = accounts[0].user_limits.get(user, Association())
+        nearest = {
+            name: next(filter(None, (getattr(each, name) for each in (own, *accounts))), 0)
+            for name in ("max_jobs", "max_submit_jobs", "max_cores")
+        }
+        return replace(own, **nearest)
 
     @property
     def uniform(self) -> bool:

@@ -37,7 +37,6 @@ JOB = np.dtype(
         ("group", "i8"),
         ("name", "i8"),
         ("partition", "i8"),
-        ("service", "i8"),  # number of its quality of service; -1 where the machine has none
         ("standing", "i8"),  # its row of the table of preemption
         ("number", "i8"),
         ("restarts", "i8"),

@@ -196,7 +196,10 @@ class Workload:
 
     def label(self, column: str, row: int) -> str:
         """Text of a row's user, group, name, partition or QOS; its code where there is no text, "" where unknown."""
-        code = int(getattr(self, column)[row])
+        return self.text(column, int(getattr(self, column)[row]))
+
+    def text(self, column: str, code: int) -> str:
+        """As `label`, of a code."""
         if code == UNKNOWN:
             return ""
         return self.labels[column][code] if column in self.labels else str(code)

@@ -4,6 +4,7 @@
 
     settings     how a machine behaves, and the order of its queue
     state        the tables; a workload becomes tables, tables become a schedule
+    limits       what bounds jobs by their QOS, accounts and users, as tables
     loop         compiled: calendar, queue, nodes, jobs, and the loop with a backfilling rule
     engine       `Engine`: advance, view, apply
     operations   what users do to their jobs on the way

@@ -142,7 +142,7 @@ class Engine:
     def apply(self, decisions: Iterable[DispatchDecision]) -> None:
         """Take decisions, in order.
 
-        Once a start has preempted others, or has made a limit of a QOS keep back another waiting job, no further one
+        Once a start has preempted others, or has made a limit keep back another waiting job, no further one
         starts: the dispatcher is asked again, and does not see that job.
 
         Raises
@@ -231,7 +231,7 @@ class Engine:
         self.room()
         s = self._state
         if loop.limited(s, row):
-            raise IllegalDecision("a limit of its QOS keeps the job from starting now", decision)
+            raise IllegalDecision("a limit keeps the job from starting now", decision)
         for victim in decision.preempts:
             self._preempt(row, self._row(Start(victim), RUNNING), decision)
         s = self._state

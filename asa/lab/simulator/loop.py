@@ -18,16 +18,15 @@ from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ran
 from asa.lab.core.table import CANCELS, EXEMPT
 from asa.lab.dispatchers.backfill import BackfillRule, queue_keys, scan, scan_nodes
 from asa.lab.placement.nodes import BLOCK, close, place, place_within
+from asa.lab.simulator.limits import CORES, COUNTER, JOBS, SUBMITTED_JOBS
 from asa.lab.simulator.settings import FIFO, NICED
 from asa.lab.simulator.state import (
     AFTER,
     AFTER_OK,
-    ALL,
     BEGIN,
     CANCEL,
     CANCELLED,
     COMPLETED,
-    CORES,
     DECIDE,
     DEPENDENCY,
     DEPTH,
@@ -41,15 +40,12 @@ from asa.lab.simulator.state import (
     GROW,
     HELD,
     JOB_CHANGED,
-    JOBS,
     LOOK,
     NODE_DOWN,
     NODE_FAIL,
     NODE_UP,
     NONE,
     NOT_SUBMITTED,
-    OF_ALL,
-    OF_USER,
     OPEN,
     OVER,
     PARENT,
@@ -61,11 +57,9 @@ from asa.lab.simulator.state import (
     STARTED,
     SUBMIT,
     SUBMITTED,
-    SUBMITTED_JOBS,
     TIMEOUT,
     UNTIL,
     UP,
-    USERS,
     WAITING,
     SimulationState,
 )
@@ -435,35 +429,36 @@ def fit(amounts: Ints, need: Ints) -> int:
     return most
 
 
-# -- Limits: how much of its QOS each user has ------------------------------------------------------------------------
+# -- Limits: what a job counts towards --------------------------------------------------------------------------------
 
 
 @inner
-def account(s: SimulationState, job: int, column: int, amount: int) -> None:
-    """A job's user, and all of its QOS, have so much more."""
-    row = s.jobs[job]
-    if row.service >= 0:
-        s.limits[row.service, ALL, column] += amount
-        if row.user >= 0:
-            s.limits[row.service, USERS + row.user, column] += amount
+def tally(s: SimulationState, job: int, column: int, amount: int) -> None:
+    """All counters of a job have so much more."""
+    mine = s.job_states[job].whose
+    for row in range(s.spans[mine], s.spans[mine + 1]):
+        s.counts[s.limits[row, COUNTER], column] += amount
 
 
 @inner
-def exceeds(s: SimulationState, job: int, column: int, amount: int) -> bool:
-    """Whether so much more would be beyond a limit."""
-    row = s.jobs[job]
-    if row.service < 0:
-        return False
-    if s.limits[row.service, ALL, column] + amount > s.limits[row.service, OF_ALL, column]:
-        return True
-    limit = s.limits[row.service, OF_USER, column]
-    return bool(row.user >= 0 and s.limits[row.service, USERS + row.user, column] + amount > limit)
+def too_many(s: SimulationState, job: int) -> bool:
+    """Whether a limit of submitted jobs is reached."""
+    mine = s.job_states[job].whose
+    for row in range(s.spans[mine], s.spans[mine + 1]):
+        if s.counts[s.limits[row, COUNTER], SUBMITTED_JOBS] >= s.limits[row, SUBMITTED_JOBS]:
+            return True
+    return False
 
 
 @compiled
 def limited(s: SimulationState, job: int) -> bool:
-    """Whether a limit of its QOS keeps a waiting job from starting now."""
-    return bool(exceeds(s, job, JOBS, 1) or exceeds(s, job, CORES, s.jobs[job].cores))
+    """Whether a limit keeps a waiting job from starting now."""
+    mine, cores = s.job_states[job].whose, s.jobs[job].cores
+    for row in range(s.spans[mine], s.spans[mine + 1]):
+        counter = s.limits[row, COUNTER]
+        if s.counts[counter, JOBS] >= s.limits[row, JOBS] or s.counts[counter, CORES] + cores > s.limits[row, CORES]:
+            return True
+    return False
 
 
 @compiled
@@ -494,13 +489,13 @@ ACCRUE_ALWAYS, MULTIFACTOR = REGIMES.index(QueueRegime.ACCRUE_ALWAYS), REGIMES.i
 
 @inner
 def submit(s: SimulationState, job: int) -> None:
-    """A job reaches the machine, which refuses it when its user has too many there."""
+    """A job reaches the machine, which refuses it when there are as many as a limit allows."""
     world = s.world[0]
     row, job_state = s.jobs[job], s.job_states[job]
-    if exceeds(s, job, SUBMITTED_JOBS, 1):
+    if too_many(s, job):
         finish(s, job, FAILED)
         return
-    account(s, job, SUBMITTED_JOBS, 1)
+    tally(s, job, SUBMITTED_JOBS, 1)
     row.place = world.place
     world.place += 1.0
     job_state.status = HELD
@@ -612,8 +607,8 @@ def start(s: SimulationState, job: int, count: int) -> None:
         hold(s, job, s.runs[k, 0], s.runs[k, 1], s.runs[k, 2])
     if world.slots >= 0:
         world.free -= row.units
-    account(s, job, JOBS, 1)
-    account(s, job, CORES, row.cores)
+    tally(s, job, JOBS, 1)
+    tally(s, job, CORES, row.cores)
     job_state.status = RUNNING
     job_state.left = job_state.run
     job_state.since = world.now
@@ -677,8 +672,8 @@ def stop_running(s: SimulationState, job: int) -> None:
         s.ends[behind] = s.ends[behind + 1]
         s.active[behind] = s.active[behind + 1]
     world.running -= 1
-    account(s, job, JOBS, -1)
-    account(s, job, CORES, -row.cores)
+    tally(s, job, JOBS, -1)
+    tally(s, job, CORES, -row.cores)
     release_nodes(s, job)
     world.dirty = 1
 
@@ -694,7 +689,7 @@ def finish(s: SimulationState, job: int, outcome: int) -> None:
     elif job_state.status == WAITING:
         leave(s, job)
     if job_state.status != NOT_SUBMITTED:
-        account(s, job, SUBMITTED_JOBS, -1)
+        tally(s, job, SUBMITTED_JOBS, -1)
     job_state.status = ENDED
     job_state.outcome = outcome
     job_state.ended = world.now

@@ -14,10 +14,12 @@ import numpy as np
 
 from asa.core.errors import InvalidInput
 from asa.core.job import DependencyKind, JobState, QueueRegime
+from asa.lab.core.cluster import ROOT
 from asa.lab.core.schedule import OUTCOMES
 from asa.lab.core.workload import UNKNOWN
 from asa.lab.simulator import loop
 from asa.lab.simulator.engine import Engine
+from asa.lab.simulator.limits import Whose, most_cores
 from asa.lab.simulator.settings import FIFO, NICED
 from asa.lab.simulator.state import (
     AFTER,
@@ -72,7 +74,7 @@ def submit(
         Identical units, what one takes (amounts of the cluster's resources, in order), and how many may share a node.
     user, partition, qos, nice
         Whose it is, the number of its partition, and what its priority is made of. It has the machine's first QOS, and
-        is in no account of Fair Tree: that factor of it is 1.
+        is in no account but `ROOT`; the factor of Fair Tree is 1.
     after
         Rows of the jobs that it waits for, and how.
     watched
@@ -92,10 +94,13 @@ def submit(
     if not 1 <= units <= most:
         raise InvalidInput(f"a job of {units} units of {tuple(need)}: the machine could run {most} at most")
     cores = units * int(need[0])
-    for first in list(engine.cluster.qos.values())[:1]:
-        for allowed in (first.grp_cores, first.max_cores_per_user if user != UNKNOWN else 0):
+    whose = 0
+    if engine.cluster.has_limits:
+        whose = 1 + (user if user <= engine.workload.user.max(initial=UNKNOWN) else UNKNOWN)
+        mine = Whose(next(iter(engine.cluster.qos), ""), ROOT, engine.workload.text("user", whose - 1))
+        for reason, allowed in most_cores(engine.cluster, mine).items():
             if 0 < allowed < cores:
-                raise InvalidInput(f"a job of {cores} cores: its QOS allows {allowed}")
+                raise InvalidInput(f"a job of {cores} cores: at most {allowed} expected ({reason})")
     limits = engine.cluster.all_partitions[partition]
     if walltime > limits.max_time_s:
         raise InvalidInput(f"a job of {walltime:g} s: its partition allows {limits.max_time_s:g} s")
@@ -113,8 +118,8 @@ def submit(
     job["user"], job["group"], job["name"], job["partition"], job["number"] = user, UNKNOWN, UNKNOWN, partition, row + 1
     job["qos"], job["nice"] = qos, nice
     job["max_nodes"], job["tier"] = limits.max_nodes, limits.tier
-    job["service"] = 0 if engine.cluster.qos else NONE
-    job["standing"] = job["service" if engine.cluster.preempts_by_qos else "partition"]
+    job["standing"] = 0 if engine.cluster.preempts_by_qos else partition
+    job_state["whose"] = whose
     job_state["association"] = NONE if len(s.tree) or user >= len(s.usage) else user
     job_state["run"], job_state["speed"], job_state["ended"], job_state["begin"] = run, 1.0, nan, begin
     job_state["stop"] = walltime if engine.settings.overrun == "clip" else math.inf

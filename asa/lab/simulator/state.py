@@ -20,6 +20,7 @@ from asa.lab.core.schedule import OUTCOMES, Placements, Schedule
 from asa.lab.core.table import CANCELS, EXEMPT, JOB, PREEMPTS, RANK
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.placement.nodes import BLOCK
+from asa.lab.simulator.limits import limit_tables, most_cores, whose
 from asa.lab.simulator.settings import MachineSettings
 
 # -- Tables -----------------------------------------------------------------------------------------------------------
@@ -61,11 +62,6 @@ AFTER, AFTER_OK, AFTER_ANY = range(3)
 
 NONE = -1
 
-# Limits of a QOS, the rows of `SimulationState.limits[qos]`: those of each user, and of all; what all have by now, and
-# from there on what each user has. Its columns.
-OF_USER, OF_ALL, ALL, USERS = range(4)
-JOBS, SUBMITTED_JOBS, CORES = range(3)
-
 # Columns of the fair-share tree: row of the parent, share of what it has, and how far below the root.
 PARENT, SHARE, DEPTH = range(3)
 
@@ -95,6 +91,7 @@ JOB_STATE = np.dtype(
         ("children", "i8"),  # first edge to a job that waits for this one
         ("held", "i8"),  # first of the slots it holds
         ("association", "i8"),  # row of `usage`, of its user in its account; -1 where that is not known
+        ("whose", "i8"),  # row of `spans`
         ("watched", "i8"),  # whether the driver wants to know at once what becomes of it
     ],
     align=True,
@@ -171,7 +168,9 @@ class SimulationState(NamedTuple):
     blocks: Ints  # nodes with a free core in each block
     demands: Ints  # shape (kinds, resources)
     partitions: Ints  # shape (partitions, nodes); 1 where a node belongs to it
-    limits: Ints  # shape (QOS, 3 + users, 3); see `OF_USER`
+    spans: Ints  # this and the next two as in `asa.lab.simulator.limits.LimitTables`
+    limits: Ints
+    counts: Ints
     windows: Floats  # when nodes are kept from jobs, as in `TableView`
     preemption: Floats  # who preempts whom, as in `TableView`
     runs: Ints  # scratch, shape (nodes, 3)
@@ -206,7 +205,9 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints) -> SimulationState:
         blocks=np.add.reduceat((cluster.capacity[:, 0] > 0).astype(np.int64), np.arange(0, nodes, BLOCK)),
         demands=np.ascontiguousarray(demands),
         partitions=partitions,
-        limits=np.zeros((0, 3, 3), np.int64),
+        spans=np.zeros(2, np.int64),
+        limits=np.zeros((0, 4), np.int64),
+        counts=np.zeros((0, 3), np.int64),
         windows=np.zeros((0, 2)),
         preemption=_preemption(cluster),
         runs=np.zeros((nodes, 3), np.int64),
@@ -289,10 +290,10 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
         jobs[name] = np.nan
     job_states["run"], job_states["stop"], job_states["speed"], job_states["ended"] = workload.run, stop, 1.0, np.nan
     job_states["begin"], job_states["event"], job_states["held"], job_states["children"] = -np.inf, NONE, NONE, NONE
-    jobs["service"] = codes_of("qos", workload, cluster) if cluster.qos else NONE
-    jobs["standing"] = jobs["service" if cluster.preempts_by_qos else "partition"]
+    service = codes_of("qos", workload, cluster)
+    jobs["standing"] = service if cluster.preempts_by_qos else partition
     if highest := max((each.priority for each in cluster.qos.values()), default=0):
-        jobs["qos"] = np.array([each.priority for each in cluster.qos.values()])[jobs["service"]] / highest
+        jobs["qos"] = np.array([each.priority for each in cluster.qos.values()])[service] / highest
     refused = why_refused(workload, cluster) > 0
     job_states["status"][refused] = ENDED
     job_states["outcome"][refused] = FAILED
@@ -301,7 +302,7 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     world["regime"] = list(QueueRegime).index(QueueRegime(settings.model.regime))
     world["half_life"] = getattr(settings.model, "half_life_s", np.inf)
     world["calc_period"], world["calculated"] = getattr(settings.model, "calc_period_s", 0.0), -np.inf
-    associations = users = max(1, int(workload.user.max(initial=UNKNOWN)) + 1)
+    associations = max(1, int(workload.user.max(initial=UNKNOWN)) + 1)
     job_states["association"], tree = workload.user, state.tree
     if getattr(settings.model, "tree", False):
         job_states["association"], tree, associations = _fair_tree(workload, cluster)
@@ -309,8 +310,11 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     world["one_by_one"] = settings.instant == "one-by-one"
     world["now"] = workload.submit[0] if n else 0.0
     _count_slots(state, cluster, workload)
-    usage, windows, limits = np.zeros((associations, 3)), _windows(cluster, workload), _limits(cluster, users)
-    return _tie(state._replace(usage=usage, tree=tree, windows=windows, limits=limits), workload)
+    if cluster.has_limits:
+        job_states["whose"], known = whose(workload, service, cluster)
+        state = state._replace(**limit_tables(cluster, known)._asdict())
+    usage, windows = np.zeros((associations, 3)), _windows(cluster, workload)
+    return _tie(state._replace(usage=usage, tree=tree, windows=windows), workload)
 
 
 def _fair_tree(workload: Workload, cluster: Cluster) -> tuple[Ints, Floats, int]:
@@ -352,16 +356,6 @@ def _preemption(cluster: Cluster) -> Floats:
     return found
 
 
-def _limits(cluster: Cluster, users: int) -> Ints:
-    """The table `SimulationState.limits`: what each QOS allows, with all counts at 0."""
-    found = np.zeros((len(cluster.qos), USERS + users, 3), np.int64)
-    for row, qos in zip(found, cluster.qos.values(), strict=True):
-        row[OF_USER] = qos.max_jobs_per_user, qos.max_submit_jobs_per_user, qos.max_cores_per_user
-        row[OF_ALL, CORES] = qos.grp_cores
-        row[:ALL][row[:ALL] == 0] = 2**62
-    return found
-
-
 def _windows(cluster: Cluster, workload: Workload) -> Floats:
     """The machine's windows, with the workload's codes of the users, as in `TableView`."""
     users = max(1, int(workload.user.max(initial=UNKNOWN)) + 1)
@@ -395,13 +389,14 @@ def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints
 
 REFUSALS = (
     "", "larger than the machine", "PartitionNodeLimit", "PartitionTimeLimit", "QOSMaxCpuPerUserLimit",
-    "QOSGrpCpuLimit", "QOSMaxSubmitJobPerUserLimit",
+    "QOSGrpCpuLimit", "AssocGrpCpuLimit", "AssocMaxCpuPerJobLimit", "limit of submitted jobs",
 )  # fmt: skip
-"""Why a job is refused at its submission, by code; with Slurm's words for what a partition or a QOS does not allow."""
+"""Why a job is refused at its submission, by code; with Slurm's words for what its partition, QOS or account does not
+allow."""
 
 
 def why_refused(workload: Workload, cluster: Cluster) -> Ints:
-    """Codes of `REFUSALS`, shape (n,); 0 for a job that the machine takes, unless its user has too many by then.
+    """Codes of `REFUSALS`, shape (n,); 0 for a job that the machine takes, unless there are too many by then.
 
     A job beyond a limit of its partition is refused, as under ``EnforcePartLimits=ALL``. Without that, Slurm lets it
     wait for ever, which is the same to all others.
@@ -412,14 +407,12 @@ def why_refused(workload: Workload, cluster: Cluster) -> Ints:
     why = np.where(workload.units > most, 2 if cluster.partitions else 1, 0)
     longest = np.array([each.max_time_s for each in cluster.all_partitions])[partition]
     why[workload.walltime > longest] = 3
-    if cluster.qos:
-        service, known = codes_of("qos", workload, cluster), workload.user != UNKNOWN
-        of_user, of_all = (
-            np.array([getattr(each, name) or np.inf for each in cluster.qos.values()])[service]
-            for name in ("max_cores_per_user", "grp_cores")
-        )
-        why[known & (workload.cores > of_user)] = 4
-        why[workload.cores > of_all] = 5
+    if cluster.has_limits:
+        job, known = whose(workload, codes_of("qos", workload, cluster), cluster)
+        allowed = [most_cores(cluster, each) for each in known]
+        for code, reason in enumerate(REFUSALS):
+            most = np.array([each.get(reason, 0) or np.inf for each in allowed])
+            why[workload.cores > most[job]] = code
     return why
 
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asa.core.arrays import Bools, Floats, Ints
+from asa.core.arrays import Floats, Ints
 from asa.core.job import JobState
 from asa.lab.core.schedule import OUTCOMES, Schedule
-from asa.lab.core.workload import UNKNOWN
 from asa.lab.simulator.engine import Engine
+from asa.lab.simulator.limits import CORES, JOBS, SUBMITTED_JOBS, Bound, bounds, whose
 from asa.lab.simulator.state import FINISHED, REQUEUED, STARTED, codes_of, walltimes
 
 # -- Laws -------------------------------------------------------------------------------------------------------------
@@ -26,8 +26,8 @@ def violations(schedule: Schedule) -> list[str]:
     The laws: no job starts before it was submitted, or ends before it starts; one that completed ran for its run time;
     those that ran hold as many units as they asked for, on nodes that there are, at most `per_node` on a node; and no
     node gives more than it has, unless the resource is shareable. A job that ran kept the limits of its partition: wall
-    time, nodes, and which they are; none started on nodes that a window keeps from it; and no user and no QOS ever had
-    more than its limits. Where jobs ran is checked only if the schedule tells.
+    time, nodes, and which they are; none started on nodes that a window keeps from it; and no QOS, account or user had
+    more than its limits when a job started or came. Where jobs ran is checked only if the schedule tells.
     A schedule of a machine whose nodes failed, or whose jobs changed speed, breaks the law of run times.
 
     Examples
@@ -142,32 +142,41 @@ def _windows(schedule: Schedule) -> Iterator[str]:
 
 
 def _limits(schedule: Schedule) -> Iterator[str]:
-    """Every user of a QOS, and all of them."""
+    """Every QOS, account and user: what they have when one of their jobs starts, or comes, that they bound."""
     jobs, cluster = schedule.workload, schedule.cluster
-    service, ran = codes_of("qos", jobs, cluster), schedule.ran
-    there = ~(np.isnan(schedule.start) & (schedule.outcome == _REFUSED))
-    for number, (name, qos) in enumerate(cluster.qos.items()):
-        mine = service == number
-        for user in np.unique(jobs.user[mine & (jobs.user != UNKNOWN)]).tolist():
-            of_user, who = mine & (jobs.user == user), f"user {user} of QOS {name!r}"
-            ones = np.ones(len(jobs), dtype=np.int64)
-            yield from _most(who, "running jobs", schedule, of_user & ran, schedule.start, ones, qos.max_jobs_per_user)
-            yield from _most(who, "cores", schedule, of_user & ran, schedule.start, jobs.cores, qos.max_cores_per_user)
-            most = qos.max_submit_jobs_per_user
-            yield from _most(who, "submitted jobs", schedule, of_user & there, jobs.submit, ones, most)
-        yield from _most(f"QOS {name!r}", "cores", schedule, mine & ran, schedule.start, jobs.cores, qos.grp_cores)
+    if not cluster.has_limits:
+        return
+    number, known = whose(jobs, codes_of("qos", jobs, cluster), cluster)
+    ones, there = np.ones(len(jobs), dtype=np.int64), ~(np.isnan(schedule.start) & (schedule.outcome == _REFUSED))
+    kinds = (
+        (JOBS, "running jobs", schedule.ran, schedule.start, ones),
+        (CORES, "cores", schedule.ran, schedule.start, jobs.cores),
+        (SUBMITTED_JOBS, "submitted jobs", there, jobs.submit, ones),
+    )
+    limits: dict[str, dict[int, Bound]] = {}
+    for row, each in enumerate(known):
+        for counter, allowed in bounds(cluster, each).items():
+            limits.setdefault(counter.words, {})[row] = allowed
+    for who, of in limits.items():
+        for kind, what, chosen, begin, amount in kinds:
+            most = np.zeros(len(known), dtype=np.int64)
+            most[[*of]] = [each[kind] for each in of.values()]
+            if most.any():
+                mine = np.flatnonzero(np.isin(number, [*of]) & chosen)
+                yield from _most(f"{who} has", what, schedule.end[mine], begin[mine], amount[mine], most[number[mine]])
 
 
-def _most(
-    who: str, what: str, schedule: Schedule, chosen: Bools, begin: Floats, amount: Ints, most: int
-) -> Iterator[str]:
-    """Where the sum of the amounts of these jobs, from `begin` to their ends, is above a limit; 0: there is none."""
-    rows = np.flatnonzero(chosen) if most else np.zeros(0, dtype=np.int64)
-    times = np.concatenate([schedule.end[rows], begin[rows]])  # at equal times, ends come first
-    order = np.argsort(times, kind="stable")
-    used = np.cumsum(np.concatenate([-amount[rows], amount[rows]])[order])
-    if len(used) and used.max() > most:
-        yield f"{who} has {used.max()} {what} at {times[order][np.argmax(used)]:g} s: {most} allowed"
+def _most(who: str, what: str, end: Floats, begin: Floats, amount: Ints, most: Ints) -> Iterator[str]:
+    """Where the sum of the amounts of these jobs is above the limit of one that begins; 0: it has none."""
+    bounded, count = most > 0, len(most)
+    order = np.lexsort((np.r_[np.zeros(count), 2 - bounded], np.r_[end, begin]))  # at one time those without come last
+    used = np.cumsum(np.r_[-amount, amount][order])
+    over = used - np.r_[np.zeros(count), np.where(bounded, most, np.inf)][order]
+    over[order < count] = -np.inf
+    if len(over) and over.max() > 0:
+        at = int(np.argmax(over))
+        row = order[at] - count
+        yield f"{who} {used[at]} {what} at {begin[row]:g} s: {most[row]} allowed"
 
 
 # -- The log ----------------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput, UnknownName, cause
 from asa.core.hostlist import expand
 from asa.core.units import DAY, HOUR, WEEK
-from asa.lab.core.cluster import MOST_NODES, ROOT, Cluster, NodeWindow, Partition, Qos, ShareAccount
+from asa.lab.core.cluster import MOST_NODES, ROOT, Association, Cluster, ClusterAccount, NodeWindow, Partition, Qos
 from asa.lab.core.files import LARGEST, parse_json, shortened
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.traces.accounting import moment
@@ -318,7 +318,8 @@ class SiteModel:
     qos
         By name, the first is the default; empty where users have no limits.
     accounts
-        Those of the fair-share tree, by name. Its own users, who are numbers, are in all but `ROOT` in turn.
+        By name. Its own users, who are numbers, are in all but `ROOT` in turn; a job that is too large for its account
+        is in the one that allows most.
     requeue_delay_s
         As in `asa.lab.core.cluster.Cluster`.
     power
@@ -346,7 +347,7 @@ class SiteModel:
     partitions: Mapping[str, Partition] = field(default_factory=dict, hash=False)
     windows: tuple[SiteWindow, ...] = ()
     qos: Mapping[str, Qos] = field(default_factory=dict, hash=False)
-    accounts: Mapping[str, ShareAccount] = field(default_factory=dict, hash=False)
+    accounts: Mapping[str, ClusterAccount] = field(default_factory=dict, hash=False)
     requeue_delay_s: float = 0.0
     power: NodePower | None = None
     intensity: float | str | None = None
@@ -472,7 +473,9 @@ class SiteModel:
             if names:
                 where[column], where["labels"][column] = np.array(code)[drawn.kind], tuple(names)
         if accounts := tuple(name for name in self.accounts if name != ROOT):
-            where["group"], where["labels"]["group"] = user % len(accounts), accounts
+            most, group = self._most_cores(accounts), user % len(accounts)
+            where["group"] = np.where(drawn.cores > most[group], most.argmax(), group)
+            where["labels"]["group"] = accounts
         return Workload.of(
             submit=np.minimum(submit, np.nextafter(duration_s, 0)),
             run=drawn.run,
@@ -482,6 +485,15 @@ class SiteModel:
             name=drawn.kind * self.users + user,
             **where,
         )
+
+    def _most_cores(self, accounts: Sequence[str]) -> Ints:
+        """How many cores these accounts allow a job of its own users."""
+        cluster, found = self.cluster(epoch=0.0), []
+        for name in accounts:
+            limits = [cluster.account(each).grp_cores for each in cluster.levels(name)]
+            limits.append(cluster.association(name, "").max_cores)
+            found.append(min(filter(None, limits), default=self.cores))
+        return np.array(found)
 
     def to_dict(self) -> dict[str, Any]:
         made: dict[str, Any] = asdict(self)
@@ -494,7 +506,7 @@ class SiteModel:
             {**_said(each), **({"nodes": _hosts(each.nodes)} if each.nodes else {})} for each in self.windows
         ]
         made["qos"] = {name: _changed(each, Qos()) for name, each in self.qos.items()}
-        made["accounts"] = {name: _changed(each, ShareAccount()) for name, each in self.accounts.items()}
+        made["accounts"] = {name: _of_account(each) for name, each in self.accounts.items()}
         if self.power is not None:
             made["power"] = {key: value for key, value in made["power"].items() if value is not None}
         if not self.requeue_delay_s:
@@ -526,7 +538,7 @@ class SiteModel:
                 name: _named(Qos, f"QOS {shortened(name)}", each) for name, each in dict(given.get("qos", {})).items()
             }
             given["accounts"] = {
-                name: _named(ShareAccount, f"account {shortened(name)}", each)
+                name: _account(f"account {shortened(name)}", each)
                 for name, each in dict(given.get("accounts", {})).items()
             }
             if "power" in given:
@@ -610,6 +622,25 @@ def _changed(each: Any, usual: Any) -> dict[str, Any]:
     return {key: value for key, value in asdict(each).items() if value != getattr(usual, key)}
 
 
+def _of_account(account: ClusterAccount) -> dict[str, Any]:
+    """What a file says of an account."""
+    made = _changed(account, ClusterAccount())
+    if account.user_limits:
+        made["user_limits"] = {user: _changed(each, Association()) for user, each in account.user_limits.items()}
+    return made
+
+
+def _account(who: str, values: Any) -> ClusterAccount:
+    """An account from what a file says."""
+    given = dict(values) if isinstance(values, Mapping) else values
+    if isinstance(values, Mapping) and isinstance(limits := values.get("user_limits"), Mapping):
+        given["user_limits"] = {
+            user: _named(Association, f"{who}, user {shortened(user)}", each) for user, each in limits.items()
+        }
+    made: ClusterAccount = _named(ClusterAccount, who, given)
+    return made
+
+
 def _list(values: Mapping[str, Any], key: str) -> list[Any]:
     found = values.get(key, [])
     if not isinstance(found, list):
@@ -679,7 +710,7 @@ _JSON = {
     "int": (int,), "float": (int, float), "float | None": (int, float), "float | str": (int, float, str),
     "float | str | None": (int, float, str),
     "str": (str,), "tuple[int, ...]": (int,), "tuple[float, ...]": (int, float), "tuple[str, ...]": (str,),
-    "Mapping[str, int]": (dict,),
+    "Mapping[str, int]": (dict,), "Mapping[str, Association]": (dict,),
 }  # fmt: skip
 """What JSON has for a field of this kind, or its items; true is no number."""
 

@@ -6,7 +6,9 @@ From one file with the text of these commands, in any order; the last two may be
     scontrol --all show partition
     scontrol show node
     sacctmgr --parsable2 show qos
-    sacctmgr --parsable2 show assoc format=Cluster,Account,ParentName,User,Share
+    sacctmgr --parsable2 show assoc format=Cluster,Account,ParentName,User,Share,GrpJobs,...
+
+The last one's columns are `ASSOCIATION`; of those after ``Share`` any may be missing.
 
 What decides which job starts when, and has no counterpart in the simulator, is named setting by setting.
 """
@@ -23,12 +25,18 @@ from typing import Any
 
 from asa.core.errors import InvalidInput, cause
 from asa.core.hostlist import expand
-from asa.lab.core.cluster import MOST_NODES, ROOT, Cluster, Partition, Qos, ShareAccount
+from asa.lab.core.cluster import MOST_NODES, ROOT, Association, Cluster, ClusterAccount, Partition, Qos
 from asa.lab.core.files import LARGEST, shortened
 from asa.lab.traces.accounting import seconds
 
 MOST_BYTES = 2**26
 """Largest file that is read; ten thousand nodes come to 10^7 bytes."""
+
+ASSOCIATION = (
+    "Cluster", "Account", "ParentName", "User", "Share", "GrpJobs", "GrpSubmit", "GrpTRES", "MaxJobs", "MaxSubmit",
+    "MaxTRES", "GrpTRESMins", "GrpWall", "MaxWall",
+)  # fmt: skip
+"""Columns to ask for of ``sacctmgr show assoc``."""
 
 _NOTHING = {"", "(null)", "N/A", "NONE", "NO", "0", "none", "None", "No", "no"}
 _SETTING = re.compile(r"(\w[\w.\[\]/]{0,80})\s+=\s?(.*)")
@@ -77,8 +85,15 @@ _QOS = {
     "Flags": ("DenyOnLimit",),
 }  # fmt: skip
 _QOS_OTHERS = {
-    "Name", "ID", "Description", "Priority", "MaxJobsPU", "MaxSubmitPU",
-    "Preempt", "PreemptMode", "PreemptExemptTime", "GraceTime",
+    "Name", "ID", "Description", "Priority", "Preempt", "PreemptMode", "PreemptExemptTime", "GraceTime",
+}  # fmt: skip
+_QOS_LIMITS = {
+    "MaxJobsPU": "max_jobs_per_user", "MaxSubmitPU": "max_submit_jobs_per_user", "MaxTRESPU": "max_cores_per_user",
+    "GrpTRES": "grp_cores",
+}  # fmt: skip
+_ASSOCIATION_LIMITS = {
+    "GrpJobs": "grp_jobs", "GrpSubmit": "grp_submit_jobs", "GrpTRES": "grp_cores", "MaxJobs": "max_jobs",
+    "MaxSubmit": "max_submit_jobs", "MaxTRES": "max_cores",
 }  # fmt: skip
 
 
@@ -136,12 +151,10 @@ def parse_slurm(text: str) -> SlurmSite:
     made = _partitions(partitions, names, said)
     enforced = config.get("AccountingStorageEnforce", "").split(",")
     qos = _qos(services, limits="limits" in enforced, said=said)
-    if "limits" in enforced:
-        said.append("limits of accounts and associations")
     made, qos = _preemption(config, partitions, services, made, qos, said)
     priority = _priority(config, partitions, qos, said)
     own = [each for each in associations if each["Cluster"] == config.get("ClusterName", each["Cluster"])]
-    accounts = _accounts(own, said) if "fairshare=" in priority else {}
+    accounts = _accounts(own, shares="fairshare=" in priority, limits="limits" in enforced, said=said)
     if not (any(map(_changes, qos.values())) or "qos=" in priority):
         qos = {}  # it changes nothing
     longest = max((each.max_time_s for each in made.values()), default=math.inf)
@@ -204,10 +217,10 @@ def _sections(text: str) -> tuple[Fields, dict[str, Fields], dict[str, Fields], 
 
 def _association(number: int, heading: Sequence[str], row: Sequence[str]) -> Fields:
     """A row of ``show assoc``."""
-    if len(row) != len(heading) or not {"Account", "ParentName", "User", "Share"} <= {*heading}:
+    if len(row) != len(heading) or not {*ASSOCIATION[:5]} <= {*heading}:
         raise InvalidInput(
             f"line {number}: {shortened('|'.join(row))} is no association: what `sacctmgr --parsable2 show assoc "
-            "format=Cluster,Account,ParentName,User,Share` prints expected"
+            f"format={','.join(ASSOCIATION)}` prints expected"
         )
     return dict(zip(heading, row, strict=True))
 
@@ -272,16 +285,8 @@ def _qos(given: Mapping[str, Fields], *, limits: bool, said: list[str]) -> dict[
     made = {}
     for name in sorted(given, key=lambda each: each != "normal"):
         each = given[name]
-        found: dict[str, Any] = {}
         who = f"QOS {shortened(name)} has"
-        others = dict(each)
-        columns = {"MaxJobsPU": "max_jobs_per_user", "MaxSubmitPU": "max_submit_jobs_per_user"}
-        for column, key in columns.items():
-            found[key] = _whole(each.get(column, "") or "0", f"{who} {column}")
-        for column, key in (("MaxTRESPU", "max_cores_per_user"), ("GrpTRES", "grp_cores")):
-            parts = dict(part.partition("=")[::2] for part in each.get(column, "").split(",") if part)
-            found[key] = _whole(parts.pop("cpu", "0"), f"{who} {column}")
-            others[column] = ",".join(f"{tres}={value}" for tres, value in parts.items())
+        found, others = _limits(each, _QOS_LIMITS, who)
         said += _others(f"QOS {name}: ", others, _QOS, _QOS_OTHERS, all_of_them=True)
         if not limits and any(found.values()):
             said.append(f"QOS {name}: limits (AccountingStorageEnforce has none enforced)")
@@ -290,25 +295,66 @@ def _qos(given: Mapping[str, Fields], *, limits: bool, said: list[str]) -> dict[
     return made
 
 
-def _accounts(associations: Sequence[Fields], said: list[str]) -> dict[str, ShareAccount]:
-    """The accounts with their users; of a user's associations with an account, one for each partition, the first."""
-    if not associations:
+def _limits(each: Fields, columns: Mapping[str, str], who: str) -> tuple[dict[str, Any], Fields]:
+    """What these columns say, of TRES of cores, by the names of limits here; and what else all columns say."""
+    found: dict[str, Any] = {}
+    others = dict(each)
+    for column, key in columns.items():
+        text, others[column] = each.get(column, ""), ""
+        if "TRES" in column:
+            parts = dict(part.partition("=")[::2] for part in text.split(",") if part)
+            text = parts.pop("cpu", "")
+            others[column] = ",".join(f"{tres}={value}" for tres, value in parts.items())
+        found[key] = _whole(text or "0", f"{who} {column}")
+    return found, others
+
+
+def _accounts(
+    associations: Sequence[Fields], *, shares: bool, limits: bool, said: list[str]
+) -> dict[str, ClusterAccount]:
+    """The accounts with their users; of a user's associations with an account, one for each partition, the first. None
+    where neither shares nor limits count."""
+    if shares and not associations:
         said.append("shares of accounts and users (sacctmgr show assoc was not given: all have equal ones)")
+    if limits and not any({*_ASSOCIATION_LIMITS} <= {*each} for each in associations):
+        said.append("limits of accounts and associations")
     found: dict[str, dict[str, Any]] = {}
+    others = Counter[str]()
     for each in associations:
         name, user = each["Account"], each["User"]
-        account = found.setdefault(name, {"users": {}})
+        account = found.setdefault(name, {"users": {}, "user_limits": {}})
         what = f"account {shortened(name)}" + (f", user {shortened(user)}" if user else "")
-        shares = 1
-        if each["Share"] == "parent":
+        share = 1
+        if each["Share"] != "parent":
+            share = _whole(each["Share"], f"{what} has Share")
+        elif shares:
             said.append(f"{what}: Fairshare=parent (one share is taken)")
-        else:
-            shares = _whole(each["Share"], f"{what} has Share")
-        if user:
-            account["users"].setdefault(user, shares)
-        elif name != ROOT:
-            account |= {"shares": shares, "parent": each["ParentName"] or ROOT}
-    return {name: ShareAccount(**each) for name, each in found.items()}
+        own, rest = _limits(each, _ASSOCIATION_LIMITS, f"{what} has") if limits else ({}, {})
+        others.update(f"{key}={value}" for key, value in rest.items() if key[:3] in ("Grp", "Max") and value)
+        others.update(f"{key}=0 (no limit is taken)" for key in _ASSOCIATION_LIMITS if limits and each.get(key) == "0")
+        if user and user not in account["users"]:
+            account["users"][user], account["user_limits"][user] = share, Association(**own)
+        elif not user:
+            account |= own | ({"shares": share, "parent": each["ParentName"] or ROOT} if name != ROOT else {})
+    said += [f"{text} of {count:,} associations" for text, count in others.items()]
+    tree = replace(Cluster.of(1), accounts={name: ClusterAccount(**each) for name, each in found.items()})
+    made = {name: _without_inherited(tree, name) for name in found}
+    return made if shares or replace(tree, accounts=made).has_limits else {}
+
+
+def _without_inherited(tree: Cluster, name: str) -> ClusterAccount:
+    """An account without the limits that it and its users have from above: sacctmgr shows them as their own."""
+    account = tree.accounts[name]
+    above = Association() if name == ROOT else tree.association(account.parent, "")
+    users = {user: _unlike(each, tree.association(name, "")) for user, each in account.user_limits.items()}
+    own: ClusterAccount = _unlike(account, above)
+    return replace(own, user_limits={user: each for user, each in users.items() if each.has_limits})
+
+
+def _unlike(own: Association, above: Association) -> Any:
+    """The same without those limits for each user that are as above."""
+    names = ("max_jobs", "max_submit_jobs", "max_cores")
+    return replace(own, **{name: 0 for name in names if getattr(own, name) == getattr(above, name)})
 
 
 _MODES = {"REQUEUE": "requeue", "CANCEL": "cancel"}

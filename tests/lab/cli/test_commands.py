@@ -314,9 +314,9 @@ def test_a_site_has_limits_of_users(capsys: pytest.CaptureFixture[str]) -> None:
     )
     found = simulated("log.txt", "--site", "quad.json")
     assert found["outcomes"] == {"completed": 5, "refused": 2}
-    assert found["refusals"] == {"QOSMaxCpuPerUserLimit": 1, "QOSMaxSubmitJobPerUserLimit": 1}
+    assert found["refusals"] == {"QOSMaxCpuPerUserLimit": 1, "limit of submitted jobs": 1}
     assert (found["mean_wait_s"], found["max_wait_s"]) == (6.0, 20.0)
-    said = "refused: 1 QOSMaxCpuPerUserLimit, 1 QOSMaxSubmitJobPerUserLimit"
+    said = "refused: 1 QOSMaxCpuPerUserLimit, 1 limit of submitted jobs"
     assert said in capsys.readouterr().out
     assert main(["simulate", "log.txt", "--site", "quad.json", "--dispatcher", "easy,fcfs", "--quiet"]) == 0
     assert said in capsys.readouterr().out

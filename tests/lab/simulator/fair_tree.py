@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from asa.lab.core.cluster import ROOT, ShareAccount
+from asa.lab.core.cluster import ROOT, ClusterAccount
 
 Pair = tuple[str, str]
 
 
-def factors(accounts: Mapping[str, ShareAccount], used: Mapping[Pair, int]) -> dict[Pair, float]:
+def factors(accounts: Mapping[str, ClusterAccount], used: Mapping[Pair, int]) -> dict[Pair, float]:
     """The fair-share factor of each user in each account, by what these have used."""
 
     class Node(NamedTuple):
@@ -28,7 +28,7 @@ def factors(accounts: Mapping[str, ShareAccount], used: Mapping[Pair, int]) -> d
         return shares / sum(beside) / (mine / above) if mine else float("inf")
 
     def children(name: str) -> list[Node]:
-        own = accounts.get(name, ShareAccount()).users
+        own = accounts.get(name, ClusterAccount()).users
         users = {user: own.get(user, 1) for account, user in used if account == name}
         below = {other: each.shares for other, each in accounts.items() if each.parent == name and other != ROOT}
         beside = [*users.values(), *below.values()]

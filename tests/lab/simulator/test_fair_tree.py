@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
-from asa.lab.core.cluster import ROOT, Cluster, ShareAccount
+from asa.lab.core.cluster import ROOT, Cluster, ClusterAccount
 from asa.lab.core.workload import Workload
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
@@ -18,12 +18,12 @@ from tests.lab.simulator.fair_tree import Pair, factors
 
 # What `sshare -alP` of Slurm 22.05.8 printed on 2026-11-28 after five jobs, of two users in five accounts.
 ACCOUNTS = {
-    ROOT: ShareAccount(users={"root": 1}),
-    "asa": ShareAccount(users={"ann": 1, "bob": 1}),
-    "bio": ShareAccount(2, users={"ann": 1, "bob": 2}),
-    "geo": ShareAccount(2, users={"ann": 1, "bob": 2}),
-    "phys": ShareAccount(3, users={"bob": 4}),
-    "optics": ShareAccount(2, "phys", {"ann": 5, "bob": 1}),
+    ROOT: ClusterAccount(users={"root": 1}),
+    "asa": ClusterAccount(users={"ann": 1, "bob": 1}),
+    "bio": ClusterAccount(2, users={"ann": 1, "bob": 2}),
+    "geo": ClusterAccount(2, users={"ann": 1, "bob": 2}),
+    "phys": ClusterAccount(3, users={"bob": 4}),
+    "optics": ClusterAccount(2, "phys", {"ann": 5, "bob": 1}),
 }
 RAW_USAGE = {
     (ROOT, "root"): 0, ("asa", "ann"): 39, ("asa", "bob"): 0, ("bio", "ann"): 9, ("bio", "bob"): 0, ("geo", "ann"): 0,
@@ -43,7 +43,7 @@ PERIOD_S = 100_000.0
 """When factors are made anew: after all of what was used, and before jobs are compared."""
 
 
-def order(accounts: Mapping[str, ShareAccount], used: Mapping[Pair, int], asked: Sequence[Pair]) -> list[Pair]:
+def order(accounts: Mapping[str, ClusterAccount], used: Mapping[Pair, int], asked: Sequence[Pair]) -> list[Pair]:
     """In which order a machine of one core starts a job of each of these, once others have used so much."""
     pairs = [pair for pair, count in used.items() if count] + list(asked)
     run = [count for count in used.values() if count] + [1] * len(asked)
@@ -74,7 +74,7 @@ def test_jobs_start_as_slurm_ranks_their_users() -> None:
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> tuple[dict[str, ShareAccount], dict[Pair, int], list[Pair]]:
+def trees(draw: st.DrawFn) -> tuple[dict[str, ClusterAccount], dict[Pair, int], list[Pair]]:
     """Accounts with users of few different shares and usages, so that many are equal; who asks, in which order.
 
     Each account has users: see `rank_shares`.
@@ -85,7 +85,7 @@ def trees(draw: st.DrawFn) -> tuple[dict[str, ShareAccount], dict[Pair, int], li
         users = draw(st.dictionaries(st.sampled_from("xyz"), st.integers(0, 2), min_size=name != ROOT, max_size=3))
         parent = draw(st.sampled_from([ROOT, *names[: max(0, number - 1)]]))
         accounts[name] = (
-            ShareAccount(users=users) if name == ROOT else ShareAccount(draw(st.integers(0, 2)), parent, users)
+            ClusterAccount(users=users) if name == ROOT else ClusterAccount(draw(st.integers(0, 2)), parent, users)
         )
         used |= {(name, user): draw(st.sampled_from([0, 0, 60, 120])) for user in users}
     return accounts, used, draw(st.permutations(list(used)))
@@ -94,7 +94,7 @@ def trees(draw: st.DrawFn) -> tuple[dict[str, ShareAccount], dict[Pair, int], li
 @given(trees())
 @settings(max_examples=150, deadline=None)
 def test_jobs_start_as_the_description_ranks_their_users(
-    drawn: tuple[dict[str, ShareAccount], dict[Pair, int], list[Pair]],
+    drawn: tuple[dict[str, ClusterAccount], dict[Pair, int], list[Pair]],
 ) -> None:
     accounts, used, asked = drawn
     if asked:
@@ -121,19 +121,19 @@ def test_what_running_jobs_use_counts_and_what_was_used_long_ago_counts_less(
 
 def test_accounts_that_are_no_tree_are_refused() -> None:
     for accounts, said in (
-        ({"a": ShareAccount(parent="b"), "b": ShareAccount(parent="a")}, "account 'a' stands above itself"),
+        ({"a": ClusterAccount(parent="b"), "b": ClusterAccount(parent="a")}, "account 'a' stands above itself"),
         (
-            {"a": ShareAccount(parent="c")},
+            {"a": ClusterAccount(parent="c")},
             "account 'a' has parent 'c', which is not there: 'root', or one of a, expected",
         ),
     ):
         with pytest.raises(InvalidInput, match=said):
             Cluster(np.ones((1, 1)), accounts=accounts)
-    deep = {f"a{number}": ShareAccount(parent=f"a{number - 1}" if number else ROOT) for number in range(101)}
+    deep = {f"a{number}": ClusterAccount(parent=f"a{number - 1}" if number else ROOT) for number in range(101)}
     Cluster(np.ones((1, 1)), accounts=dict(list(deep.items())[:100]))
     with pytest.raises(InvalidInput, match="account 'a100' is below more than 100 others"):
         Cluster(np.ones((1, 1)), accounts=deep)
     with pytest.raises(InvalidInput, match="user 'ann' of an account has shares -1"):
-        ShareAccount(users={"ann": -1})
+        ClusterAccount(users={"ann": -1})
     with pytest.raises(InvalidInput, match="calc_period_s must be at least 0 s, not -1"):
         Multifactor(calc_period_s=-1.0)

@@ -1,9 +1,9 @@
-"""Limits of users and of a QOS; the engine against the slow scheduler of the partitions' tests."""
+"""Limits of users, QOS and accounts; the engine against the slow scheduler of the partitions' tests."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from asa.core.decision import Start
 from asa.core.errors import IllegalDecision, InvalidInput
 from asa.core.job import JobState
-from asa.lab.core.cluster import Cluster, Partition, Qos
+from asa.lab.core.cluster import ROOT, Association, Cluster, ClusterAccount, Partition, Qos
 from asa.lab.core.schedule import OUTCOMES
-from asa.lab.core.workload import Workload
+from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.dispatchers.backfill import Backfill, Easy
 from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
@@ -37,6 +37,29 @@ def limited(draw: st.DrawFn) -> tuple[Workload, Cluster]:
     codes = draw(st.lists(st.integers(-1, 1), min_size=len(jobs), max_size=len(jobs)))
     jobs = replace(jobs, qos=np.array(codes), labels={**jobs.labels, "qos": ("a", "b")})
     return jobs, replace(cluster, qos=qos)
+
+
+@st.composite
+def in_accounts(draw: st.DrawFn) -> tuple[Workload, Cluster]:
+    """The same, in a tree of accounts that have limits, too, as have their users."""
+    jobs, cluster = draw(limited())
+    values = st.sampled_from([0, 0, 0, 1, 2, 4, 6])
+    association = st.builds(Association, **{item.name: values for item in fields(Association)})
+    accounts = {}
+    for name, parents in ((ROOT, [ROOT]), ("a", [ROOT]), ("b", [ROOT, "a"]), ("c", [ROOT, "a", "b"])):
+        users = draw(st.dictionaries(st.sampled_from(["ann", "bob"]), association, max_size=2))
+        own = asdict(draw(association)) if draw(st.booleans()) else {}
+        accounts[name] = ClusterAccount(parent=draw(st.sampled_from(parents)), user_limits=users, **own)
+    codes = draw(st.lists(st.integers(-1, 3), min_size=len(jobs), max_size=len(jobs)))
+    jobs = replace(jobs, group=np.array(codes), labels={**jobs.labels, "group": ("a", "b", "c", "d")})
+    return jobs, replace(cluster, accounts=accounts, qos=draw(st.sampled_from([{}, cluster.qos])))
+
+
+@pytest.mark.parametrize("depth", [0, 1, math.inf])
+@given(case=in_accounts())
+def test_they_agree_with_limits_of_accounts_and_their_users(depth: float, case: tuple[Workload, Cluster]) -> None:
+    jobs, cluster = case
+    check_agreement(jobs if cluster.qos else replace(jobs, qos=np.full(len(jobs), UNKNOWN)), cluster, depth)
 
 
 @pytest.mark.parametrize("depth", [0, 1, math.inf])
@@ -133,6 +156,91 @@ def test_each_qos_has_its_own_limits_and_the_first_is_the_default() -> None:
     assert simulate(jobs, machine(4)).start.tolist() == [0.0, 0.0, 0.0]
 
 
+# -- Accounts ---------------------------------------------------------------------------------------------------------
+
+
+def started(accounts: dict[str, ClusterAccount], group: list[int], user: list[int], **qos: Qos) -> list[float]:
+    """When jobs of a core and 10 s start that are submitted together to accounts a, b, c."""
+    jobs = work(*((0, 10, 1, each) for each in user), group=group, labels={"group": ("a", "b", "c")})
+    return simulate(jobs, replace(machine(8, **qos), accounts=accounts)).start.tolist()
+
+
+@pytest.mark.parametrize("limits", [{"grp_jobs": 2}, {"grp_cores": 2}])
+def test_a_limit_of_an_account_is_one_of_all_accounts_and_users_below_it(limits: dict[str, int]) -> None:
+    tree = {"a": ClusterAccount(**limits), "b": ClusterAccount(parent="a")}
+    assert started(tree, [0, 1, 1, 0, 2], [0, 1, 0, 1, 0]) == [0.0, 0.0, 10.0, 10.0, 0.0]
+    assert started({ROOT: ClusterAccount(**limits)}, [0, 1, 2], [0, 0, 1]) == [0.0, 0.0, 10.0]
+
+
+def test_each_user_of_an_account_has_the_limit_of_the_nearest_account_or_his_own() -> None:
+    tree = {
+        "a": ClusterAccount(max_jobs=1, user_limits={"1": Association(max_jobs=2)}),
+        "b": ClusterAccount(parent="a"),
+        "c": ClusterAccount(parent="a", max_jobs=2),
+    }
+    assert started(tree, [0, 0, 0, 0, 0], [0, 0, 1, 1, 1]) == [0.0, 10.0, 0.0, 0.0, 10.0]
+    assert started(tree, [0, 1, 1], [0, 0, 0]) == [0.0, 0.0, 10.0], "in each account for itself"
+    assert started(tree, [2, 2, 2], [0, 0, 0]) == [0.0, 0.0, 10.0]
+    assert started(tree, [1, 1], [-1, -1]) == [0.0, 0.0], "that of an unknown user is not known"
+
+
+def test_a_user_of_an_account_may_have_a_limit_of_cores() -> None:
+    tree = {"a": ClusterAccount(user_limits={"0": Association(grp_cores=1)})}
+    assert started(tree, [0, 0, 0, 1], [0, 0, 1, 0]) == [0.0, 10.0, 0.0, 0.0]
+
+
+def test_a_limit_of_the_qos_takes_the_place_of_the_same_one_of_an_account() -> None:
+    tree = {"a": ClusterAccount(max_jobs=1, grp_cores=1)}
+    both = [0, 0, 0], [0, 0, 0]
+    assert started(tree, *both) == [0.0, 10.0, 20.0]
+    assert started(tree, *both, n=Qos(max_jobs_per_user=2)) == [0.0, 10.0, 20.0], "the cores are the account's"
+    assert started(tree, *both, n=Qos(grp_cores=2)) == [0.0, 10.0, 20.0], "the jobs are the account's"
+    assert started(tree, *both, n=Qos(max_jobs_per_user=2, grp_cores=3)) == [0.0, 0.0, 10.0]
+    few, more = {"a": ClusterAccount(max_submit_jobs=1)}, Qos(max_submit_jobs_per_user=2)
+    assert np.isnan(started(few, *both, n=more)).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("limits", [{"max_submit_jobs": 2}, {"grp_submit_jobs": 2}])
+def test_a_job_beyond_the_submitted_ones_of_an_account_is_refused(limits: dict[str, int]) -> None:
+    assert np.isnan(started({"a": ClusterAccount(**limits)}, [0, 0, 0, 1], [0, 0, 0, 0])).tolist() == [0, 0, 1, 0]
+
+
+def test_a_job_larger_than_its_account_allows_is_refused_with_slurms_reason() -> None:
+    jobs = work((0, 1, 3, 0), (0, 1, 2, 0), (0, 1, 2, 1), group=[0, 0, 1], labels={"group": ("a", "b")})
+    tree = {"a": ClusterAccount(max_cores=2), "b": ClusterAccount(grp_cores=1)}
+    limits = replace(machine(8), accounts=tree)
+    assert [REFUSALS[code] for code in why_refused(jobs, limits)] == ["AssocMaxCpuPerJobLimit", "", "AssocGrpCpuLimit"]
+    assert np.isnan(simulate(jobs, limits).start).tolist() == [True, False, True]
+
+
+def test_a_job_that_comes_on_the_way_is_in_no_account_but_the_uppermost() -> None:
+    cluster = replace(Cluster.of(4), accounts={ROOT: ClusterAccount(grp_cores=3), "0": ClusterAccount(grp_cores=1)})
+    engine = Engine(work((0, 10, 1, 0), group=[0]), cluster)
+    with pytest.raises(InvalidInput, match=r"a job of 4 cores: at most 3 expected \(AssocGrpCpuLimit\)"):
+        operations.submit(engine, run=5, walltime=5, units=4)
+    rows = [operations.submit(engine, run=5, walltime=5, units=units, user=units, watched=False) for units in (2, 1)]
+    engine.dispatch(Easy().numbers)
+    assert engine.state.jobs["started"][rows].tolist() == [0.0, 5.0]
+
+
+def test_laws_of_accounts_are_checked() -> None:
+    schedule = simulate(work((0, 5, 2, 0), (0, 5, 2, 0)), Cluster.of(4))
+    tree = {ROOT: ClusterAccount(grp_cores=3, user_limits={"0": Association(max_jobs=1)})}
+    assert violations(replace(schedule, cluster=replace(Cluster.of(4), accounts=tree))) == [
+        "account 'root' has 4 cores at 0 s: 3 allowed",
+        "user 0 of account 'root' has 2 running jobs at 0 s: 1 allowed",
+    ]
+
+
+@pytest.mark.parametrize("kind", [Association, ClusterAccount])
+def test_an_association_has_sensible_limits(kind: type[Association]) -> None:
+    with pytest.raises(InvalidInput, match=r"an a.* has max_jobs -1: a whole number from 0 to 2"):
+        kind(max_jobs=-1)
+
+
+# -- Priorities, and operations ---------------------------------------------------------------------------------------
+
+
 def test_a_qos_of_higher_priority_comes_first_where_priorities_count_it() -> None:
     jobs = work((0, 10, 1, 0), (1, 10, 1, 0), (2, 10, 1, 1), qos=[0, 0, 1], labels={"qos": ("low", "high")})
     both = machine(1, low=Qos(priority=5), high=Qos(priority=10))
@@ -147,7 +255,7 @@ def test_a_dispatcher_does_not_see_jobs_that_a_limit_keeps_back() -> None:
     engine.apply([Start(0), Start(1), Start(2)])  # the second may not start any more; asked again:
     view = engine.advance()
     assert view is not None and (view.now, view.waiting.tolist()) == (0.0, [2])
-    with pytest.raises(IllegalDecision, match="a limit of its QOS keeps the job from starting now"):
+    with pytest.raises(IllegalDecision, match="a limit keeps the job from starting now"):
         engine.apply([Start(1)])
 
 
@@ -165,7 +273,7 @@ def test_what_is_requeued_or_cancelled_gives_its_part_of_the_limit_back() -> Non
 
 def test_a_job_that_comes_on_the_way_has_the_first_qos() -> None:
     engine = Engine(work((0, 10, 2, 0)), machine(4, n=Qos(grp_cores=3), other=Qos()))
-    with pytest.raises(InvalidInput, match="a job of 4 cores: its QOS allows 3"):
+    with pytest.raises(InvalidInput, match=r"a job of 4 cores: at most 3 expected \(QOSGrpCpuLimit\)"):
         operations.submit(engine, run=5, walltime=5, units=4)
     row = operations.submit(engine, run=5, walltime=5, units=2, watched=False)
     engine.dispatch(Easy().numbers)
@@ -176,10 +284,10 @@ def test_laws_of_limits_are_checked() -> None:
     schedule = simulate(work((0, 5, 2, 0), (0, 5, 2, 0)), Cluster.of(4))
     after = replace(schedule, cluster=machine(4, n=Qos(1, 1, 3, 3)))
     assert violations(after) == [
+        "QOS 'n' has 4 cores at 0 s: 3 allowed",
         "user 0 of QOS 'n' has 2 running jobs at 0 s: 1 allowed",
         "user 0 of QOS 'n' has 4 cores at 0 s: 3 allowed",
         "user 0 of QOS 'n' has 2 submitted jobs at 0 s: 1 allowed",
-        "QOS 'n' has 4 cores at 0 s: 3 allowed",
     ]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from asa.core.decision import NodeRun, Start
 from asa.core.errors import IllegalDecision, InvalidInput
 from asa.core.job import JobState
-from asa.lab.core.cluster import Cluster, Partition, Qos
+from asa.lab.core.cluster import ROOT, Association, Cluster, ClusterAccount, Partition, Qos
 from asa.lab.core.schedule import OUTCOMES
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import Backfill, Easy
@@ -104,8 +104,7 @@ class Oracle:
             for row in [row for row, (end, _) in ends.items() if end <= now]:
                 self.boxes.remove(ends.pop(row)[1])
             for row in [row for row in coming if jobs.submit[row] <= now]:
-                most = self.qos[row].max_submit_jobs_per_user
-                if not (most and self.named(row) and len(self.same(row, [*waiting, *ends])) >= most):
+                if not self.too_many(row, [*waiting, *ends]):
                     waiting.append(row)
             coming = [row for row in coming if jobs.submit[row] > now]
             while found := self.decide(now, waiting, [*ends])[:1]:  # the queue is looked at anew after each start
@@ -123,6 +122,10 @@ class Oracle:
         qos, cores = self.qos[row], self.jobs.units[row]
         if cores > (qos.grp_cores or math.inf) or (self.named(row) and cores > (qos.max_cores_per_user or math.inf)):
             return False
+        if cores > (self.of_user(row, "max_cores") or math.inf) or (
+            not qos.grp_cores and self.beyond(row, [], "cores")
+        ):
+            return False
         return self.wall[row] <= limit.max_time_s and sum(sizes[: limit.max_nodes or None]) >= self.jobs.units[row]
 
     def named(self, row: int) -> bool:
@@ -133,8 +136,51 @@ class Oracle:
         mine = [other for other in others if self.qos[other] is self.qos[row]]
         return [other for other in mine if self.jobs.user[other] == self.jobs.user[row]]
 
+    def chain(self, row: int) -> list[str]:
+        """The account of a job, and those above."""
+        found = [self.jobs.label("group", row) or ROOT]
+        while found[-1] != ROOT:
+            found.append(self.cluster.accounts[found[-1]].parent if found[-1] in self.cluster.accounts else ROOT)
+        return found
+
+    def of_user(self, row: int, name: str) -> int:
+        """A limit that a user has of his own, or from the nearest account."""
+        accounts = [self.cluster.accounts.get(each, ClusterAccount()) for each in self.chain(row)]
+        own = accounts[0].user_limits.get(self.jobs.label("user", row), Association())
+        return next((most for each in (own, *accounts) if (most := getattr(each, name))), 0)
+
+    def beyond(self, row: int, others: list[int], what: str) -> bool:
+        """Whether the job and these others are beyond a limit of a whole account, or of a user in one."""
+        accounts = self.cluster.accounts
+        amount = lambda rows: sum(int(self.jobs.units[each]) if what == "cores" else 1 for each in (row, *rows))  # noqa: E731
+        for name in self.chain(row):
+            most = getattr(accounts.get(name, ClusterAccount()), f"grp_{what}")
+            if most and amount([other for other in others if name in self.chain(other)]) > most:
+                return True
+        mine = [each for each in others if self.whose(each) == self.whose(row)]
+        own = accounts.get(self.chain(row)[0], ClusterAccount()).user_limits.get(self.jobs.label("user", row))
+        return own is not None and 0 < getattr(own, f"grp_{what}") < amount(mine)
+
+    def whose(self, row: int) -> tuple[str, str]:
+        return self.chain(row)[0], self.jobs.label("user", row)
+
+    def too_many(self, row: int, there: list[int]) -> bool:
+        """Whether a job is refused beside so many that wait or run."""
+        most = self.qos[row].max_submit_jobs_per_user
+        if most and self.named(row) and len(self.same(row, there)) >= most:
+            return True
+        mine = [each for each in there if self.whose(each) == self.whose(row)]
+        by_user = 0 if most or not self.named(row) else self.of_user(row, "max_submit_jobs")
+        return 0 < by_user <= len(mine) or self.beyond(row, there, "submit_jobs")
+
     def held(self, row: int, running: list[int]) -> bool:
         """Whether a limit keeps a job from starting beside these."""
+        if self.beyond(row, running, "jobs") or (not self.qos[row].grp_cores and self.beyond(row, running, "cores")):
+            return True
+        mine = [each for each in running if self.whose(each) == self.whose(row)]
+        by_user = 0 if self.qos[row].max_jobs_per_user or not self.named(row) else self.of_user(row, "max_jobs")
+        if 0 < by_user <= len(mine):
+            return True
         qos, cores = self.qos[row], lambda rows: sum(int(self.jobs.units[each]) for each in (row, *rows))
         if cores([other for other in running if self.qos[other] is qos]) > (qos.grp_cores or math.inf):
             return True

@@ -94,9 +94,7 @@ class PreemptingOracle(Oracle):
             for row in [row for row, (_, end, _) in self.running.items() if end <= now]:
                 self.away(row)
             for _, row in [each for each in coming if each[0] <= now]:
-                most = self.qos[row].max_submit_jobs_per_user
-                there = [*waiting, *self.running, *(other for _, other in later)]
-                if not (most and self.named(row) and len(self.same(row, there)) >= most):
+                if not self.too_many(row, [*waiting, *self.running, *(other for _, other in later)]):
                     place[row] = next(places)
                     waiting.append(row)
             waiting += [row for at, row in later if at <= now]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import DAY, WEEK
-from asa.lab.core.cluster import Cluster, NodeWindow, Partition, Qos, ShareAccount
+from asa.lab.core.cluster import Association, Cluster, ClusterAccount, NodeWindow, Partition, Qos
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.dispatchers.backfill import Easy
 from asa.lab.dispatchers.predictors import DataDriven
@@ -978,9 +978,9 @@ def test_jobs_whose_qos_is_not_there_are_no_model(qos, own):
 
 def test_users_are_in_the_accounts_of_their_site(tmp_path):
     accounts = {
-        "root": ShareAccount(users={"root": 1}),
-        "a": ShareAccount(3, users={"ann": 2}),
-        "b": ShareAccount(parent="a"),
+        "root": ClusterAccount(users={"root": 1}),
+        "a": ClusterAccount(3, users={"ann": 2}),
+        "b": ClusterAccount(parent="a"),
     }
     site = replace(SITE, accounts=accounts)
     site.write(tmp_path / "site.json")
@@ -994,10 +994,31 @@ def test_users_are_in_the_accounts_of_their_site(tmp_path):
     assert "accounts" not in SITE.to_dict() and (SITE.workload(DAY, seed=1).group == UNKNOWN).all()
 
 
+def test_accounts_have_limits_and_take_the_jobs_that_they_allow(tmp_path):
+    accounts = {
+        "a": ClusterAccount(grp_jobs=9, max_cores=4, user_limits={"ann": Association(max_jobs=2)}),
+        "b": ClusterAccount(parent="a", max_cores=32),
+    }
+    site = replace(SITE, accounts=accounts)
+    site.write(tmp_path / "site.json")
+    assert json.loads((tmp_path / "site.json").read_text())["accounts"] == {
+        "a": {"grp_jobs": 9, "max_cores": 4, "user_limits": {"ann": {"max_jobs": 2}}},
+        "b": {"parent": "a", "max_cores": 32},
+    }
+    assert SiteModel.read(tmp_path / "site.json") == site
+    jobs = site.workload(DAY, seed=1)
+    assert jobs.cores[jobs.group == 0].max() <= 4 and {*jobs.group} == {0, 1}
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"a": {"share": 3}}, "account 'a': 'share' is none of parent, shares, users"),
+        ({"a": {"share": 3}}, "account 'a': 'share' is none of grp_cores, grp_jobs, grp_submit_jobs, max_cores"),
+        ({"a": {"max_jobs": 1.5}}, "account 'a': max_jobs is 1.5: int expected"),
+        ({"a": {"user_limits": 3}}, "account 'a': user_limits is 3"),
+        ({"a": {"user_limits": {"ann": 3}}}, "account 'a', user 'ann' is 3: a JSON object"),
+        ({"a": {"user_limits": {"ann": {"shares": 3}}}}, "account 'a', user 'ann': 'shares' is none of grp_cores"),
+        ({"a": {"user_limits": {"ann": {"max_jobs": -3}}}}, "user 'ann': an association has max_jobs -3: a whole"),
         ({"a": {"shares": -3}}, "account 'a': an account has shares -3: a whole number"),
         ({"a": {"users": ["ann"]}}, "account 'a': users is \\['ann'\\]"),
         ({"a": {"users": {"ann": 0.5}}}, "account 'a': user 'ann' of an account has shares 0.5: a whole number"),

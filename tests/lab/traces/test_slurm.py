@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from asa.core.errors import InvalidInput
-from asa.lab.core.cluster import Partition, Qos, ShareAccount
-from asa.lab.traces.slurm import MOST_BYTES, parse_slurm, read_slurm
+from asa.lab.core.cluster import Association, ClusterAccount, Partition, Qos
+from asa.lab.traces.slurm import ASSOCIATION, MOST_BYTES, parse_slurm, read_slurm
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt"
 """Of the test cluster (`tests/cluster`): Slurm 22.05 with tiers, GPUs, preemption, QOS and fair share."""
@@ -71,11 +72,11 @@ def test_whose_shares_count() -> None:
     users = dict.fromkeys(("bin", "daemon", "games", "sys"), 1)
     found = parse_slurm(TEXT + ASSOCIATIONS)
     assert found.cluster.accounts == {
-        "root": ShareAccount(users={"root": 1}),
-        "asa": ShareAccount(users=users),
-        "bio": ShareAccount(3, users={"bin": 1, "daemon": 2}),
-        "cells": ShareAccount(2, "bio", {"sys": 1}),
-        "geo": ShareAccount(1, users={"games": 1}),
+        "root": ClusterAccount(users={"root": 1}),
+        "asa": ClusterAccount(users=users),
+        "bio": ClusterAccount(3, users={"bin": 1, "daemon": 2}),
+        "cells": ClusterAccount(2, "bio", {"sys": 1}),
+        "geo": ClusterAccount(1, users={"games": 1}),
     }
     assert not any("shares" in each for each in found.not_simulated)
     others = ASSOCIATIONS + "".join(f"other|{line}\n" for line in ("bio|root||9", "bio||ann|1", "zoo|root||1"))
@@ -89,9 +90,61 @@ def test_whose_shares_count() -> None:
     assert "shares under NO_FAIR_TREE (all users have equal ones)" in plain.not_simulated
 
 
+def associations(*rows: str, columns: Sequence[str] = ASSOCIATION) -> str:
+    """What sacctmgr prints of them: account, parent, user, and what has a value."""
+    printed = []
+    for row in rows:
+        account, parent, user, *values = row.split(" ")
+        given = dict(value.split(":") for value in values) | {"Account": account, "Share": "1", "Cluster": "asa"}
+        given |= {"ParentName": parent.strip("-"), "User": user.strip("-")}
+        printed.append("|".join(given.get(column, "") for column in columns))
+    return "\n".join(["|".join(columns), *printed, ""])
+
+
+def test_whose_limits_count() -> None:
+    found = parse_slurm(
+        TEXT
+        + associations(
+            "root - - GrpTRES:cpu=99,node=9 MaxJobs:7 MaxTRES:cpu=12",
+            "root - root MaxJobs:7 MaxTRES:cpu=12",
+            "bio root - GrpJobs:20 GrpSubmit:50 MaxJobs:5 MaxTRES:cpu=12 MaxWall:60",
+            "bio - ann GrpTRES:cpu=3 MaxJobs:5 MaxSubmit:6 MaxTRES:cpu=12 MaxWall:60",
+            "bio - bob MaxJobs:7 MaxTRES:cpu=12 GrpJobs:0",
+            "cells bio - MaxJobs:5 MaxTRES:cpu=8",
+        )
+    )
+    assert found.cluster.accounts == {
+        "root": ClusterAccount(grp_cores=99, max_jobs=7, max_cores=12, users={"root": 1}),
+        "bio": ClusterAccount(
+            grp_jobs=20, grp_submit_jobs=50, max_jobs=5, users={"ann": 1, "bob": 1},
+            user_limits={"ann": Association(grp_cores=3, max_submit_jobs=6), "bob": Association(max_jobs=7)},
+        ),
+        "cells": ClusterAccount(max_cores=8, parent="bio"),
+    }  # fmt: skip
+    assert {
+        "GrpTRES=node=9 of 1 associations",
+        "MaxWall=60 of 2 associations",
+        "GrpJobs=0 (no limit is taken) of 1 associations",
+    } <= {*found.not_simulated}
+    assert "limits of accounts and associations" not in found.not_simulated
+
+
+def test_limits_count_where_they_are_enforced_and_shares_where_there_is_fair_share() -> None:
+    rows = "root - -", "bio root - MaxJobs:5", "bio - ann"
+    plain = TEXT.replace("PriorityWeightFairShare", "Other")
+    assert parse_slurm(plain + associations(*rows)).cluster.accounts["bio"].max_jobs == 5
+    assert parse_slurm(plain + associations(rows[0])).cluster.accounts == {}
+    free = TEXT.replace("associations,limits,qos", "associations") + associations(*rows)
+    assert parse_slurm(free).cluster.accounts["bio"] == ClusterAccount(users={"ann": 1})
+    old = parse_slurm(TEXT + associations(*rows, columns=ASSOCIATION[:5]))
+    assert old.cluster.accounts["bio"] == ClusterAccount(users={"ann": 1})
+    assert "limits of accounts and associations" in old.not_simulated
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
+        (associations("bio root - MaxJobs:x"), "account 'bio' has MaxJobs 'x': a whole number"),
         ("Cluster|Account|User\nasa|bio|ann\n", "line .*: 'asa|bio|ann' is no association: what `sacctmgr"),
         (ASSOCIATIONS.replace("||3", "||x"), "account 'bio' has Share 'x': a whole number"),
         (ASSOCIATIONS.replace("|bio|root|", "|bio|cells|"), "account 'bio' stands above itself"),
