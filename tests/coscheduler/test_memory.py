@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+import shlex
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +19,14 @@ from hypothesis import strategies as st
 
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput
+from coscheduler.agents.groups import LocalAgents
+from coscheduler.agents.machine import AgentMachine
 from coscheduler.drive import drive
 from coscheduler.history import Entry, JobRun
 from coscheduler.nouns import SetShare, StartGuest, WaitingJob, first_fit
 from coscheduler.queuefile import QueuedCommand, StateSaving, commands_of, describe
 from coscheduler.real import memory as rules
-from coscheduler.real.machine import ContainerUsage
+from coscheduler.real.machine import ContainerUsage, SharedNode
 from coscheduler.real.memory import (
     AWAY_S,
     CALM_S,
@@ -36,7 +42,8 @@ from coscheduler.real.memory import (
     most,
 )
 from coscheduler.real.world import RealWorld
-from tests.coscheduler.fake_machine import Container, FakeMachine, Script, nodes
+from executors.cgroup.kernel import own_groups
+from tests.coscheduler.fake_machine import Container, FakeMachine, Script, needs_weights, nodes
 
 NODE = NodeMemory("n0", 1000, {"host": 500}, {"a": 100, "b": 300})
 SHORT, OUT = replace(NODE, available=40), replace(NODE, available=10)
@@ -420,3 +427,83 @@ def test_how_a_job_declares_that_it_saves_its_state() -> None:
 def test_declarations_that_make_no_sense(more: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         queue(**more)
+
+
+# ------------------------------------------------------- on a real node
+
+MIB = 1 << 20
+HOST = "import time; held = b'x' * (300 << 20); time.sleep(20)"
+CENSUS = """
+import os, signal, sys, time
+from pathlib import Path
+
+place = Path(os.environ["ASA_CHECKPOINT"])
+begins = place / "begins"
+step = int((place / "step").read_text()) if (place / "step").exists() else 0
+with begins.open("a") as file:
+    file.write(f"{step}\\n")
+
+def save(number, frame):
+    (place / "step").write_text(str(step))
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, save)
+held = []
+while step < 300:
+    time.sleep(0.1)
+    step += 1
+    if len(held) < 65:
+        held.append(b"x" * (10 << 20))
+"""
+
+
+class SmallNodes(AgentMachine):
+    """Agents on nodes of 1000 MiB."""
+
+    @property
+    def nodes(self) -> tuple[SharedNode, ...]:
+        return tuple(replace(node, memory=1000 * MIB) for node in super().nodes)
+
+
+def limits() -> Iterator[int]:
+    """How much containers may have before they are held up [bytes], of those that may not have any amount."""
+    own = own_groups(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+    for controller, name in (("memory", "memory.soft_limit_in_bytes"), ("", "memory.high")):
+        if controller in own:
+            for file in own[controller].glob(f"asa/*/*/{name}"):
+                if (text := file.read_text().strip()).isdecimal():
+                    yield int(text)
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="groups are made by root where nothing is delegated")
+@needs_weights
+def test_a_guest_that_eats_memory_goes_on_from_what_it_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is squeezed, saves its state upon the signal, and goes on from there; its host ends undisturbed."""
+    monkeypatch.setattr(rules, "SETTLE_S", 2.0)
+    entries: list[Entry] = []
+    least: list[int] = []
+
+    def log(entry: Entry) -> None:
+        entries.append(entry)
+        if entry.get("event") == "asked":
+            least.append(min(limits()))
+
+    python = f"exec {sys.executable} -S -c"
+    jobs = [
+        QueuedCommand(WaitingJob("host", "host", 1, 600.0), f"{python} {shlex.quote(HOST)}"),
+        QueuedCommand(
+            WaitingJob("census", "census", 1, 600.0), f"{python} {shlex.quote(CENSUS)}", None, StateSaving("TERM", 20.0)
+        ),
+    ]
+    with SmallNodes(LocalAgents(1, cores=1)) as machine:
+        world = RealWorld(jobs, machine, tmp_path / "jobs", log=log)
+        drive(world, Script(BESIDE))
+    found = {job.name: job for job in world.result().jobs}
+    assert {name: job.problem for name, job in found.items()} == {"host": "", "census": ""}
+    assert [kind for _, kind in told(entries, "census")] == ["squeezed", "asked", "requeued"]
+    assert found["host"].evictions == 0 and found["host"].ended - found["host"].started < 40.0
+    assert 0 < least[0] < 700 * MIB, "memory is held back"
+    first, second = map(int, (tmp_path / "jobs/census/checkpoint/begins").read_text().split())
+    assert first == 0 and second > 40
