@@ -442,7 +442,9 @@ class AgentContainers:
         if counted + _NEAR < container.request * container.node.speed:  # its weight follows what the master has counted
             shares = [(container.request, None, None), *shares]
         container.shares = []
-        return [container.share(*share) for share in shares]
+        found: list[AgentDecision] = [container.share(*share) for share in shares]
+        # What the one before has held back is let go: the next look at memory says anew what is.
+        return [HoldCall(container.agent, container.id, None), *found] if container.taken_over else found
 
     def _taken(self, agent: str) -> float:
         """Cores of an agent that containers take, as the master counts them."""

@@ -226,15 +226,15 @@ class RealWorld:
         if gang.lost:
             self._lose(gang.job, "a node of it was lost")
             return
-        if self._memory.asked(gang.job, self._now()):  # it need not be done, however it ended
-            self._lose(gang.job, "it ended after it was asked to save its state", away=True)
-            return
-        if gang.killed and self._ledger.running[gang.job].host is not None:
-            self._lose(gang.job, "it was killed as a guest, for want of memory perhaps", away=True)
-            return
         name, now = gang.job, self._now()
         if gang.ended is not None:
             now = min(now, max(self._ledger.running[name].started, gang.ended - self._origin))
+        if self._memory.asked(name, now):  # it need not be done, however it ended
+            self._lose(name, "it ended after it was asked to save its state", away=True)
+            return
+        if gang.killed and self._ledger.running[name].host is not None:
+            self._lose(name, "it was killed as a guest, for want of memory perhaps", away=True)
+            return
         _log.info("at %.1f s: job %s has ended: %s", now, name, gang.problem or "well")
         seen = self._gone(name)
         if gang.problem:
@@ -307,7 +307,8 @@ class RealWorld:
         """Have guests give way where a host's memory is short, whatever the rule."""
         now = self._now()
         nodes = self._memory.view(self._gangs.nodes, self._monitor.jobs, self._places, self._ledger, self._gangs.runs)
-        for step in self._memory.steps(now, nodes, self._ledger):
+        steps = self._memory.steps(now, nodes, self._ledger)
+        for step in steps:
             if step.to == "evicted":
                 self._memory.send_away(step.guest, now)
                 self.apply([Evict(step.guest, {"because": step.because})])
@@ -315,12 +316,13 @@ class RealWorld:
             event = "eased" if step.to == "running" else step.to
             self._history.note({"at": now, "event": event, "job": step.guest, "because": step.because})
             _log.info("at %.1f s: guest %s is %s: %s", now, step.guest, event, step.because)
-            saves = self._commands[step.guest].saves
-            if step.to == "asked" and saves is not None:
-                self._placed()  # one that was stopped has to run for that
-                self._gangs.signal(step.guest, saves.signal)
         for guest, node, most in self._memory.limits(nodes, self._ledger):
             self._gangs.hold_memory(guest, node, most)
+        for guest in (step.guest for step in steps if step.to == "asked"):
+            self._placed()  # one that was stopped has to run for that
+            saves = self._commands[guest].saves
+            assert saves is not None, "others are not asked"
+            self._gangs.signal(guest, saves.signal)
 
     def _guard_stopped(self) -> None:
         """Evict a guest that runs though it was stopped: its node keeps no limits, and no other is stopped."""
