@@ -22,7 +22,7 @@ import numpy as np
 
 from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput, StateError, cause
-from asa.core.task import DEFAULT_SIGNAL, notice_s, signal_name
+from asa.core.task import DEFAULT_SIGNAL, default_notice_s, signal_name
 from asa.core.units import brief, duration, share
 from asa.log.rundir import DriverLock, state_directory
 from asa.report.words import counted
@@ -166,7 +166,7 @@ def _saving(job: Mapping[str, Any], where: str) -> StateSaving | None:
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error}") from error
     before = given.get("signal_before")
-    grace_s = notice_s(walltime_s) if before is None else duration(before, what=f"{where}: signal_before")
+    grace_s = default_notice_s(walltime_s) if before is None else duration(before, what=f"{where}: signal_before")
     return StateSaving(signal, grace_s)
 
 

@@ -69,13 +69,12 @@ class Checkpoints:
 
 DEFAULT_SIGNAL = "USR1"
 """What a task with checkpoints is sent where nothing else is declared."""
-NOTICE_SHARE, NOTICE_MOST_S = 0.1, 120.0
 
 
-def notice_s(walltime_s: float) -> float:
+def default_notice_s(walltime_s: float) -> float:
     """How long before its end a task with checkpoints is told by default [s]: a tenth of the wall time [s], two minutes
     at most."""
-    return min(NOTICE_MOST_S, NOTICE_SHARE * walltime_s)
+    return min(120.0, walltime_s / 10)
 
 
 def signal_name(given: Any) -> str:

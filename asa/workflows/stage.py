@@ -30,7 +30,7 @@ from asa.core.job import SETUP, Options, Resources, alternatives
 from asa.core.launch import Launch, Program
 from asa.core.launch import launcher as words_of
 from asa.core.registry import GUEST_RULES, IMAGES, parse_spec
-from asa.core.task import DEFAULT_SIGNAL, Staging, ending, notice_s, signal_name, substitute
+from asa.core.task import DEFAULT_SIGNAL, Staging, default_notice_s, ending, signal_name, substitute
 
 if TYPE_CHECKING:
     from asa.core.width import Speedup
@@ -100,7 +100,7 @@ class Needs:
     @property
     def signal_before_s(self) -> float:
         """How long before the end of an allocation its tasks are told [s]."""
-        return notice_s(self.walltime_s) if self.notice_s is None else self.notice_s
+        return default_notice_s(self.walltime_s) if self.notice_s is None else self.notice_s
 
 
 def check_options(kind: str, given: Iterable[str], known: type) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -328,7 +329,7 @@ class Gangs:
             gang.asked.append(self.leases.begin(container, place.cores, guest=limits is not None, limit=float(limit)))
         note(gang)
         for rank, (container, place) in enumerate(zip(gang.containers, places, strict=True)):
-            program, (request, limit) = self._program(command, gang, rank, limits is not None), gang.asked[rank]
+            program, (request, limit) = _program(command, gang, rank, limits is not None), gang.asked[rank]
             _log.info("container %s starts on %s: request %g, limit %g", container, place.node, request, limit)
             self._machine.start(container, place.node, program, request, limit)
         return gang
@@ -454,20 +455,20 @@ class Gangs:
         gang = self._gangs[job]
         return [pair for pair in zip(gang.containers, gang.places, strict=True) if pair[0] in gang.left]
 
-    def _program(self, command: QueuedCommand, gang: JobGang, rank: int, guest: bool) -> ContainerProgram:
-        variables, line = (
-            {
-                "ASA_JOB": gang.job,
-                "ASA_RANK": rank,
-                "ASA_RANKS": len(gang.places),
-                "ASA_CORES": gang.places[rank].cores,
-                "ASA_JOB_DIRECTORY": gang.directory,
-                "ASA_PROGRESS": gang.directory / PROGRESS.format(rank=rank),
-                "ASA_GUEST": int(guest),
-            },
-            command.line,
-        )
-        if command.saves is not None:
-            variables[CHECKPOINT] = private_directory(gang.directory.parent / "checkpoint")
-            line = f"trap : {command.saves.signal}\n{line}"  # the shell waits for what it runs; that has its own way
-        return ContainerProgram(("/bin/sh", "-c", _SCRIPT, line), {key: str(value) for key, value in variables.items()})
+
+def _program(command: QueuedCommand, gang: JobGang, rank: int, guest: bool) -> ContainerProgram:
+    variables = {
+        "ASA_JOB": gang.job,
+        "ASA_RANK": rank,
+        "ASA_RANKS": len(gang.places),
+        "ASA_CORES": gang.places[rank].cores,
+        "ASA_JOB_DIRECTORY": gang.directory,
+        "ASA_PROGRESS": gang.directory / PROGRESS.format(rank=rank),
+        "ASA_GUEST": int(guest),
+    }
+    line = command.line
+    if command.saves is not None:
+        variables[CHECKPOINT] = private_directory(gang.directory.parent / "checkpoint")
+        number = signal.Signals[f"SIG{command.saves.signal}"].value  # shells do not know all names
+        line = f"trap : {number}\n{line}"  # it is for what the shell runs
+    return ContainerProgram(("/bin/sh", "-c", _SCRIPT, line), {key: str(value) for key, value in variables.items()})

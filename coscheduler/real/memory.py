@@ -143,7 +143,10 @@ def decide(now: float, nodes: Sequence[NodeMemory], guests: Mapping[str, GuestSt
             to = "evicted"
         if to == guest.state or (condition != "out" and now < guest.since + _stay_s(guest, condition)):
             continue
-        because = "the time to save its state is over" if place is None else place.because(guest.host)
+        if place is not None:
+            because = place.because(guest.host)
+        else:
+            because = "there is enough again" if to == "running" else "the time to save its state is over"
         steps.append(MemoryStep(name, to, because))
     return steps
 
@@ -180,7 +183,7 @@ class MemoryGuard:
     def __init__(self, commands: Mapping[str, QueuedCommand]) -> None:
         self._commands = commands
         self._states: dict[str, tuple[State, float]] = {}
-        self._most: dict[tuple[str, str], int | None] = {}
+        self._most: dict[tuple[str, str], tuple[State, int | None]] = {}  # of guests on nodes, and in which state
         self._settles: dict[str, float] = {}
         self._away: dict[str, float] = {}
 
@@ -204,10 +207,11 @@ class MemoryGuard:
         for node in nodes:
             for guest in (name for name in node.guests if name in ledger.running):
                 state, _ = self._states.get(guest, ("running", 0.0))
-                new, before = most(node, guest, state), self._most.get((guest, node.node))
+                was, before = self._most.get((guest, node.node), ("running", None))
+                new = before if was == state == "squeezed" else most(node, guest, state)
                 near = new is not None and before is not None and abs(new - before) < _NEAR * node.memory
                 if new != before and not near:
-                    self._most[guest, node.node] = new
+                    self._most[guest, node.node] = state, new
                     changed.append((guest, node.node, new))
         return changed
 
@@ -257,7 +261,7 @@ class MemoryGuard:
         """A guest has its cores to itself from now on: it is not held up any more on these nodes."""
         if self._states.get(name, ("running", 0.0))[0] != "asked":
             self._states.pop(name, None)
-        return [node for (guest, node), most in self._most.items() if guest == name and most is not None]
+        return [node for (guest, node), (_, held) in self._most.items() if guest == name and held is not None]
 
     def take_over(self, name: str, asked: float) -> None:
         """Another co-scheduler has asked this job to save its state, then."""
@@ -266,7 +270,7 @@ class MemoryGuard:
     def gone(self, name: str) -> None:
         """A job runs no more."""
         self._states.pop(name, None)
-        self._most = {key: most for key, most in self._most.items() if key[0] != name}
+        self._most = {key: held for key, held in self._most.items() if key[0] != name}
 
     def send_away(self, name: str, now: float) -> None:
         """A job gave way for want of memory: for a while it is no guest."""
