@@ -130,7 +130,7 @@ def decide(now: float, nodes: Sequence[NodeMemory], guests: Mapping[str, GuestSt
             crowded.update(node.guests)
             if node.guests and now >= node.settles:
                 first = _chosen(node, guests)
-                if first not in chosen or node.left < chosen[first].left:
+                if first not in chosen or node.left / node.memory < chosen[first].left / chosen[first].memory:
                     chosen[first] = node
     steps = []
     for name, guest in guests.items():

@@ -97,7 +97,7 @@ def test_with_next_to_nothing_left_one_goes_at_once(state: str) -> None:
 
 
 def test_a_guest_on_two_nodes_goes_by_the_worse_one() -> None:
-    other = replace(OUT, node="n1", guests={"b": 10})
+    other = replace(OUT, node="n1", memory=10_000, guests={"b": 10}, available=100)
     (step,) = decide(0.0, [SHORT, other], {"a": guest(), "b": guest()})
     assert (step.guest, step.to) == ("b", "evicted") and "of n1 is left" in step.because
 
