@@ -22,6 +22,7 @@ import numpy as np
 
 from asa.core.command import CommandResult, table
 from asa.core.errors import InvalidInput, StateError, cause
+from asa.core.task import DEFAULT_SIGNAL, default_notice_s, signal_name
 from asa.core.units import brief, duration, share
 from asa.log.rundir import DriverLock, state_directory
 from asa.report.words import counted
@@ -36,7 +37,7 @@ T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _QUEUE = {"cores", "contention", "paper", "seed", "jobs"}
 _JOB = {"name", "application", "cores", "walltime", "submit", "exclusive", "slowdown_bound"}
-_JOB |= {"run_time", "cpu", "phases", "memory", "command"}
+_JOB |= {"run_time", "cpu", "phases", "memory", "command", "checkpoint", "signal", "signal_before"}
 _ABOUT = ("job", "host", "guest")
 
 
@@ -49,6 +50,13 @@ class SimulatedQueue:
     loads: tuple[Load, ...]
 
 
+class StateSaving(NamedTuple):
+    """How a job saves its state: upon this signal, named without ``SIG``, within so long [s]."""
+
+    signal: str
+    grace_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class QueuedCommand:
     """A job that really runs.
@@ -59,11 +67,14 @@ class QueuedCommand:
         What a shell is given on each of its nodes.
     alone_s
         Its run time on cores of its own [s], None where that is not known.
+    saves
+        How it saves its state in ``$ASA_CHECKPOINT``, to go on from there; None for a job that cannot.
     """
 
     request: WaitingJob
     line: str
     alone_s: float | None = None
+    saves: StateSaving | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +146,28 @@ def _command(job: Mapping[str, Any], where: str) -> QueuedCommand:
         _request(job, where),
         _shell_command(job, where),
         None if alone is None else duration(alone, what=f"{where}: run_time"),
+        _saving(job, where),
     )
+
+
+def _saving(job: Mapping[str, Any], where: str) -> StateSaving | None:
+    """As stages of workflows declare it, with the same defaults."""
+    checkpoint = job.get("checkpoint", False)
+    if not isinstance(checkpoint, bool):
+        raise InvalidInput(f"{where}: checkpoint is {checkpoint!r}: true or false expected")
+    given = {name: job[name] for name in ("signal", "signal_before") if name in job}
+    if not checkpoint:
+        if given:
+            raise InvalidInput(f"{where}: {min(given)} is for jobs that save their state: say checkpoint = true, too")
+        return None
+    walltime_s = duration(_given(job, "walltime", where), what=f"{where}: walltime")
+    try:
+        signal = signal_name(given.get("signal", DEFAULT_SIGNAL))
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error}") from error
+    before = given.get("signal_before")
+    grace_s = default_notice_s(walltime_s) if before is None else duration(before, what=f"{where}: signal_before")
+    return StateSaving(signal, grace_s)
 
 
 def _shell_command(job: Mapping[str, Any], where: str) -> str:
@@ -464,6 +496,12 @@ def describe(entry: Entry, job: str) -> str:
             return f"taken over by another co-scheduler: it runs since {brief(entry['started'])}"
         case "rank":
             return f"its container {entry['rank']} has ended{entry['problem'] and ': '}{entry['problem']}"
+        case "squeezed":
+            return f"memory is taken back from it: {entry['because']}"
+        case "eased":
+            return "may have its memory again"
+        case "asked":
+            return f"asked to save its state: {entry['because']}"
         case "requeued":
             return f"goes back to the queue: {entry['because']}"
         case "ended":

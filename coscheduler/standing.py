@@ -88,6 +88,8 @@ class JobStanding:
         On whose cores it runs, and with which share of them, 0 while it is stopped; None on cores of its own.
     bound
         By how much guests may slow it down; None where nothing was promised.
+    asked
+        When it was asked to save its state; None for never.
     first, evictions, stays
         As in `JobRun`; the end of the stay that lasts is NaN.
     run, ended
@@ -105,12 +107,13 @@ class JobStanding:
     first: float = math.nan
     evictions: int = 0
     stays: list[Stay] = field(default_factory=list)
+    asked: float | None = None
     run: GangStarted = NOT_STARTED
     ended: dict[int, RankEnded] = field(default_factory=dict)
 
     def come_to(self, state: str, at: float) -> None:
         self.state, self.since, self.run, self.ended = state, at, NOT_STARTED, {}
-        self.host = self.share = None
+        self.host = self.share = self.asked = None
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("job", "cores", "state", "since", "host", "share", "bound")}
@@ -204,6 +207,8 @@ class Standings:
                 job.run = _read(GangStarted, entry)
             case "rank":
                 job.ended[entry["rank"]] = _read(RankEnded, entry)
+            case "asked":
+                job.asked = at
             case "SetShare":
                 job.share = entry["share"]
             case "Evict" | "requeued":

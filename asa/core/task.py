@@ -67,6 +67,28 @@ class Checkpoints:
     notice_s: float = 0.0
 
 
+DEFAULT_SIGNAL = "USR1"
+"""What a task with checkpoints is sent where nothing else is declared."""
+
+
+def default_notice_s(walltime_s: float) -> float:
+    """How long before its end a task with checkpoints is told by default [s]: a tenth of the wall time [s], two minutes
+    at most."""
+    return min(120.0, walltime_s / 10)
+
+
+def signal_name(given: Any) -> str:
+    """The name of a signal, without SIG. Raises `InvalidInput` when it is none that a program can handle.
+
+    >>> signal_name("SIGTERM")
+    'TERM'
+    """
+    name = str(given).upper().removeprefix("SIG")
+    if not isinstance(given, str) or f"SIG{name}" not in signal.Signals.__members__ or name in ("KILL", "STOP"):
+        raise InvalidInput(f"signal must be the name of one that a program can handle, such as 'USR1', not {given!r}")
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class Staging:
     """Files that are copied to a node's own disk before a task, which runs there, and back from it: patterns.

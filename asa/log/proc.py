@@ -74,6 +74,15 @@ def _read(path: str) -> bytes:
         os.close(file)
 
 
+def available_memory() -> int | None:
+    """What this machine can give to programs without swapping [bytes]; None where the kernel does not say."""
+    try:
+        lines = _read("/proc/meminfo").decode().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return None
+
+
 def pids() -> Iterator[int]:
     """The numbers of all processes."""
     return (int(name) for name in os.listdir("/proc") if name.isdecimal())

@@ -13,7 +13,6 @@ import math
 import os
 import re
 import shlex
-import signal
 import string
 import subprocess
 import sys
@@ -31,7 +30,7 @@ from asa.core.job import SETUP, Options, Resources, alternatives
 from asa.core.launch import Launch, Program
 from asa.core.launch import launcher as words_of
 from asa.core.registry import GUEST_RULES, IMAGES, parse_spec
-from asa.core.task import Staging, ending, substitute
+from asa.core.task import DEFAULT_SIGNAL, Staging, default_notice_s, ending, signal_name, substitute
 
 if TYPE_CHECKING:
     from asa.core.width import Speedup
@@ -55,10 +54,6 @@ CHECKPOINT = "checkpoint"
 
 STOP, CONTINUE = ON_ERROR = ("stop", "continue")
 """What becomes of a stage when a task of it has failed for good."""
-
-NOTICE_SHARE, NOTICE_MOST_S = 0.1, 120.0
-"""How long before the end of an allocation tasks with checkpoints get their signal by default: a tenth of the wall
-time, two minutes at most [s]."""
 
 ROUND = "_round"
 """Keyword argument that has the number of a round of a loop."""
@@ -92,7 +87,7 @@ class Needs:
     expands: bool = False
     expect: int | None = None
     checkpoint: bool = False
-    signal: str = "USR1"
+    signal: str = DEFAULT_SIGNAL
     notice_s: float | None = None
     staging: Staging | None = None
     widths: tuple[int, ...] = ()
@@ -105,7 +100,7 @@ class Needs:
     @property
     def signal_before_s(self) -> float:
         """How long before the end of an allocation its tasks are told [s]."""
-        return min(NOTICE_MOST_S, NOTICE_SHARE * self.walltime_s) if self.notice_s is None else self.notice_s
+        return default_notice_s(self.walltime_s) if self.notice_s is None else self.notice_s
 
 
 def check_options(kind: str, given: Iterable[str], known: type) -> None:
@@ -551,7 +546,7 @@ def make_needs(name: str, *, base: Needs = DEFAULT_NEEDS, **options: Unpack[Stag
             expands=base.expands if expands is None else expands,
             expect=base.expect if expect is None else expect,
             checkpoint=checkpoint,
-            signal=_signal_name(options.get("signal") or base.signal),
+            signal=signal_name(options.get("signal") or base.signal),
             notice_s=notice_s,
             staging=_staging(base, options, words),
             widths=widths,
@@ -647,14 +642,6 @@ def _checkpoint(base: Needs, options: StageNeeds) -> tuple[bool, float | None]:
         if options.get(name) is not None and not checkpoint:
             raise InvalidInput(f"{name}= is for tasks that go on in another allocation: say checkpoint=True, too")
     return checkpoint, base.notice_s if before is None else units.duration(before, what="signal_before")
-
-
-def _signal_name(given: Any) -> str:
-    """The name of a signal, without SIG."""
-    name = str(given).upper().removeprefix("SIG")
-    if not isinstance(given, str) or f"SIG{name}" not in signal.Signals.__members__ or name in ("KILL", "STOP"):
-        raise InvalidInput(f"signal must be the name of one that a program can handle, such as 'USR1', not {given!r}")
-    return name
 
 
 def _versions(given: Any) -> tuple[tuple[str, str], ...]:

@@ -216,7 +216,23 @@ class ShareCall(NamedTuple):
     until: float | None
 
 
-AgentDecision = Accept | Kill | Reconcile | ShareCall
+class HoldCall(NamedTuple):
+    """How much memory a container may have before it is held up [bytes]; None for any amount."""
+
+    agent: str
+    id: str
+    memory: int | None
+
+
+class SignalCall(NamedTuple):
+    """A signal for a container."""
+
+    agent: str
+    id: str
+    name: str
+
+
+AgentDecision = Accept | Kill | Reconcile | ShareCall | HoldCall | SignalCall
 
 
 @dataclass(slots=True)
@@ -310,6 +326,14 @@ class AgentContainers:
         lasting = [each for each in container.shares if until is not None and each[2] is None]
         container.shares = [*lasting, (request, limit, until)]
         return []
+
+    def hold_memory(self, name: str, memory: int | None) -> list[AgentDecision]:
+        container = self._all.get(name)
+        return [HoldCall(container.agent, container.id, memory)] if container is not None and container.id else []
+
+    def signal(self, name: str, signal: str) -> list[AgentDecision]:
+        container = self._all.get(name)
+        return [SignalCall(container.agent, container.id, signal)] if container is not None and container.id else []
 
     def running(self) -> dict[str, str]:
         return {name: container.agent for name, container in self._all.items() if container.id}
@@ -418,7 +442,9 @@ class AgentContainers:
         if counted + _NEAR < container.request * container.node.speed:  # its weight follows what the master has counted
             shares = [(container.request, None, None), *shares]
         container.shares = []
-        return [container.share(*share) for share in shares]
+        found: list[AgentDecision] = [container.share(*share) for share in shares]
+        # What the one before has held back is let go: the next look at memory says anew what is.
+        return [HoldCall(container.agent, container.id, None), *found] if container.taken_over else found
 
     def _taken(self, agent: str) -> float:
         """Cores of an agent that containers take, as the master counts them."""

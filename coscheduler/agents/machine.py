@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from asa.core.errors import AsaError, BackendError, InvalidInput, StateError
 from asa.log.messages import notify
-from coscheduler.agents.containers import AgentContainers, AgentDecision, ShareCall
+from coscheduler.agents.containers import AgentContainers, AgentDecision, HoldCall, ShareCall, SignalCall
 from coscheduler.agents.groups import AgentGroup
 from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, ContainerUsage, SharedNode
 from coscheduler.standing import LeftQueue, container_name
@@ -49,7 +49,19 @@ class AgentCalls:
     def share(self, share: ShareCall) -> None:
         """Change what a container may have; returns at once. One that has ended is passed over."""
         line = self._line(share.agent)
-        line.submit(lambda: self._update(line, share))
+
+        def update() -> None:
+            lease_s = None if share.until is None else max(0.0, share.until - self._now())
+            line.operator.update_limits(share.agent, share.id, share.limit, lease_s, request=share.request)
+
+        # A leased share is tried once: the next renewal tries again.
+        line.submit(lambda: _make(line, update, share, 1 if share.until is not None else _ATTEMPTS))
+
+    def tell(self, call: HoldCall | SignalCall) -> None:
+        """Hold a container's memory back, or pass a signal on; returns at once. One that has ended is passed over."""
+        line = self._line(call.agent)
+        make = line.operator.hold_memory if isinstance(call, HoldCall) else line.operator.signal
+        line.submit(lambda: _make(line, lambda: make(*call), call, _ATTEMPTS))
 
     def containers(self, agents: Iterable[str]) -> list[Message]:
         """What these agents say of their containers; those that do not answer in time are left out."""
@@ -74,23 +86,6 @@ class AgentCalls:
         if agent not in self._lines:
             self._lines[agent] = _Line(agent, Operator(self._directory))
         return self._lines[agent]
-
-    def _update(self, line: _Line, share: ShareCall) -> None:
-        """On the agent's thread. A leased share is tried once: the next renewal tries again."""
-        for _ in range(_ATTEMPTS):
-            lease_s = None if share.until is None else max(0.0, share.until - self._now())
-            try:
-                line.operator.update_limits(share.agent, share.id, share.limit, lease_s, request=share.request)
-                _log.info("container %s: request %g, limit %s, for %s s", share.id, share.request, share.limit, lease_s)
-                return
-            except InvalidInput as error:
-                if not (isinstance(error, CallRefused) and error.status == HTTPStatus.NOT_FOUND):
-                    _log.error("the share of container %s on agent %s was refused: %s", share.id, share.agent, error)
-                return
-            except (BackendError, BadMessage) as error:
-                _log.warning("agent %s has not taken the share of container %s: %s", share.agent, share.id, error)
-            if share.until is not None or line.closing.wait(AGAIN_S):
-                return
 
 
 class _Line:
@@ -120,6 +115,23 @@ class _Line:
 
     def _containers(self) -> list[Message]:
         return [] if self.closing.is_set() else self.operator.containers(self._agent)
+
+
+def _make(line: _Line, call: Callable[[], object], about: ShareCall | HoldCall | SignalCall, attempts: int) -> None:
+    """Make a call on the agent's thread, again while the agent does not answer."""
+    for attempt in range(attempts):
+        try:
+            call()
+            _log.info("agent %s has taken %s", about.agent, about)
+            return
+        except InvalidInput as error:
+            if not (isinstance(error, CallRefused) and error.status == HTTPStatus.NOT_FOUND):
+                _log.error("agent %s has refused %s: %s", about.agent, about, error)
+            return
+        except (BackendError, BadMessage) as error:
+            _log.warning("agent %s has not taken %s: %s", about.agent, about, error)
+        if attempt + 1 < attempts and line.closing.wait(AGAIN_S):
+            return
 
 
 def _report(call: Future[None]) -> None:
@@ -230,6 +242,14 @@ class AgentMachine:
         self._hear()
         until = None if lease_s is None else time.monotonic() + lease_s
         self._do(self._containers.share(container, request, limit, until))
+
+    def hold_memory(self, container: str, memory: int | None) -> None:
+        """See `SharedMachine.hold_memory`; returns at once."""
+        self._do(self._containers.hold_memory(container, memory))
+
+    def signal(self, container: str, name: str) -> None:
+        """See `SharedMachine.signal`; returns at once."""
+        self._do(self._containers.signal(container, name))
 
     def used(self) -> Mapping[str, ContainerUsage]:
         """What the containers that run have used; those of an agent that does not answer are left out."""
@@ -375,6 +395,8 @@ class AgentMachine:
                     self._driver.reconcileTasks(asked)
                 case ShareCall():
                     self._calls.share(decision)
+                case HoldCall() | SignalCall():
+                    self._calls.tell(decision)
 
 
 class _Event(NamedTuple):
@@ -421,4 +443,11 @@ def _used(item: Message) -> ContainerUsage | None:
     statistics = field(item, "resource_statistics", dict, {})
     parts = [field(statistics, f"cpus_{kind}_time_secs", float, None) for kind in ("user", "system")]
     counted = [part for part in parts if part is not None]
-    return ContainerUsage(sum(counted), field(statistics, "mem_rss_bytes", int, None)) if counted else None
+    if not counted:
+        return None
+    return ContainerUsage(
+        sum(counted),
+        field(statistics, "mem_rss_bytes", int, None),
+        field(statistics, "asa_memory_stalled_secs", float, None),
+        field(statistics, "asa_node_available_bytes", int, None),
+    )

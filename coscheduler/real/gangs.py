@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+import signal
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from asa.core.errors import AsaError
+from asa.log.running import CHECKPOINT
 from asa.security.files import private_directory
 from coscheduler.nouns import FLOOR
 from coscheduler.queuefile import QueuedCommand
@@ -327,7 +329,7 @@ class Gangs:
             gang.asked.append(self.leases.begin(container, place.cores, guest=limits is not None, limit=float(limit)))
         note(gang)
         for rank, (container, place) in enumerate(zip(gang.containers, places, strict=True)):
-            program, (request, limit) = _program(command.line, gang, rank, limits is not None), gang.asked[rank]
+            program, (request, limit) = _program(command, gang, rank, limits is not None), gang.asked[rank]
             _log.info("container %s starts on %s: request %g, limit %g", container, place.node, request, limit)
             self._machine.start(container, place.node, program, request, limit)
         return gang
@@ -363,6 +365,19 @@ class Gangs:
         for container in gang.left:
             self._machine.stop(container)
 
+    def hold_memory(self, job: str, node: str, memory: int | None) -> None:
+        """From now on a job's container on this node may have so much [bytes] before it is held up; None: any amount.
+
+        One that does not answer is held up less, or more, than it should be.
+        """
+        for container in (container for container, place in self._alive(job) if place.node == node):
+            self._machine.hold_memory(container, memory)
+
+    def signal(self, job: str, name: str) -> None:
+        """Send a signal to all of a job."""
+        for container, _ in self._alive(job):
+            self._machine.signal(container, name)
+
     def on(self, news: Iterable[ContainerEvent]) -> list[JobGang]:
         """Gangs that have ended by these events. When one container fails, the others are ended."""
         over = []
@@ -379,6 +394,10 @@ class Gangs:
             if not gang.left:
                 over.append(gang)
         return over
+
+    def runs(self, container: str) -> bool:
+        """Whether a container of a gang has not ended."""
+        return container in self._owners
 
     def parts(self, news: Iterable[ContainerEvent]) -> list[tuple[JobGang, int, ContainerEnded]]:
         """Of these events, ends of ranks of gangs of which others are left: gang, rank, event."""
@@ -400,7 +419,9 @@ class Gangs:
         for container, place in self._alive(job):
             self.leases.inherit(container, place.cores, float(self.nodes[place.node].cores), now)
 
-    def share_out(self, host: str, shares: Mapping[str, float], *, hard: bool, now: float) -> None:
+    def share_out(
+        self, host: str, shares: Mapping[str, float], *, hard: bool, now: float, awake: Collection[str] = ()
+    ) -> None:
         """Give every guest its share of its host's cores, on each of their nodes, and the host what is left there.
 
         Parameters
@@ -409,13 +430,16 @@ class Gangs:
             Guest -> share of the host's cores; 0: it is stopped.
         hard
             Whether no job may have more than that, be it idle.
+        awake
+            Guests that are not stopped, whatever their share: they save their state.
         """
         cores = {place.node: place.cores for place in self._gangs[host].places}
         left = dict.fromkeys(cores, 1.0)
         for guest, share in shares.items():
             for place in self._gangs[guest].places:
                 left[place.node] -= share
-            self._want(guest, dict.fromkeys(cores, share), cores, hard=hard, now=now)
+            given = FLOOR if not share and guest in awake else share
+            self._want(guest, dict.fromkeys(cores, given), cores, hard=hard, now=now)
         self._want(host, left, cores, hard=hard, now=now)
 
     def _want(self, job: str, shares: Mapping[str, float], cores: Mapping[str, int], *, hard: bool, now: float) -> None:
@@ -432,7 +456,7 @@ class Gangs:
         return [pair for pair in zip(gang.containers, gang.places, strict=True) if pair[0] in gang.left]
 
 
-def _program(line: str, gang: JobGang, rank: int, guest: bool) -> ContainerProgram:
+def _program(command: QueuedCommand, gang: JobGang, rank: int, guest: bool) -> ContainerProgram:
     variables = {
         "ASA_JOB": gang.job,
         "ASA_RANK": rank,
@@ -442,4 +466,9 @@ def _program(line: str, gang: JobGang, rank: int, guest: bool) -> ContainerProgr
         "ASA_PROGRESS": gang.directory / PROGRESS.format(rank=rank),
         "ASA_GUEST": int(guest),
     }
+    line = command.line
+    if command.saves is not None:
+        variables[CHECKPOINT] = private_directory(gang.directory.parent / "checkpoint")
+        number = signal.Signals[f"SIG{command.saves.signal}"].value  # shells do not know all names
+        line = f"trap : {number}\n{line}"  # it is for what the shell runs
     return ContainerProgram(("/bin/sh", "-c", _SCRIPT, line), {key: str(value) for key, value in variables.items()})

@@ -40,10 +40,13 @@ class ContainerProgram:
 
 class ContainerUsage(NamedTuple):
     """What a container has used since it was started: CPU time [s], in seconds of the processor, and what it has in
-    memory now [bytes]; `memory` is None where that is not counted."""
+    memory now [bytes]; for how long it has waited for memory [s]; and the memory that the machine under it can still
+    give [bytes]. None for what is not counted."""
 
     cpu_s: float
     memory: int | None
+    stalled_s: float | None = None
+    available: int | None = None
 
 
 class ContainerStarted(NamedTuple):
@@ -94,6 +97,15 @@ class SharedMachine(Protocol):
 
     def share(self, container: str, request: float, limit: float, lease_s: float | None) -> None:
         """Change what a container may have: for so long [s], then it has again what it had; None for good."""
+
+    def hold_memory(self, container: str, memory: int | None) -> None:
+        """Take memory back from a container while it has more than this [bytes]; None for no such limit.
+
+        Nothing happens where that is not possible, or it does not run.
+        """
+
+    def signal(self, container: str, name: str) -> None:
+        """Send a signal, by its name without ``SIG``, to all processes of a container, if it runs."""
 
     def used(self) -> Mapping[str, ContainerUsage]:
         """What the containers that run have used, those included that were started just now."""

@@ -47,6 +47,10 @@ class WatchedJob:
     cores: float = 0.0  # what it used lately
     mean: float = math.nan  # the average of that
     resident: dict[str, int] = field(default_factory=dict)  # memory of each container [bytes]
+    peaks: dict[str, int] = field(default_factory=dict)  # the most of that so far
+    available: dict[str, int] = field(default_factory=dict)  # what the machine under each can still give [bytes]
+    stalls: dict[str, float] = field(default_factory=dict)  # how long each has waited for memory so far [s]
+    stalled: dict[str, float] = field(default_factory=dict)  # for which share of the time lately
     memory: float = 0.0  # all of that, as a share of what belongs to its cores
     most: float = 0.0  # the most that was ever
     done: float | None = None  # share of its tasks that are done, None where it does not report
@@ -74,7 +78,7 @@ class WatchedJob:
             found = used[where.container]
             spent += max(0.0, found.cpu_s - self.seen.get(where.container, 0.0)) / where.speed
             self.seen[where.container] = found.cpu_s
-            self.resident[where.container] = found.memory or 0
+            self._remember(where.container, found, over_s)
         self.cpu_s += spent
         self.memory = sum(self.resident.values()) / sum(where.memory for where in self.where)
         self.most = max(self.most, self.memory)
@@ -85,6 +89,17 @@ class WatchedJob:
             self.watched_s += over_s
             self.parallel_s += over_s if self.is_parallel else 0.0
         return over_s
+
+    def _remember(self, container: str, found: ContainerUsage, over_s: float) -> None:
+        """What is said of a container's memory."""
+        self.resident[container] = found.memory or 0
+        self.peaks[container] = max(self.resident[container], self.peaks.get(container, 0))
+        if found.available is not None:
+            self.available[container] = found.available
+        if found.stalled_s is not None:
+            before = self.stalls.get(container, found.stalled_s)
+            self.stalled[container] = (found.stalled_s - before) / over_s if over_s > 0 else 0.0
+            self.stalls[container] = found.stalled_s
 
     def used(self, now: float) -> RunUsage:
         """What it has used by the end of its containers, since when it cannot be measured: CPU at the average rate."""

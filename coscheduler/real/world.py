@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 from asa.core.decision import Start
@@ -31,6 +31,7 @@ from coscheduler.nouns import (
 from coscheduler.queuefile import QueuedCommand, check
 from coscheduler.real.gangs import Gangs, JobGang, NodeCores, Places
 from coscheduler.real.machine import SharedMachine, SharedNode
+from coscheduler.real.memory import MemoryGuard
 from coscheduler.real.monitor import Monitor, WatchedJob
 from coscheduler.standing import GangStarted, JobStanding, LeftQueue, RankEnded, entry_of
 
@@ -93,6 +94,7 @@ class RealWorld:
         self._history = History(((job.request, job.alone_s) for job in jobs), log)
         self._clock, self._origin = clock, clock() - since
         self._since = self._look_at = self._monitor_at = self._changed_at = since
+        self._memory = MemoryGuard(self._commands)
         self._stopped: dict[str, float] = {}  # guest -> since when [s]
         self._stops = True  # until one went on running
         for node in machine.nodes:
@@ -211,6 +213,8 @@ class RealWorld:
         self._places.have(name, places, guest=job.host is not None)
         gang = self._gangs.take_over(job, places, self._limits(self._ledger.running[name]), self._since)
         self._monitor.begin(self._commands[name].request, gang.directory, self._gangs.watched(name), job.since)
+        if job.asked is not None:
+            self._memory.take_over(name, job.asked)
         self._history.taken_over(name, job.first, job.since, job.stays, job.evictions)
         self._history.note({"at": self._since, "event": "taken over", "job": name, "started": job.since})
 
@@ -222,12 +226,15 @@ class RealWorld:
         if gang.lost:
             self._lose(gang.job, "a node of it was lost")
             return
-        if gang.killed and self._ledger.running[gang.job].host is not None:
-            self._lose(gang.job, "it was killed as a guest, for want of memory perhaps")
-            return
         name, now = gang.job, self._now()
         if gang.ended is not None:
             now = min(now, max(self._ledger.running[name].started, gang.ended - self._origin))
+        if self._memory.asked(name, now):  # it need not be done, however it ended
+            self._lose(name, "it ended after it was asked to save its state", away=True)
+            return
+        if gang.killed and self._ledger.running[name].host is not None:
+            self._lose(name, "it was killed as a guest, for want of memory perhaps", away=True)
+            return
         _log.info("at %.1f s: job %s has ended: %s", now, name, gang.problem or "well")
         seen = self._gone(name)
         if gang.problem:
@@ -237,9 +244,11 @@ class RealWorld:
             self._history.ended(name, now, used, parallel=seen.parallel, memory=seen.most, seen=was_seen)
         self._leave(self._ledger.end(name))
 
-    def _lose(self, name: str, why: str) -> None:
-        """A job has lost its cores, and is not to blame: it is to run anew."""
+    def _lose(self, name: str, why: str, *, away: bool = False) -> None:
+        """A job has lost its cores, and is not to blame: it is to run anew, but `away` from others' for a while."""
         now = self._now()
+        if away:
+            self._memory.send_away(name, now)
         _log.warning("at %.1f s: job %s goes back to the queue: %s", now, name, why)
         self._history.note({"at": now, "event": "requeued", "job": name, "because": why})
         self._history.evicted(name, now, self._gone(name).used(now))
@@ -250,11 +259,14 @@ class RealWorld:
         for guest in guests:
             self._places.inherit(guest)
             self._gangs.inherit(guest, self._now())
+            for node in self._memory.inherit(guest):
+                self._gangs.hold_memory(guest, node, None)
         self._placed()
 
     def _gone(self, name: str) -> WatchedJob:
         """Stop a job, or clear up after one that has ended; what was measured of it."""
         self._gangs.stop(name)
+        self._memory.gone(name)
         self._places.leave(name)
         return self._monitor.jobs.pop(name)
 
@@ -262,12 +274,14 @@ class RealWorld:
         """Give every job its present share."""
         now, running = self._now(), self._ledger.running
         self._history.placed(self._ledger, now)
-        self._stopped = {name: self._stopped.get(name, now) for name, placed in running.items() if not placed.share}
+        awake = {name for name in running if self._memory.asked(name, now)}
+        stopped = [name for name, placed in running.items() if not placed.share and name not in awake]
+        self._stopped = {name: self._stopped.get(name, now) for name in stopped}
         for name, placed in running.items():
             if placed.host is None:
                 shares = {guest: running[guest].share for guest in placed.guests}
                 hard = any(running[guest].hard for guest in placed.guests)
-                self._gangs.share_out(name, shares, hard=hard, now=now)
+                self._gangs.share_out(name, shares, hard=hard, now=now, awake=awake)
 
     def _count_nodes(self) -> bool:
         """Take note of nodes that have come, grown or gone; whether any has."""
@@ -290,16 +304,25 @@ class RealWorld:
         return bool(gone or more)
 
     def _guard_memory(self) -> None:
-        """Where containers use more memory than their node has, evict its last guest, whatever the rule."""
-        used = dict.fromkeys(self._gangs.nodes, 0)
-        for name, watched in self._monitor.jobs.items():
-            for place, container in zip(self._places[name], watched.where, strict=True):
-                used[place.node] += watched.resident.get(container.container, 0)
-        for node in (node for node in self._gangs.nodes.values() if used[node.name] > node.memory):
-            here = set(self._places.on(node.name))
-            guests = [name for name, placed in self._ledger.running.items() if placed.host and name in here]
-            if guests:
-                self.apply([Evict(guests[-1], {"node": node.name, "memory": used[node.name] / node.memory})])
+        """Have guests give way where a host's memory is short, whatever the rule."""
+        now = self._now()
+        nodes = self._memory.view(self._gangs.nodes, self._monitor.jobs, self._places, self._ledger, self._gangs.runs)
+        steps = self._memory.steps(now, nodes, self._ledger)
+        for step in steps:
+            if step.to == "evicted":
+                self._memory.send_away(step.guest, now)
+                self.apply([Evict(step.guest, {"because": step.because})])
+                continue
+            event = "eased" if step.to == "running" else step.to
+            self._history.note({"at": now, "event": event, "job": step.guest, "because": step.because})
+            _log.info("at %.1f s: guest %s is %s: %s", now, step.guest, event, step.because)
+        for guest, node, most in self._memory.limits(nodes, self._ledger):
+            self._gangs.hold_memory(guest, node, most)
+        for guest in (step.guest for step in steps if step.to == "asked"):
+            self._placed()  # one that was stopped has to run for that
+            saves = self._commands[guest].saves
+            assert saves is not None, "others are not asked"
+            self._gangs.signal(guest, saves.signal)
 
     def _guard_stopped(self) -> None:
         """Evict a guest that runs though it was stopped: its node keeps no limits, and no other is stopped."""
@@ -313,7 +336,9 @@ class RealWorld:
     def _view(self) -> SharingView:
         now = self._now()
         states, done = self._monitor.states(self._ledger, now), self._monitor.reported(self._ledger)
-        return self._ledger.view(now, states, done, stops=self._stops)
+        view = self._ledger.view(now, states, done, stops=self._stops)
+        away = [replace(job, exclusive=job.exclusive or self._memory.is_away(job.name, now)) for job in view.queue]
+        return replace(view, queue=tuple(away))
 
 
 def _in_words(decision: SharingDecision) -> str:

@@ -75,6 +75,9 @@ class DutyGroup:
     def weigh(self, weight: float) -> None:
         """Does nothing: there are no weights here."""
 
+    def hold_memory(self, memory: int | None) -> None:
+        """Does nothing: memory is not limited here."""
+
     def usage(self) -> GroupUsage:
         """As `Group.usage`, as far as it was seen; after `close`, the last figures."""
         if seen := self._throttle.ask(do="usage", name=self._name):

@@ -23,6 +23,10 @@ class GroupUsage:
         Resident memory and its limit [bytes].
     processes, threads
         How many there are now.
+    stalled_s
+        For how long some of its processes have waited for memory (pressure stall information) [s].
+    available
+        What its node can give without swapping [bytes].
     """
 
     user_s: float
@@ -34,6 +38,8 @@ class GroupUsage:
     memory_limit: int | None
     processes: int
     threads: int | None
+    stalled_s: float | None = None
+    available: int | None = None
 
 
 class Group(Protocol):
@@ -57,6 +63,13 @@ class Group(Protocol):
         """Cores it should have when others want theirs too, from now on; > 0.
 
         Nothing happens where there are no weights.
+        """
+
+    def hold_memory(self, memory: int | None) -> None:
+        """Take memory back from it while it has more than this [bytes]; None for no such limit.
+
+        Nobody is killed for it. Version 2 holds up processes that go on growing; version 1 takes back what it can, and
+        only when its node is short of memory. Nothing happens where memory cannot be limited.
         """
 
     def usage(self) -> GroupUsage: ...

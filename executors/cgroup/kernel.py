@@ -211,6 +211,15 @@ def read_number(file: Path) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
+def stalled_s(group: Path) -> float | None:
+    """For how long some process of a group has waited for memory [s]; None where the kernel does not say.
+
+    Source: Documentation/accounting/psi.rst of the kernel; the total is in microseconds.
+    """
+    found = re.search(r"^some .*\btotal=(\d+)", read_file(group / "memory.pressure"), re.MULTILINE)
+    return None if found is None else int(found[1]) / 1e6
+
+
 def groups_below(directory: Path) -> Iterator[Path]:
     """The groups that were made in this one, deepest first, then itself."""
     with suppress(OSError):
@@ -341,6 +350,10 @@ class V1Group:
 
     def weigh(self, weight: float) -> None:
         write_file(self._cpu / "cpu.shares", str(shares(weight)))
+
+    def hold_memory(self, memory: int | None) -> None:
+        if group := self._directories.get("memory"):
+            write_file(group / "memory.soft_limit_in_bytes", str(-1 if memory is None else memory))
 
     def usage(self) -> GroupUsage:
         user, system = self._cpu_time()
@@ -564,6 +577,10 @@ class V2Group:
     def weigh(self, weight: float) -> None:
         write_file(self._directory / "cpu.weight", str(weight_of(shares(weight))))
 
+    def hold_memory(self, memory: int | None) -> None:
+        if (self._directory / "memory.high").exists():
+            write_file(self._directory / "memory.high", "max" if memory is None else str(memory))
+
     def usage(self) -> GroupUsage:
         directory = self._directory
         stat = read_counters(directory / "cpu.stat")
@@ -578,6 +595,7 @@ class V2Group:
             memory_limit=read_number(directory / "memory.max"),
             processes=len(self.pids()),
             threads=count_threads(directory, "cgroup.threads"),
+            stalled_s=stalled_s(directory),
         )
 
     def starved(self) -> bool:

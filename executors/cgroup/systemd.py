@@ -118,6 +118,9 @@ class SystemdGroup:
     def weigh(self, weight: float) -> None:
         self._change(_weight(weight))
 
+    def hold_memory(self, memory: int | None) -> None:
+        self._change(f"MemoryHigh={'infinity' if memory is None else memory}")
+
     def _change(self, assignment: str) -> None:
         name, _, value = assignment.partition("=")
         self._given = [each for each in self._given if not each.startswith(f"{name}=")]

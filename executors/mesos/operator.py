@@ -182,6 +182,18 @@ class Operator:
             asked["lease_seconds"] = lease_s
         return self.call_agent(agent_id, "ASA_UPDATE_LIMITS", **asked)
 
+    def hold_memory(self, agent_id: str, container_id: str, memory: int | None) -> None:
+        """Take memory back from a container while it has more than this [bytes]; None for no such limit.
+
+        An extension, as `signal`. What a means of keeping quotas makes of it: `executors.cgroup.group.Group`.
+        """
+        most = "Infinity" if memory is None else memory
+        self.call_agent(agent_id, "ASA_HOLD_MEMORY", container_id=identity(container_id), memory_bytes=most)
+
+    def signal(self, agent_id: str, container_id: str, name: str) -> None:
+        """Send a signal, by its name without ``SIG``, to all processes of a container."""
+        self.call_agent(agent_id, "ASA_SIGNAL_CONTAINER", container_id=identity(container_id), signal=name)
+
     # ------------------------------------------------------- the wire
 
     def _master(self) -> Place:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -61,6 +62,10 @@ class FakeMachine:
     problems: dict[str, str] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)  # of a container of each job, as a share of its node's
     limits: bool = True  # whether they are kept
+    stalled: dict[str, float] = field(default_factory=dict)  # share of the time that a job waits for memory
+    held: list[tuple[str, int | None]] = field(default_factory=list)
+    signals: list[tuple[float, str, str]] = field(default_factory=list)
+    on_signal: Callable[[Container], None] = lambda container: None
     now: float = 1000.0
     running: dict[str, Container] = field(default_factory=dict)
     past: list[Container] = field(default_factory=list)
@@ -106,6 +111,15 @@ class FakeMachine:
         elif not stands and here.left_s is not None:
             here.left_s, here.ends = None, self.now + here.left_s
 
+    def hold_memory(self, container, memory):
+        if container in self.running:
+            self.held.append((container, memory))
+
+    def signal(self, container, name):
+        if container in self.running:
+            self.signals.append((self.now, container, name))
+            self.on_signal(self.running[container])
+
     def cpu_s(self, here):
         return here.cpu_s + (0.0 if here.left_s is not None else self.now - here.at)
 
@@ -115,6 +129,7 @@ class FakeMachine:
             each.name: ContainerUsage(
                 self.cpu_s(each) * there[each.node].speed,
                 int(there[each.node].memory * self.memory.get(each.job, 0.001)),
+                None if each.job not in self.stalled else self.stalled[each.job] * (self.now - each.started),
             )
             for each in self.running.values()
         }

@@ -24,7 +24,7 @@ from asa.web.hosts import LOOPBACK
 from coscheduler.agents import groups as pools
 from coscheduler.agents import machine as agents
 from coscheduler.agents import machine as module
-from coscheduler.agents.containers import ShareCall
+from coscheduler.agents.containers import HoldCall, ShareCall, SignalCall
 from coscheduler.agents.groups import BatchAgents, LocalAgents, NamedPool, OwnMaster
 from coscheduler.agents.machine import AgentCalls, AgentMachine
 from coscheduler.real.gangs import STOPPED_CPUS
@@ -219,6 +219,12 @@ class Said:
     def update_limits(self, agent: str, id: str, cpus: float, lease_s: float, *, request: float) -> None:
         self._said(agent, id, request, cpus, lease_s)
 
+    def hold_memory(self, agent: str, id: str, memory: int | None) -> None:
+        self._said(agent, id, memory)
+
+    def signal(self, agent: str, id: str, name: str) -> None:
+        self._said(agent, id, name)
+
     def containers(self, agent: str) -> list[Message]:
         self._said(agent)
         return [{"agent": agent}]
@@ -262,6 +268,14 @@ def test_calls_to_an_agent_are_made_in_order(calls: AgentCalls, said: Said) -> N
     assert said.calls == [
         ("A", "id-1", 0.5, math.inf, None), ("A", "id-2", 0.5, 1.0, 7.0), ("A", "id-2", 0.5, 1.0, 0.0),
     ]  # fmt: skip
+
+
+def test_memory_is_held_and_signals_are_sent_until_an_agent_answers(calls: AgentCalls, said: Said) -> None:
+    said.answers = [silent(), CallRefused("no such container", 404), silent()]
+    calls.tell(HoldCall("A", "id-1", 7))
+    calls.tell(SignalCall("A", "id-1", "USR1"))
+    until(lambda: len(said.calls) == 4)
+    assert said.calls == [("A", "id-1", 7)] * 2 + [("A", "id-1", "USR1")] * 2
 
 
 def test_permanent_shares_are_retried_and_leased_ones_are_not(calls: AgentCalls, said: Said) -> None:

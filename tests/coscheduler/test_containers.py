@@ -10,7 +10,16 @@ import pytest
 
 from asa.core.errors import InvalidInput
 from asa.core.units import MIB
-from coscheduler.agents.containers import PATIENCE_S, AgentContainers, Offers, ShareCall, command_task, need_of
+from coscheduler.agents.containers import (
+    PATIENCE_S,
+    AgentContainers,
+    HoldCall,
+    Offers,
+    ShareCall,
+    SignalCall,
+    command_task,
+    need_of,
+)
 from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, ContainerStarted, SharedNode
 from executors.mesos.agent.state import TaskShare
 from executors.mesos.agent.task_info import argv, share
@@ -324,6 +333,16 @@ def test_shares_are_sent_once_the_container_runs(containers: AgentContainers) ->
         ShareCall("A", "id-c", 1.0, math.inf, None),
         ShareCall("A", "id-c", 0.5, math.inf, 9.0),
     ]
+
+
+def test_memory_is_held_and_signals_are_sent_while_a_container_runs(containers: AgentContainers) -> None:
+    start(containers, "c")
+    assert containers.hold_memory("c", 7) == containers.signal("c", "USR1") == []
+    containers.update(runs("c"))
+    assert containers.hold_memory("c", 7) == [HoldCall("A", "id-c", 7)]
+    assert containers.signal("c", "USR1") == [SignalCall("A", "id-c", "USR1")]
+    containers.update(status("c", "FINISHED"))
+    assert containers.hold_memory("c", None) == containers.signal("c", "USR1") == []
 
 
 def test_one_with_a_limit_below_its_request_has_its_weight_once_it_runs(containers: AgentContainers) -> None:

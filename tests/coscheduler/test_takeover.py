@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,12 @@ import pytest
 
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput, StateError
-from coscheduler.agents.containers import AgentContainers, need_of
+from coscheduler.agents.containers import AgentContainers, HoldCall, need_of
 from coscheduler.cli import Cosched
 from coscheduler.drive import drive
 from coscheduler.history import Entry, JobRun
 from coscheduler.nouns import SetShare, StartGuest, WaitingJob
-from coscheduler.queuefile import NAME, QueuedCommand, SharedQueueLog, bound_of, read
+from coscheduler.queuefile import NAME, QueuedCommand, SharedQueueLog, StateSaving, bound_of, read
 from coscheduler.real.gangs import LEASE_S, STOPPED_CPUS
 from coscheduler.real.machine import ContainerEnded, ContainerStarted, SharedNode
 from coscheduler.real.world import NODES_S, RealWorld
@@ -280,6 +280,22 @@ def test_a_guest_that_stood_still_does_so_again_until_its_host_has_ended(tmp_pat
     assert night.run(Script())["guest"].evictions == 0
 
 
+def test_a_guest_that_was_asked_to_save_its_state_is_not_done(tmp_path: Path) -> None:
+    """Whether it has ended while nobody looked, or is still at it."""
+    for ends_s in (20.0, 1000.0):
+        machine = FakeMachine(nodes(1), {"host": 300.0, "guest": 500.0}, memory={"host": 0.5, "guest": 0.46})
+        guest = replace(command("guest", 1), saves=StateSaving("USR1", 30.0))
+        night = Night(tmp_path / str(ends_s), machine, [command("host", 1), guest])
+        machine.on_signal = lambda its, ends_s=ends_s: setattr(its, "ends", min(its.ends, its.started + ends_s))
+        night.run(Script([Start("host"), StartGuest("guest", "host", 0.5)]), until_s=8.0)
+        assert machine.signals != []
+        night.pass_time(80.0)
+        jobs = night.run(Script())
+        assert (jobs["guest"].evictions, jobs["guest"].started) == (1, 0.0)
+        assert [each.stopped for each in machine.past if each.job == "guest"] == [ends_s > 100.0, False]
+        assert jobs["host"].evictions == 0 and jobs["guest"].ended == pytest.approx(800.0)
+
+
 def test_it_can_be_killed_again_and_again(tmp_path: Path) -> None:
     night = host_and_guest(tmp_path, 300.0, 500.0)
     night.run(Script(SHARED), until_s=20.0)
@@ -359,7 +375,7 @@ def test_the_master_is_asked_about_what_is_taken_over_and_about_all_else() -> No
     containers = taken_over()
     both = (("host.1.0", "A"), ("guest.1.0", "A"))
     assert containers.subscribed() == [Reconcile(both), Reconcile(())]
-    assert containers.update(status("host.1.0", "RUNNING")) == []
+    assert containers.update(status("host.1.0", "RUNNING")) == [HoldCall("A", "host.1.0", None)]
     assert containers.news == [ContainerStarted("host.1.0")] and containers.running() == {"host.1.0": "A"}
     assert containers.update(status("evicted.1.0", "RUNNING")) == [Kill("evicted.1.0", "A")], "no log has it"
     assert containers.offered([offer("O1", "A", cpus=1.0)], 1.0) == [Reconcile((("guest.1.0", "A"),))]

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 from collections.abc import Callable, Collection
 from typing import Any
 
 from asa.web.errors import HTTPError
 from executors.cgroup.group import GroupUsage
 from executors.mesos.agent import records, tasks
-from executors.mesos.agent.state import AgentCore, AgentExecutor, AgentTask, ContainerState
+from executors.mesos.agent.state import (
+    AgentCore,
+    AgentExecutor,
+    AgentTask,
+    ContainerState,
+    HoldMemory,
+    SignalContainer,
+)
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.messages import (
     VERSION,
@@ -218,7 +226,8 @@ UsageOf = Callable[[str], GroupUsage | None]
 
 def needs_write(call: Message) -> bool:
     """Whether an operator must be one who may change things."""
-    return call.get("type") == "ASA_UPDATE_LIMITS"
+    kind = call.get("type")
+    return isinstance(kind, str) and kind in _CHANGES
 
 
 def operate(core: AgentCore, call: Message, usage: UsageOf) -> Message:
@@ -234,8 +243,8 @@ def operate(core: AgentCore, call: Message, usage: UsageOf) -> Message:
         return message(
             kind, containers=[_container_message(core, item, usage) for item in core.state.instances.values()]
         )
-    if kind == "ASA_UPDATE_LIMITS":
-        return _update_limits(core, field(call, "asa_update_limits", dict))
+    if kind in _CHANGES:
+        return _CHANGES[kind](core, field(call, kind.lower(), dict))
     raise HTTPError(501, f"{kind!r:.80} is not supported by this agent")
 
 
@@ -256,6 +265,34 @@ def _update_limits(core: AgentCore, asked: Message) -> Message:
     }
     until = {} if seconds is None else {"until": nanoseconds(core.now + seconds)}
     return message("ASA_UPDATE_LIMITS", **answer, **until)
+
+
+def _hold_memory(core: AgentCore, asked: Message) -> Message:
+    instance = _known_container(core, value_of(asked, "container_id"))
+    memory: float = field(asked, "memory_bytes", float)
+    if not memory > 0:
+        raise HTTPError(400, f"expected 'memory_bytes' above 0, found {memory:g}")
+    core.add(HoldMemory(instance.id, None if math.isinf(memory) else int(memory)))
+    return message("ASA_HOLD_MEMORY")
+
+
+def _signal_container(core: AgentCore, asked: Message) -> Message:
+    instance = _known_container(core, value_of(asked, "container_id"))
+    name: str = field(asked, "signal", str)
+    number = signal.Signals.__members__.get(f"SIG{name}")
+    if number is None or number in (signal.SIGKILL, signal.SIGSTOP):
+        raise HTTPError(
+            400, f"expected 'signal' to be one that a program can handle, such as 'USR1', found {name!r:.80}"
+        )
+    core.add(SignalContainer(instance.id, number))
+    return message("ASA_SIGNAL_CONTAINER")
+
+
+_CHANGES: dict[str, Callable[[AgentCore, Message], Message]] = {
+    "ASA_UPDATE_LIMITS": _update_limits,
+    "ASA_HOLD_MEMORY": _hold_memory,
+    "ASA_SIGNAL_CONTAINER": _signal_container,
+}
 
 
 def _asked_cores(core: AgentCore, asked: Message, name: str, what: str) -> float | None:
@@ -306,6 +343,8 @@ def _statistics(core: AgentCore, instance: ContainerState, used: GroupUsage | No
             "mem_limit_bytes": used.memory_limit or instance.memory,
             "processes": used.processes,
             "threads": used.threads,
+            "asa_memory_stalled_secs": used.stalled_s,
+            "asa_node_available_bytes": used.available,
         }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,6 +83,7 @@ class SessionGroup:
 
     def limit(self, cores: float | None) -> None: ...
     def weigh(self, weight: float) -> None: ...
+    def hold_memory(self, memory: int | None) -> None: ...
 
     def usage(self) -> GroupUsage:
         members = self._members().values()
@@ -368,6 +369,16 @@ class NodeContainers:
         if running := self._all.get(container):
             self._want(running, running.wanted._replace(weight=max(weight, _LEAST_WEIGHT)))
 
+    def hold_memory(self, container: str, memory: int | None) -> None:
+        """Take memory back from it while it has more than this [bytes]; None for no such limit."""
+        if running := self._all.get(container):
+            self._do(self._hold_memory(running, memory))
+
+    def signal(self, container: str, number: int) -> None:
+        """Send a signal to all of its processes."""
+        if running := self._all.get(container):
+            self._do(self._signal(running, number))
+
     def _want(self, running: _LiveContainer, share: _CpuShare) -> None:
         running.wanted = share
         if not running.changing:  # else the last of several counts
@@ -383,11 +394,11 @@ class NodeContainers:
 
     def usage(self) -> dict[str, GroupUsage]:
         """What those that run have used so far; may be called from any thread."""
-        found = {}
+        found, available = {}, proc.available_memory()
         for running in list(self._all.values()):
             if running.group and running.pid and not running.over.is_set():
                 with suppress(StateError, OSError):  # it has just ended
-                    found[running.id] = running.group.usage()
+                    found[running.id] = replace(running.group.usage(), available=available)
         return found
 
     async def close(self) -> None:
@@ -424,17 +435,25 @@ class NodeContainers:
 
     async def _stop(self, running: _LiveContainer, grace_s: float) -> None:
         if grace_s > 0:
-            async with running.turn:
-                if running.over.is_set():
-                    return
-                for pid in await asyncio.to_thread(self._pids, running):
-                    with suppress(OSError):
-                        self._node.signal_process(pid, signal.SIGTERM)
+            await self._signal(running, signal.SIGTERM)
             with suppress(TimeoutError):
                 await asyncio.wait_for(running.over.wait(), grace_s)
         async with running.turn:
             if not running.over.is_set():
                 await asyncio.to_thread(self._kill, running)
+
+    async def _signal(self, running: _LiveContainer, number: int) -> None:
+        async with running.turn:
+            if not running.over.is_set():
+                for pid in await asyncio.to_thread(self._pids, running):
+                    with suppress(OSError):
+                        self._node.signal_process(pid, number)
+
+    async def _hold_memory(self, running: _LiveContainer, memory: int | None) -> None:
+        async with running.turn:
+            if running.group and not running.over.is_set():
+                with suppress(StateError, OSError):  # it has just ended
+                    await asyncio.to_thread(running.group.hold_memory, memory)
 
     async def _change(self, running: _LiveContainer) -> None:
         await asyncio.sleep(_SETTLE_S)

@@ -18,8 +18,10 @@ from executors.mesos.agent.state import (
     AgentEffect,
     Effect,
     ExitAgent,
+    HoldMemory,
     LimitCpu,
     RemoveContainer,
+    SignalContainer,
     StartContainer,
     StopContainer,
     ToMaster,
@@ -219,6 +221,12 @@ class AgentEngine:
             case WeighCpu(id, cpus):
                 _log.info("container %s: weight of %s cores", id, cpus)
                 self.containers.weigh(id, cpus)
+            case HoldMemory(id, memory):
+                _log.info("container %s: memory beyond %s bytes is taken back", id, memory)
+                self.containers.hold_memory(id, memory)
+            case SignalContainer(id, number):
+                _log.info("container %s: signal %d", id, number)
+                self.containers.signal(id, number)
             case RemoveContainer(id):
                 self.containers.remove(id)
             case ExitAgent(code):

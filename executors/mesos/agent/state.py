@@ -92,6 +92,20 @@ class WeighCpu(NamedTuple):
     cpus: float
 
 
+class HoldMemory(NamedTuple):
+    """Take memory back from a container while it has more than this [bytes]; None for no such limit."""
+
+    id: str
+    memory: int | None
+
+
+class SignalContainer(NamedTuple):
+    """Send a signal to all processes of a container."""
+
+    id: str
+    signal: int
+
+
 class RemoveContainer(NamedTuple):
     """Nothing of this container is needed any more, its cgroup least of all; its sandbox stays for people to read."""
 
@@ -104,7 +118,17 @@ class ExitAgent(NamedTuple):
     code: int
 
 
-AgentEffect = ToMaster | StartContainer | StopContainer | LimitCpu | WeighCpu | RemoveContainer | ExitAgent
+AgentEffect = (
+    ToMaster
+    | StartContainer
+    | StopContainer
+    | LimitCpu
+    | WeighCpu
+    | HoldMemory
+    | SignalContainer
+    | RemoveContainer
+    | ExitAgent
+)
 Effect = effects.Effect | AgentEffect
 
 

@@ -248,6 +248,22 @@ class Conformance:
         if line:  # a systemd scope goes with its last process, and what it has counted with it
             assert group.starved()
 
+    def test_memory_that_is_held(self) -> None:
+        """It stays about there, alive, while what it waits for is counted; and goes on once it is held no more."""
+        grow = "import time; held = []; print('ready', flush=True)\n"
+        grow += "while len(held) < 96: held.append(b'x' * (1 << 20)); time.sleep(0.01)\n"
+        grow += "print('done', flush=True); time.sleep(1000)"
+        group, pid = self.start(f'exec {sys.executable} -S -c "{grow}"', ready=True)
+        group.hold_memory(32 << 20)
+        if group.usage().stalled_s is not None:
+            until(lambda: (group.usage().stalled_s or 0.0) > 0.1, "it waits for memory")
+            assert (group.usage().memory or 0) < 90 << 20
+        assert is_alive(pid) and not group.starved()
+        group.hold_memory(None)
+        out = self.children[0].stdout
+        assert out
+        assert out.readline() == b"done\n"
+
     def test_all_of_a_family_ends(self) -> None:
         group, _ = self.start(FAMILY, 0.5, ready=True)
         until(lambda: len(group.pids()) >= 5, "the daemon and its child")

@@ -7,7 +7,13 @@ from pathlib import Path
 
 V1_FILES = {
     "cpu": ("cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us", "cpu.stat", "tasks", "cgroup.procs"),
-    "memory": ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.stat", "cgroup.procs"),
+    "memory": (
+        "memory.limit_in_bytes",
+        "memory.memsw.limit_in_bytes",
+        "memory.soft_limit_in_bytes",
+        "memory.stat",
+        "cgroup.procs",
+    ),
 }
 V2_FILES = (
     "cgroup.procs",
@@ -16,7 +22,9 @@ V2_FILES = (
     "cpu.max",
     "cpu.weight",
     "cpu.stat",
+    "memory.high",
     "memory.max",
+    "memory.pressure",
     "memory.stat",
 )
 

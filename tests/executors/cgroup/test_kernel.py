@@ -320,6 +320,10 @@ def test_version_1_adds_up_what_the_files_say(tmp_path: Path) -> None:
     (memory / "memory.limit_in_bytes").write_text("9223372036854771712\n")
     group = V1Group({"cpu": cpu, "cpuacct": account, "memory": memory})
     assert group.usage() == GroupUsage(2.5, 0.5, 9, 4, 1.5, 7, None, 2, 3)
+    for held, text in ((1 << 20, "1048576"), (None, "-1")):
+        group.hold_memory(held)
+        assert said(memory, "memory.soft_limit_in_bytes").startswith(text)
+    V1Group({"cpu": cpu}).hold_memory(1)
 
 
 def test_version_1_on_a_kernel_that_counts_in_ticks(tmp_path: Path) -> None:
@@ -381,7 +385,17 @@ def test_version_2_adds_up_what_the_files_say(tmp_path: Path) -> None:
         cgroup_procs="1\n2\n",
         cgroup_threads="1\n2\n3\n",
     )
-    assert V2Group(directory).usage() == GroupUsage(2.5, 0.5, 9, 4, 1.5, 7, 100, 2, 3)
+    group = V2Group(directory)
+    assert group.usage() == GroupUsage(2.5, 0.5, 9, 4, 1.5, 7, 100, 2, 3)
+    pressure = "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n"
+    (directory / "memory.pressure").write_text(pressure)
+    assert group.usage().stalled_s == 2.5
+    group.hold_memory(1 << 20)
+    assert said(directory, "memory.high") == "1048576"
+    group.hold_memory(None)
+    assert said(directory, "memory.high").startswith("max")
+    (directory / "memory.high").unlink()
+    group.hold_memory(1)
 
 
 def test_a_version_that_is_not_mounted_or_lacks_a_controller_is_refused(tmp_path: Path) -> None:

@@ -16,8 +16,10 @@ from executors.mesos.agent.state import (
     ContainerSpec,
     Effect,
     ExitAgent,
+    HoldMemory,
     LimitCpu,
     RemoveContainer,
+    SignalContainer,
     StartContainer,
     StopContainer,
     ToMaster,
@@ -46,6 +48,7 @@ class Node:
         self.stops: list[StopContainer] = []
         self.limits: list[LimitCpu] = []
         self.weights: list[WeighCpu] = []
+        self.told: list[HoldMemory | SignalContainer] = []
         self.ups: list[Message] = []
         self.sent: dict[str, list[Message]] = {}
         self.code: int | None = None
@@ -83,6 +86,8 @@ class Node:
                     self.limits.append(effect)
                 case WeighCpu():
                     self.weights.append(effect)
+                case HoldMemory() | SignalContainer():
+                    self.told.append(effect)
                 case RemoveContainer(container_id):
                     self.running.pop(container_id, None)
                 case ExitAgent(code):

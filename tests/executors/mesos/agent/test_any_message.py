@@ -45,6 +45,8 @@ BY_EXECUTOR = [
 ]
 BY_OPERATOR = [
     message("ASA_UPDATE_LIMITS", container_id=identity("c"), limits={"cpus": {"value": 1.0}}, lease_seconds=5.0),
+    message("ASA_HOLD_MEMORY", container_id=identity("c"), memory_bytes=1 << 30),
+    message("ASA_SIGNAL_CONTAINER", container_id=identity("c"), signal="USR1"),
     message("GET_STATE"),
     message("GET_CONTAINERS"),
 ]

@@ -369,6 +369,9 @@ class Noting(SessionGroup):
     def weigh(self, weight: float) -> None:
         self.words.append(("weigh", weight))
 
+    def hold_memory(self, memory: int | None) -> None:
+        self.words.append(("memory", memory))
+
 
 class NotingQuotas(Unlimited):
     def __init__(self) -> None:
@@ -400,6 +403,26 @@ def test_the_last_of_several_limits_and_weights_counts(place: Place) -> None:
         await asyncio.to_thread(until, lambda: len(group.words) > 3)
         assert group.words[1:] == [("limit", None), ("weigh", 2.0), ("limit", 0.25)]
         containers.weigh("c9", 1.0)
+
+    play(place, story)
+
+
+def test_all_processes_of_a_container_get_a_signal(place: Place) -> None:
+    place.quotas = quotas = NotingQuotas()
+
+    async def story(containers: NodeContainers, heard: Heard) -> None:
+        child = "sh -c 'trap \"echo child >>told; exit\" USR1; echo >>ready; while :; do sleep 0.01; done'"
+        script = f"cd {place.run.parent}; trap 'echo parent >>told' USR1; {child} & wait; wait; exit 5"
+        containers.start(place.container("c1", "/bin/sh", "-c", script))
+        await asyncio.to_thread(until, (place.run.parent / "ready").exists)
+        containers.hold_memory("c1", 1 << 20)
+        containers.signal("c1", signal.SIGUSR1)
+        assert await heard.end_of("c1") == (5, "")
+        assert sorted((place.run.parent / "told").read_text().split()) == ["child", "parent"]
+        assert quotas.made[0].words == [("memory", 1 << 20)]
+        for name in ("c1", "c9"):
+            containers.hold_memory(name, None)
+            containers.signal(name, signal.SIGUSR1)
 
     play(place, story)
 

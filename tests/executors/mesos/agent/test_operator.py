@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections import Counter
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 from asa.web.errors import HTTPError
 from executors.cgroup.group import GroupUsage
 from executors.mesos.agent.api import QUERIES, needs_write
+from executors.mesos.agent.state import HoldMemory, SignalContainer
 from executors.mesos.codec import BadMessage, decode, encode
 from executors.mesos.messages import base64_of, identity
 from executors.mesos.resources import scalars, to_json
 from tests.executors.mesos.oracle import API, check, made
 
 USAGE = GroupUsage(1.5, 0.5, 30, 10, 0.7, 4096, None, 2, 3)
+CHANGES = ["ASA_UPDATE_LIMITS", "ASA_HOLD_MEMORY", "ASA_SIGNAL_CONTAINER"]
 GETS = ["HEALTH", "VERSION", "FRAMEWORKS", "EXECUTORS", "TASKS", "STATE", "CONTAINERS"]
 
 
@@ -131,11 +134,36 @@ def test_an_answer_has_limit_and_weight_as_they_are_now_and_until_when(node, tas
 
 
 def test_changes_are_for_writers():
-    assert needs_write({"type": "ASA_UPDATE_LIMITS"}) and not needs_write({"type": ["ASA_UPDATE_LIMITS"]})
+    assert all(needs_write({"type": kind}) for kind in CHANGES) and not needs_write({"type": [CHANGES[0]]})
+
+
+def test_memory_is_held_and_signals_are_sent(node, task):
+    node.run(task("t1"))
+    container = node.container("t1").id
+    for memory in (1 << 30, "Infinity"):
+        ask(node, "ASA_HOLD_MEMORY", container_id=identity(container), memory_bytes=memory)
+    ask(node, "ASA_SIGNAL_CONTAINER", container_id=identity(container), signal="USR1")
+    held = [HoldMemory(container, 1 << 30), HoldMemory(container, None)]
+    assert node.told == [*held, SignalContainer(container, signal.SIGUSR1)]
 
 
 @pytest.mark.parametrize(
-    ("kind", "status"), [("ASA_UPDATE_LIMITS", 404), ("LAUNCH_NESTED_CONTAINER_SESSION", 501), (None, 400)]
+    ("kind", "asked", "words"),
+    [
+        ("ASA_HOLD_MEMORY", {"memory_bytes": 0}, "expected 'memory_bytes' above 0, found 0"),
+        ("ASA_SIGNAL_CONTAINER", {"signal": "KILL"}, "expected 'signal' to be one that a program can handle"),
+        ("ASA_SIGNAL_CONTAINER", {"signal": "usr1"}, "expected 'signal' .* found 'usr1'"),
+    ],
+)
+def test_what_cannot_be_told_a_container_is_refused(node, task, kind, asked, words):
+    node.run(task("t1"))
+    with pytest.raises(HTTPError, match=words):
+        ask(node, kind, container_id=identity(node.container("t1").id), **asked)
+    assert node.told == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [*((kind, 404) for kind in CHANGES), ("LAUNCH_NESTED_CONTAINER_SESSION", 501), (None, 400)]
 )
 def test_other_calls_and_containers_are_refused(node, kind, status):
     with pytest.raises(HTTPError) as refused:

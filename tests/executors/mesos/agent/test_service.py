@@ -477,6 +477,8 @@ GETS = ["/", "/state", "/files/read?path=x"]
 READS = [f"GET_{what}" for what in ("HEALTH", "VERSION", "STATE", "FRAMEWORKS", "EXECUTORS", "CONTAINERS", "TASKS")]
 CHANGES: list[Message] = [
     message("ASA_UPDATE_LIMITS", container_id={"value": "c"}, limits={"cpus": {"value": 1}}, lease_seconds=1),
+    message("ASA_HOLD_MEMORY", container_id={"value": "c"}, memory_bytes=1),
+    message("ASA_SIGNAL_CONTAINER", container_id={"value": "c"}, signal="USR1"),
 ]
 PATHS = ["/api/v1", "/api/v1/operator", "/api/v1/"]
 
