@@ -443,7 +443,7 @@ def scan_nodes(
     free
         What nodes have left, shape (nodes, resources).
     allowed
-        Nodes of each partition, shape (partitions, nodes).
+        Nodes that jobs may have, as in `TableView`.
     windows
         When nodes are kept from jobs, as in `TableView`; they go by wall times, whatever the estimates are.
 
@@ -481,17 +481,17 @@ def scan_nodes(
         if begun[j] or closed == len(free):
             continue
         job = jobs[waiting[j]]
-        part = max(job.partition, 0) % parts
+        part, nodes = max(job.partition, 0) % parts, job.allowed
         if depth == 0 and blocked[part]:
             continue
         need, lasts = demands[job.kind], job.estimate
         stays = job.predicted if blocked[part] and not strict[part] else lasts
         room = _lowest(free, now, now + stays, begins, stops, held, base, reserved)
         close(room, windows, now, job.walltime, job.user)
-        found = _place(method, room, usable[part], need, job, runs)
+        found = _place(method, room, usable[nodes], need, job, runs)
         if found == 0 and len(preemption) > 0:
             victims, found = _victims(
-                now, now + stays, method, jobs, need, demands, job, usable[part], windows, preemption,
+                now, now + stays, method, jobs, need, demands, job, usable[nodes], windows, preemption,
                 release_at, release, holder, backs, free, begins, stops, held, base, reserved, runs,
             )  # fmt: skip
             for victim in victims:
@@ -529,7 +529,7 @@ def scan_nodes(
             for k in range(backs):
                 _return(future, release[k], demands)
             close(future, windows, now, job.walltime, job.user)
-            if _place(method, future, allowed[part], need, job, runs) > 0:  # one that cannot run now blocks no other
+            if _place(method, future, allowed[nodes], need, job, runs) > 0:  # one that cannot run now blocks no other
                 blocked[part] = True
                 closed += _close(usable, allowed[part])
         elif reserved_of[part] < depth:
@@ -545,7 +545,7 @@ def scan_nodes(
                 if at < math.inf:
                     room = _lowest(future, at, at + lasts, begins, stops, held, base, reserved)
                     close(room, windows, at, job.walltime, job.user)
-                    found = _place(method, room, allowed[part], need, job, runs)
+                    found = _place(method, room, allowed[nodes], need, job, runs)
             if found > 0:
                 promised[j] = at
                 reserved_of[part] += 1
@@ -709,7 +709,7 @@ def _lowest(
 
 @inner_allocating
 def _place(method: int, room: Ints, members: Ints, need: Ints, job: Any, runs: Ints) -> int:
-    """Nodes of a partition for a job, into `runs`; how many rows."""
+    """Nodes for a job of those it may have, into `runs`; how many rows."""
     blocks = np.zeros((len(room) + BLOCK - 1) // BLOCK, np.int64)
     for node in range(len(room)):
         if not members[node]:

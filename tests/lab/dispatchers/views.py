@@ -68,7 +68,7 @@ def _table(
     for row, job in enumerate(jobs):
         for name in ("submit", "estimate", "units", "kind", "per_node", "partition"):
             table[row][name] = getattr(job, name)
-        table[row]["predicted"] = job.estimate
+        table[row]["predicted"], table[row]["allowed"] = job.estimate, max(job.partition, 0)
         table[row]["cores"] = job.units * demands[job.kind][0]
     members = [partition.nodes for partition in cluster.partitions.values()]
     allowed = np.array([[node in nodes for node in range(cluster.nodes)] for nodes in members])
