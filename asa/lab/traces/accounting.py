@@ -4,7 +4,7 @@ A dump of Slurm's accounting that has all that is read here::
 
     sacct --allusers --allocations --duplicates --parsable2 --starttime=... --endtime=... \\
         --format=JobID,JobIDRaw,JobName,User,Account,Partition,QOS,State,Submit,Eligible,Start,End,ElapsedRaw,\\
-    Timelimit,ReqTRES,AllocTRES
+    Timelimit,ReqTRES,AllocTRES,Constraints
 
 with ``SLURM_TIME_FORMAT=%s`` in the environment, so that no hour comes twice when the clocks change.
 """
@@ -155,6 +155,7 @@ class Accounting:
     name: Sequence[str]
     partition: Sequence[str]
     qos: Sequence[str]
+    constraint: Sequence[str] = ()
 
     def trace(self, sieve: Sieve, *, units: str, wait_from: str) -> Trace:
         """The trace, on a clock that reads 0 at the first submission.
@@ -218,8 +219,9 @@ class Accounting:
     def _workload(self, rows: Ints, submit: Floats, wait: Floats, columns: dict[str, Any]) -> Workload:
         """The jobs of these records, with times of submission and waits [s], shape (rows,), and further columns."""
         labels = {}
-        for column in ("user", "group", "name", "partition", "qos"):
-            columns[column], labels[column] = coded([getattr(self, column)[row] for row in rows.tolist()])
+        for column in ("user", "group", "name", "partition", "qos", "constraint"):
+            if len(texts := getattr(self, column)):
+                columns[column], labels[column] = coded([texts[row] for row in rows.tolist()])
         return Workload.of(
             submit=submit,
             run=self.run[rows],
@@ -291,7 +293,7 @@ _STATES = {state.value.upper(): state for state in JobState if state.final} | {
 _COLUMNS = (
     "JobID", "JobIDRaw", "JobName", "User", "Account", "Partition", "State", "Submit", "Eligible", "Start", "End",
     "Elapsed", "ElapsedRaw", "Timelimit", "TimelimitRaw", "AllocTRES", "AllocCPUS", "AllocNodes", "ReqTRES", "ReqCPUS",
-    "ReqNodes", "ReqMem", "MaxRSS", "TotalCPU", "QOS",
+    "ReqNodes", "ReqMem", "MaxRSS", "TotalCPU", "QOS", "Constraints",
 )  # fmt: skip
 _OTHER_NAMES = {"ncpus": "AllocCPUS", "nnodes": "AllocNodes", "uid": "User", "group": "Account"}
 
@@ -362,6 +364,7 @@ def load_sacct(
         name=table["JobName"],
         partition=table["Partition"],
         qos=table["QOS"],
+        constraint=table["Constraints"],
     )
     return accounting.trace(sieve, units=units, wait_from=wait_from)
 
