@@ -376,8 +376,9 @@ class Cluster:
         InvalidInput
             When it is anything else, as Slurm has it besides.
         """
-        found = np.zeros(self.nodes, dtype=np.bool_)
-        found[list(self.all_partitions[partition].nodes)] = True
+        found = np.full(self.nodes, not self.partitions)
+        if self.partitions:
+            found[list(self.all_partitions[partition].nodes)] = True
         if constraint and self.features:
             every = "|" not in constraint
             names = constraint.split("&" if every else "|")
