@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from asa.lab.core.workload import Workload
 from asa.lab.metrics.agreement import equal_positions, kendall, spearman
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
+from asa.lab.simulator.validate import violations
+from asa.lab.traces.load import load_trace
 from asa.lab.traces.slurm import parse_slurm
 from tests.cluster import host, layout
 from tests.cluster.cluster import Cluster, running
@@ -82,17 +85,13 @@ SAYS = (
 
 
 @contextmanager
-def arranged(machine: Machine, **settings: str) -> Iterator[Cluster]:
-    """A Slurm like this machine, which leaves nothing behind."""
+def arranged(machine: Machine, fields: Mapping[str, Any] | None = None, /, **settings: str) -> Iterator[Cluster]:
+    """A Slurm like this machine, with such fields of `ClusterConfig`, which leaves nothing behind."""
+    usual = {"cores_per_node": 1, "regime": "limits", "users": replay.USERS}
     if (reason := host.obstacle(database=True)) is not None:
         pytest.skip(reason)
     config = host.configure(
-        nodes=machine.nodes,
-        cores_per_node=1,
-        regime="limits",
-        database=True,
-        users=replay.USERS,
-        settings=tuple(settings.items()),
+        nodes=machine.nodes, database=True, settings=tuple(settings.items()), **{**usual, **(fields or {})}
     )  # not in a folder of pytest's, which other users may not enter
     try:
         with running(config) as cluster:
@@ -213,6 +212,60 @@ def test_jobs_are_preempted_as_on_a_live_cluster(preempting: Cluster) -> None:
     assert [int(job["Restarts"]) for job in jobs] == done.restarts.tolist() == [1, 1, 0, 1, 0, 0, 0]
     gone = [job["JobState"] == "PREEMPTED" for job in jobs]
     assert gone == [OUTCOMES[code] is JobState.PREEMPTED for code in done.outcome] == [False] * 4 + [True] + [False] * 2
+
+
+DIFFERING = Machine(
+    np.array([[4, 2**32, gpus] for gpus in (2, 2, 0, 0, 0, 0)]),
+    ("cores", "memory", "gpus"),
+    features={"gpu": (0, 1), "new": (0, 2, 3)},
+)
+ASKED = (
+    "--nodes=1 --exclusive", "--nodes=3 --exclusive", "--nodes=2 --exclusive --constraint=new",
+    "--nodes=1 --exclusive --constraint=gpu&new", "--nodes=1 --exclusive --constraint=gpu|new",
+    "--ntasks=1 --gres=gpu:1", "--ntasks=1 --gres=gpu:2 --mem-per-cpu=3G", "--ntasks=1 --mem-per-cpu=3G",
+)  # fmt: skip
+
+
+@pytest.fixture
+def differing() -> Iterator[Cluster]:
+    own = {"cores_per_node": 4, "regime": "fifo", "gpus": ("2", "2"), "features": ("gpu,new", "gpu", "new", "new")}
+    counted = {"SelectTypeParameters": "CR_Core_Memory", "DefMemPerCPU": "100", "AccountingStorageTRES": "gres/gpu"}
+    scheduler = f"{replay.SCHEDULER},bf_job_part_count_reserve=1,bf_window=100000"
+    with arranged(DIFFERING, own, SchedulerParameters=scheduler, **counted) as cluster:
+        yield cluster
+
+
+@pytest.mark.slurm
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_nodes_differ_as_on_a_live_cluster(differing: Cluster, tmp_path: Path) -> None:
+    """What Slurm says of its nodes and jobs is all that the simulator is told."""
+    found, rng = parse_slurm("".join(differing.run(*command) for command in SAYS)), Random(1)
+    assert (found.cluster.resources, found.cluster.features) == (DIFFERING.resources, DIFFERING.features)
+    assert found.cluster.capacity.tolist() == DIFFERING.capacity.tolist()
+    assert (found.dispatcher, found.priority) == ("easy", "fifo")
+    for _ in range(22):
+        ask, run_s = rng.choice(ASKED).split(), round(rng.uniform(4, 20))
+        words = f"--time={1 + run_s // 5}", "--output=/dev/null", "--chdir=/", f"--wrap=exec sleep {run_s}"
+        differing.run("sbatch", *ask, *words)
+    deadline = time.monotonic() + 200
+    while differing.run("squeue", "--noheader").strip():
+        assert time.monotonic() < deadline, "jobs do not end"
+        time.sleep(1.0)
+    time.sleep(3.0)  # until the database has the last one
+    names = "JobID,JobName,Submit,Start,End,ElapsedRaw,State,Timelimit,ReqTRES,AllocTRES,Constraints"
+    log = tmp_path / "sacct.txt"
+    log.write_text(differing.run("sacct", "--allusers", "--allocations", "--parsable2", f"--format={names}"))
+    jobs, plain = (load_trace(log, amounts=amounts).workload for amounts in (True, False))
+    started = jobs.submit + jobs.wait
+    in_order = []
+    for workload, machine in ((jobs, found.cluster), (plain, Machine.of(6, 4))):
+        done = simulate(workload, machine, found.dispatcher, priority=found.priority, overrun="allow")
+        assert not np.isnan(done.start).any() and violations(done) == []
+        in_order.append(replay.same_order(started, done.start)[replay.pairs_apart(started)].mean())
+    print(f"\npairs in order {in_order[0]:.3f}; {in_order[1]:.3f} on equal nodes that have but cores")
+    assert in_order[0] > max(0.8, in_order[1])
 
 
 AGEING: dict[str, Any] = {"max_age_s": 3600.0, "size": 12_000, "regime": "multifactor"}

@@ -411,7 +411,7 @@ class Cluster:
         """
         needed = need > 0
         if not needed.any():
-            raise InvalidInput("a job asks for nothing: at least one resource expected")
+            raise InvalidInput("units of jobs ask for nothing: at least one resource expected")
         fitting = (self.capacity[allowed][:, needed] // need[needed]).min(axis=1)
         units = np.sort(np.minimum(fitting, per_node) if per_node else fitting)[::-1]
         return int(units[: max_nodes or None].sum())
