@@ -460,7 +460,9 @@ def scan_nodes(
     gone, lost = np.empty((0, 2), np.int64), 0
     if len(preemption) > 0:
         release, gone = release.copy(), np.empty((len(holder), 2), np.int64)
-    parts = len(allowed)
+    parts = 1
+    for j in range(count):
+        parts = max(parts, jobs[waiting[j]].partition + 1)
     most = int(min(depth * parts, count))
     begins, stops = np.empty(most), np.empty(most)  # of reservations
     held = np.zeros((most, len(free), free.shape[1]), np.int64)  # what each takes
@@ -481,7 +483,7 @@ def scan_nodes(
         if begun[j] or closed == len(free):
             continue
         job = jobs[waiting[j]]
-        part, nodes = max(job.partition, 0) % parts, job.allowed
+        part, nodes = job.partition, job.allowed
         if depth == 0 and blocked[part]:
             continue
         need, lasts = demands[job.kind], job.estimate
@@ -503,7 +505,7 @@ def scan_nodes(
                 lost += 1
         if found == 0 and depth > 0 and not blocked[part]:
             blocked[part], strict[part] = True, now - job.submit > rule.strict_after
-            _fill_behind(now, rule, jobs, waiting, places, turn, parts)
+            _fill_behind(now, rule, jobs, waiting, places, turn)
         if found > 0:
             end = max(now + stays, np.nextafter(now, math.inf))
             _give(free, runs, found, need, -1)
@@ -633,17 +635,15 @@ def _overlaps(row: int, release: Ints, holder: Ints, backs: int, runs: Ints, fou
 
 
 @inner_allocating
-def _fill_behind(
-    now: float, rule: BackfillRule, jobs: Table, waiting: Ints, places: Ints, turn: int, parts: int
-) -> None:
+def _fill_behind(now: float, rule: BackfillRule, jobs: Table, waiting: Ints, places: Ints, turn: int) -> None:
     """Those of a partition behind its first blocked job, at `turn`, change places: by the order that fills gaps."""
     if rule.fill < 0:
         return
-    part = max(jobs[waiting[places[turn]]].partition, 0) % parts
+    part = jobs[waiting[places[turn]]].partition
     turns, keys, count = np.empty(len(places), np.int64), np.empty(len(places)), 0
     for later in range(turn + 1, len(places)):
         job = jobs[waiting[places[later]]]
-        if max(job.partition, 0) % parts == part:
+        if job.partition == part:
             turns[count] = later
             keys[count] = order_key(rule.fill, now, job.submit, job.predicted, job.cores)
             count += 1
