@@ -391,7 +391,7 @@ def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints
 
 REFUSALS = (
     "", "larger than the machine", "PartitionNodeLimit", "PartitionTimeLimit", "QOSMaxCpuPerUserLimit",
-    "QOSGrpCpuLimit", "QOSMaxSubmitJobPerUserLimit", "BadConstraints",
+    "QOSGrpCpuLimit", "BadConstraints", "QOSMaxSubmitJobPerUserLimit",
 )  # fmt: skip
 """Why a job is refused at its submission, by code; with Slurm's words for what a partition or a QOS does not allow, or
 what no node of it has."""
