@@ -406,14 +406,18 @@ def why_refused(workload: Workload, cluster: Cluster) -> Ints:
     demands = aligned(workload.demands, workload.resources, cluster)
     partition, limits = codes_of("partition", workload, cluster), cluster.all_partitions
     sets, allowed = node_sets(workload, cluster)
-    why, units = np.zeros(len(workload), dtype=np.int64), workload.units
     asked = np.stack([workload.kind, workload.per_node, partition, allowed])
     groups, member = np.unique(asked, axis=1, return_inverse=True)
+    most, reason = np.zeros((2, groups.shape[1]), dtype=np.int64)
     for group, (kind, per_node, part, row) in enumerate(groups.T.tolist()):
-        most = cluster.most_units(demands[kind], sets[row] > 0, per_node, limits[part].max_nodes)
-        lacking = row >= len(limits) or (cluster.partitions and most == 0)
-        reason = "BadConstraints" if lacking else "PartitionNodeLimit" if cluster.partitions else REFUSALS[1]
-        why[(member.reshape(-1) == group) & (units > most)] = REFUSALS.index(reason)
+        most[group] = cluster.most_units(demands[kind], sets[row] > 0, per_node, limits[part].max_nodes)
+        lacking = row >= len(limits) or (cluster.partitions and most[group] == 0)
+        word = (
+            "BadConstraints" if lacking else "PartitionNodeLimit" if cluster.partitions else "larger than the machine"
+        )
+        reason[group] = REFUSALS.index(word)
+    member = member.reshape(-1)
+    why = np.where(workload.units > most[member], reason[member], 0)
     why[workload.walltime > np.array([each.max_time_s for each in limits])[partition]] = 3
     if cluster.qos:
         service, known = codes_of("qos", workload, cluster), workload.user != UNKNOWN
