@@ -22,6 +22,7 @@ PARTITIONS = ("main", "share")
 LOOPBACK = "127.0.0.1"
 
 _UNIX_PATH_LIMIT = 107  # sun_path holds 108 bytes, the last of them NUL
+_FEATURES = re.compile(r"[a-z0-9,]*")
 _GPUS = re.compile(r"([a-z][a-z0-9]*:)?[1-9]")
 _SEEN_BY = {"a100": "nvidia_gpu_env", "mi300": "amd_gpu_env", "max": "intel_gpu_env"}
 """By which variables jobs learn which devices are theirs, as ``AutoDetect`` would have it; all, of other types."""
@@ -105,6 +106,8 @@ class ClusterConfig:
         GPUs of each node, from the first on, as Slurm's ``Gres`` counts them: ``("a100:2", "2")`` are two nodes with
         two each, the second's without a type. Their device files are null devices. ``a100`` is NVIDIA's, ``mi300``
         AMD's, ``max`` Intel's.
+    features
+        Names of the features of each node, with commas between them, from the first on; "" for none.
     settings
         Further lines of slurm.conf as (key, value); they replace lines of the same key.
 
@@ -134,6 +137,7 @@ class ClusterConfig:
     whole: bool = False
     tiers: bool = False
     gpus: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -159,6 +163,9 @@ class ClusterConfig:
             "rest needs database=True: slurmrestd ends without slurmdbd": self.database or not self.rest,
             f"gpus {self.gpus}: expected a number of 1 or more, or TYPE:NUMBER, for as many nodes as there are": (
                 len(self.gpus) <= len(self.ports.slurmd) and all(map(_GPUS.fullmatch, self.gpus))
+            ),
+            f"features {self.features}: expected letters, digits and commas, for as many nodes as there are": (
+                len(self.features) <= len(self.ports.slurmd) and all(map(_FEATURES.fullmatch, self.features))
             ),
             f"min_job_age {self.min_job_age}: expected at least 2 s": self.min_job_age >= 2,
             f"cred_expire {self.cred_expire}: expected at least 5 s": self.cred_expire >= 5,
@@ -344,10 +351,11 @@ def _nodes(config: ClusterConfig) -> list[str]:
     shape = f"CPUs={config.cores_per_node} Sockets=1 CoresPerSocket={cores} ThreadsPerCore={threads}"
     memory = config.memory_per_node // 2**20
     gres = [f" Gres=gpu:{gpus}" for gpus in config.gpus]
+    features = [f" Features={names}" if names else "" for names in config.features]
     return [
         f"NodeName={name} NodeHostname={config.hostname} NodeAddr={LOOPBACK} Port={port} {shape}"
-        f" RealMemory={memory}{own} State=UNKNOWN"
-        for name, port, own in zip_longest(config.nodes, config.ports.slurmd, gres, fillvalue="")
+        f" RealMemory={memory}{gpus}{names} State=UNKNOWN"
+        for name, port, gpus, names in zip_longest(config.nodes, config.ports.slurmd, gres, features, fillvalue="")
     ]
 
 

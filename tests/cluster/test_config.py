@@ -145,6 +145,8 @@ def test_a_regime_that_counts_age_needs_the_database(regime):
         ("gpus", ("2", "2", "2")),
         ("gpus", ("a100",)),
         ("gpus", ("0",)),
+        ("features", ("new", "", "old")),
+        ("features", ("new|old",)),
         ("ports", Ports(17002, (), 17003, 17006, 17004)),
         ("ports", Ports(17002, (17002,), 17003, 17006, 17004)),
         ("ports", Ports(0, (17011,), 17003, 17006, 17004)),
@@ -187,6 +189,11 @@ def test_nodes_have_gpus_with_a_device_file_each():
         (second, None, f"/tmp/c/gpus/{second}/nvidia0"),
     ]
     assert "GresTypes" not in slurm_conf(make()) and gres_conf(make()) == ""
+
+
+def test_nodes_have_features():
+    nodes = parse(slurm_conf(make(features=("", "new,ib"))))[1]["NodeName"]
+    assert [node.get("Features") for node in nodes] == [None, "new,ib"]
 
 
 def test_slurmdbd_conf_has_the_password():

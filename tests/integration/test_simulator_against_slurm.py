@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -22,6 +23,8 @@ from asa.lab.core.workload import Workload
 from asa.lab.metrics.agreement import equal_positions, kendall, spearman
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
+from asa.lab.simulator.validate import violations
+from asa.lab.traces.load import load_trace
 from asa.lab.traces.slurm import ASSOCIATION, parse_slurm
 from tests.cluster import host, layout
 from tests.cluster.cluster import Cluster, running
@@ -46,6 +49,16 @@ def recorded(site: str, number: int = 0) -> Schedule:
     return replay.schedule_of(replay.read_records(RUNS / f"{site}.{number}.csv"))
 
 
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def live(test: Test) -> Test:
+    """It starts a Slurm of its own."""
+    for mark in (pytest.mark.slurm, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(300)):
+        test = mark(test)
+    return test
+
+
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if (reason := host.obstacle()) is not None:
@@ -55,10 +68,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.slurm
-@pytest.mark.root
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@live
 def test_start_order_on_a_live_cluster(cluster: Cluster) -> None:
     if cluster.version >= (26,):
         pytest.skip("Slurm from 26 on does not log when backfill starts a job")
@@ -84,17 +94,13 @@ SAYS = (
 
 
 @contextmanager
-def arranged(machine: Machine, **settings: str) -> Iterator[Cluster]:
-    """A Slurm like this machine, which leaves nothing behind."""
+def arranged(machine: Machine, fields: Mapping[str, Any] | None = None, /, **settings: str) -> Iterator[Cluster]:
+    """A Slurm like this machine, with such fields of `ClusterConfig`, which leaves nothing behind."""
+    usual = {"cores_per_node": 1, "regime": "limits", "users": replay.USERS}
     if (reason := host.obstacle(database=True)) is not None:
         pytest.skip(reason)
     config = host.configure(
-        nodes=machine.nodes,
-        cores_per_node=1,
-        regime="limits",
-        database=True,
-        users=replay.USERS,
-        settings=tuple(settings.items()),
+        nodes=machine.nodes, database=True, settings=tuple(settings.items()), **{**usual, **(fields or {})}
     )  # not in a folder of pytest's, which other users may not enter
     try:
         with running(config) as cluster:
@@ -112,10 +118,7 @@ def partitioned() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.slurm
-@pytest.mark.root
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@live
 def test_partitions_and_qos_on_a_live_cluster(partitioned: Cluster) -> None:
     machine = replay.PARTITIONED
     found = parse_slurm("".join(partitioned.run(*command) for command in SAYS))
@@ -144,10 +147,7 @@ def shared() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.slurm
-@pytest.mark.root
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@live
 def test_users_are_ranked_as_on_a_live_cluster(shared: Cluster) -> None:
     """Once a minute Slurm ranks them by what they have used."""
     found = parse_slurm("".join(shared.run(*command) for command in SAYS))
@@ -179,10 +179,7 @@ def limited() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.slurm
-@pytest.mark.root
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@live
 def test_limits_of_accounts_hold_jobs_as_on_a_live_cluster(limited: Cluster) -> None:
     machine = replay.LIMITED
     found = parse_slurm("".join(limited.run(*command) for command in SAYS))
@@ -192,23 +189,21 @@ def test_limits_of_accounts_hold_jobs_as_on_a_live_cluster(limited: Cluster) -> 
     jobs = replay.sent_to(machine, jobs, seed=1, users=4)
     records = replay.run(limited, jobs, timeout=120)
     slurm, on = replay.schedule_of(records, machine), [record.on for record in records]
-    done = simulate(
-        replay.ticking(slurm.workload, 1.0), machine, found.dispatcher, overrun="allow", priority=found.priority
-    )
+    done = simulate(slurm.workload, machine, found.dispatcher, overrun="allow", priority=found.priority)
     in_order = replay.same_order(slurm.start, done.start)[replay.pairs_apart(slurm.start)].mean()
-    right = replay.same_state(slurm, found.dispatcher, on, priority=found.priority)
+    right = replay.same_state(slurm, "conservative", on, priority=found.priority)
     print(f"\nmean wait {slurm.wait.mean():.1f} s, simulated {done.wait.mean():.1f} s; pairs in order {in_order:.3f}")
     print(f"in the same state, Slurm makes {right[0]:.2f} of its starts, and it {right[1]:.2f} of Slurm's")
-    assert in_order > 0.75 and min(right) > 0.7
+    assert in_order > 0.7 and min(right) > 0.6
     free, bound = (
         dataclasses.replace(slurm, cluster=dataclasses.replace(machine, **changed))
         for changed in ({"accounts": {}}, {"qos": dict.fromkeys(machine.qos, Qos())})
     )
-    wrong = replay.same_state(free, found.dispatcher, on, priority=found.priority)
+    wrong = replay.same_state(free, "conservative", on, priority=found.priority)
     print(f"without limits of accounts {wrong[0]:.2f} and {wrong[1]:.2f}")
     assert sum(wrong) < sum(right) - 0.1
     with pytest.raises(IllegalDecision, match="a limit keeps the job"):  # those of the QOS take the place of some
-        replay.same_state(bound, found.dispatcher, on, priority=found.priority)
+        replay.same_state(bound, "conservative", on, priority=found.priority)
 
 
 PREEMPTED = dataclasses.replace(Machine.of(6), qos=replay.PREEMPTING.qos, requeue_delay_s=6.0)
@@ -221,10 +216,7 @@ def preempting() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.mark.slurm
-@pytest.mark.root
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@live
 def test_jobs_are_preempted_as_on_a_live_cluster(preempting: Cluster) -> None:
     """The small ones first, but no more than are needed; of a lower QOS before others."""
     found = parse_slurm("".join(preempting.run(*command) for command in SAYS))
@@ -253,6 +245,57 @@ def test_jobs_are_preempted_as_on_a_live_cluster(preempting: Cluster) -> None:
     assert [int(job["Restarts"]) for job in jobs] == done.restarts.tolist() == [1, 1, 0, 1, 0, 0, 0]
     gone = [job["JobState"] == "PREEMPTED" for job in jobs]
     assert gone == [OUTCOMES[code] is JobState.PREEMPTED for code in done.outcome] == [False] * 4 + [True] + [False] * 2
+
+
+DIFFERING = Machine(
+    np.array([[4, 2**32, gpus] for gpus in (2, 2, 0, 0, 0, 0)]),
+    ("cores", "memory", "gpus"),
+    features={"gpu": (0, 1), "new": (0, 2, 3)},
+)
+ASKED = (
+    "--nodes=1 --exclusive", "--nodes=3 --exclusive", "--nodes=2 --exclusive --constraint=new",
+    "--nodes=1 --exclusive --constraint=gpu&new", "--nodes=1 --exclusive --constraint=gpu|new",
+    "--ntasks=1 --gres=gpu:1", "--ntasks=1 --gres=gpu:2 --mem-per-cpu=3G", "--ntasks=1 --mem-per-cpu=3G",
+)  # fmt: skip
+
+
+@pytest.fixture
+def differing() -> Iterator[Cluster]:
+    own = {"cores_per_node": 4, "regime": "fifo", "gpus": ("2", "2"), "features": ("gpu,new", "gpu", "new", "new")}
+    counted = {"SelectTypeParameters": "CR_Core_Memory", "DefMemPerCPU": "100", "AccountingStorageTRES": "gres/gpu"}
+    scheduler = f"{replay.SCHEDULER},bf_job_part_count_reserve=1,bf_window=100000"
+    with arranged(DIFFERING, own, SchedulerParameters=scheduler, **counted) as cluster:
+        yield cluster
+
+
+@live
+def test_nodes_differ_as_on_a_live_cluster(differing: Cluster, tmp_path: Path) -> None:
+    """What Slurm says of its nodes and jobs is all that the simulator is told."""
+    found, rng = parse_slurm("".join(differing.run(*command) for command in SAYS)), Random(1)
+    assert (found.cluster.resources, found.cluster.features) == (DIFFERING.resources, DIFFERING.features)
+    assert found.cluster.capacity.tolist() == DIFFERING.capacity.tolist()
+    assert (found.dispatcher, found.priority) == ("backfill:depth=1,interval=1s", "fifo")
+    for _ in range(22):
+        ask, run_s = rng.choice(ASKED).split(), round(rng.uniform(4, 20))
+        words = f"--time={1 + run_s // 5}", "--output=/dev/null", "--chdir=/", f"--wrap=exec sleep {run_s}"
+        differing.run("sbatch", *ask, *words)
+    deadline = time.monotonic() + 200
+    while differing.run("squeue", "--noheader").strip():
+        assert time.monotonic() < deadline, "jobs do not end"
+        time.sleep(1.0)
+    time.sleep(3.0)  # until the database has the last one
+    names = "JobID,JobName,Submit,Start,End,ElapsedRaw,State,Timelimit,ReqTRES,AllocTRES,Constraints"
+    log = tmp_path / "sacct.txt"
+    log.write_text(differing.run("sacct", "--allusers", "--allocations", "--parsable2", f"--format={names}"))
+    jobs, plain = (load_trace(log, amounts=amounts).workload for amounts in (True, False))
+    started = jobs.submit + jobs.wait
+    in_order = []
+    for workload, machine in ((jobs, found.cluster), (plain, Machine.of(6, 4))):
+        done = simulate(workload, machine, found.dispatcher, priority=found.priority, overrun="allow")
+        assert not np.isnan(done.start).any() and violations(done) == []
+        in_order.append(replay.same_order(started, done.start)[replay.pairs_apart(started)].mean())
+    print(f"\npairs in order {in_order[0]:.3f}; {in_order[1]:.3f} on equal nodes that have but cores")
+    assert in_order[0] > max(0.8, in_order[1])
 
 
 AGEING: dict[str, Any] = {"max_age_s": 3600.0, "size": 12_000, "regime": "multifactor"}

@@ -65,7 +65,7 @@ def taken(log: Workload, cluster: Cluster) -> tuple[Workload, dict[str, int]]:
         away = np.isin(getattr(log, kind), gone)
         left[f"of a {column} that is not there"] = int(away.sum())
         log = log.take(~away)
-    if cluster.partitions or cluster.has_limits:
+    if cluster.partitions or cluster.has_limits or cluster.features or len(cluster.resources) > 1:
         why = why_refused(log, cluster)
         left |= {reason: int((why == code).sum()) for code, reason in enumerate(REFUSALS) if code}
         log = log.take(why == 0)

@@ -34,7 +34,6 @@ from asa.lab.core.workload import Workload
 from asa.lab.simulator import loop, operations
 from asa.lab.simulator import state as codes
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.state import most_units
 
 # -- Jobs -------------------------------------------------------------------------------------------------------------
 
@@ -100,8 +99,10 @@ def in_single_cores(workload: Workload) -> bool:
     return bool(len(demands) and (demands[:, 0] == 1).all() and (demands[:, 1:] == 0).all())
 
 
-def shape_of(needs: Resources, cluster: Cluster, single_cores: bool, partition: int = 0) -> JobShape:
-    """A request as units, for the cluster's partition of that number.
+def shape_of(
+    needs: Resources, cluster: Cluster, single_cores: bool, partition: int = 0, constraint: str = ""
+) -> JobShape:
+    """A request as units, for the cluster's partition of that number and nodes with such features.
 
     Where other people's jobs take single cores, wherever they are, so does this one, whatever nodes it asks for: it
     would wait longer than its like if it had to find whole nodes among theirs. Otherwise it has the nodes it asks for,
@@ -112,7 +113,7 @@ def shape_of(needs: Resources, cluster: Cluster, single_cores: bool, partition: 
     Raises
     ------
     InvalidInput
-        When the partition could never run it.
+        When these could never run it, or the constraint is none.
     """
     if needs.gpus and "gpus" not in cluster.resources:
         raise InvalidInput(f"asks for {needs.gpus} GPUs: there are none")
@@ -126,9 +127,10 @@ def shape_of(needs: Resources, cluster: Cluster, single_cores: bool, partition: 
         shapes = [JobShape(n, _part(needs, n, cluster), 1) for n in counts if needs.cores % n == 0]
         if needs.nodes is None and not needs.gpus:
             shapes.append(one_core)
-        shape = next((shape for shape in shapes if fits(shape, cluster, partition)), shapes[0])
-    if not fits(shape, cluster, partition):
-        where = f"partition {[*cluster.partitions][partition]!r} of {cluster}" if cluster.partitions else cluster
+        shape = next((shape for shape in shapes if fits(shape, cluster, partition, constraint)), shapes[0])
+    if not fits(shape, cluster, partition, constraint):
+        where = f"partition {[*cluster.partitions][partition]!r} of {cluster}" if cluster.partitions else f"{cluster}"
+        where = f"nodes {constraint!r} of {where}" if constraint and cluster.features else where
         raise InvalidInput(f"asks for {needs}, which {where} could never give to one job")
     return shape
 
@@ -140,10 +142,10 @@ def _part(needs: Resources, parts: int, cluster: Cluster) -> tuple[int, ...]:
     return tuple(asked.get(name, 0) for name in cluster.resources)
 
 
-def fits(shape: JobShape, cluster: Cluster, partition: int = 0) -> bool:
-    """Whether the empty machine holds such a job in the partition of that number."""
-    kind, per_node, where = (np.array([value]) for value in (0, shape.per_node, partition))
-    return shape.units <= int(most_units(cluster, np.array([shape.need]), kind, per_node, where)[0])
+def fits(shape: JobShape, cluster: Cluster, partition: int = 0, constraint: str = "") -> bool:
+    """Whether the empty machine holds such a job in the partition of that number, on nodes with such features."""
+    nodes, limits = cluster.allowed(partition, constraint), cluster.all_partitions[partition]
+    return shape.units <= cluster.most_units(np.array(shape.need), nodes, shape.per_node, limits.max_nodes)
 
 
 def partition_in(options: Options, cluster: Cluster) -> int:
@@ -306,7 +308,8 @@ class Books:
         try:
             partition = partition_in(request.options, self.cluster)
             self._check_walltime(request.walltime_s, partition)
-            shape = shape_of(request.resources, self.cluster, self.single_cores, partition)
+            constraint = dict(request.options).get("constraint", "")
+            shape = shape_of(request.resources, self.cluster, self.single_cores, partition, constraint)
             after = self._rows(request.dependencies)
         except InvalidInput as error:
             return Refused(request.token, f"job {request.token!r} {error}")
@@ -318,6 +321,7 @@ class Books:
             need=shape.need,
             per_node=shape.per_node,
             partition=partition,
+            constraint=constraint,
             after=after,
             begin=-math.inf if request.begin is None else request.begin,
         )
@@ -345,7 +349,7 @@ class Books:
         after = None if changes.dependencies is None else self._rows(changes.dependencies)
         units, partition = None, int(engine.state.jobs["partition"][job.row])
         if changes.resources is not None:
-            given = self.cluster, self.single_cores, partition
+            given = self.cluster, self.single_cores, partition, dict(job.request.options).get("constraint", "")
             shape, now = (shape_of(needs, *given) for needs in (changes.resources, job.needs))
             if replace(shape, units=now.units) != now:
                 raise InvalidInput(f"may have more or fewer units of {now.need}, not others")

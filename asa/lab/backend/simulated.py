@@ -250,13 +250,16 @@ class Simulated(OneRunAtATime):
         cluster = self.scene.cluster
         partition = partition_in(options, cluster)
         limits = cluster.all_partitions[partition]
-        sizes = np.sort(cluster.capacity[list(limits.nodes)], axis=0)[::-1]
+        constraint = dict(options).get("constraint", "")
+        if not (nodes := cluster.allowed(partition, constraint)).any():
+            raise InvalidInput(f"no node is {constraint!r}: features of nodes are {', '.join(cluster.features)}")
+        sizes = np.sort(cluster.capacity[nodes], axis=0)[::-1]
         total = dict(zip(cluster.resources, sizes[: limits.max_nodes or None].sum(axis=0).tolist(), strict=True))
         largest_node, longest_s = int(sizes[0, 0]), self._books.longest_in(partition)
         return Capabilities(
             self.scene.name,
             partition=[*cluster.partitions][partition] if cluster.partitions else "",
-            apart=self._at if cluster.partitions else None,
+            apart=self._at if cluster.partitions or cluster.features else None,
             regime=QueueRegime(self._settings.model.regime),
             largest=Resources(total["cores"], memory=total.get("memory"), gpus=total.get("gpus", 0)),
             # Nodes of one core are how logs say that they tell of no nodes.

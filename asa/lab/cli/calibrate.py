@@ -43,7 +43,7 @@ class Calibrate:
         if options.slurm and (options.nodes or options.cores_per_node):
             raise InvalidInput(f"--slurm {options.slurm} has the machine: leave --nodes and --cores-per-node out")
         slurm = read_slurm(options.slurm) if options.slurm else None
-        trace = load_trace(options.trace)
+        trace = load_trace(options.trace, amounts=slurm is not None and len(slurm.cluster.resources) > 1)
         if slurm is None:
             slurm = SlurmSite(trace.machine(options.nodes or 0, options.cores_per_node or 0), "easy", "fifo", ())
         name = options.name or Path(options.trace).name.split(".")[0]

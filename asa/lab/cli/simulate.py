@@ -99,7 +99,7 @@ class Simulate:
         from asa.lab.report.schedule_text import comparison, in_words, title
         from asa.lab.traces.load import load_trace
 
-        trace = load_trace(options.trace)
+        trace = load_trace(options.trace, amounts=site is not None and len(site.machine.resources) > 1)
         workload = days(trace.workload, options.from_day, options.to_day)
         if options.ties == "number":
             workload = workload.take(np.lexsort((workload.number, workload.submit)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
 
-from asa.core.arrays import Ints
+from asa.core.arrays import Bools, Ints
 from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput
 from asa.lab.core.energy import Intensity
@@ -301,13 +302,15 @@ class Cluster:
         What each node draws; None where that is not known. Nodes have as many cores each, and share none.
     intensity
         How much CO2 a kilowatt-hour stands for; None where that is not known.
+    features
+        Nodes that have a feature, by its name. Empty: what jobs ask for of features does not count.
 
     Raises
     ------
     InvalidInput
-        When the shapes do not fit together, an amount is negative, a partition or a window names a node that is not
-        there, accounts are no tree, QOS preempt each other or ones without a mode, or nodes differ whose power is
-        declared.
+        When the shapes do not fit together, an amount is negative, a partition, a window or a feature names a node that
+        is not there, accounts are no tree, QOS preempt each other or ones without a mode, or nodes differ whose power
+        is declared.
 
     Examples
     --------
@@ -326,6 +329,7 @@ class Cluster:
     requeue_delay_s: float = 0.0
     power: NodePower | None = None
     intensity: Intensity | None = None
+    features: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         capacity = np.ascontiguousarray(self.capacity, dtype=np.int64)
@@ -345,6 +349,9 @@ class Cluster:
         for window in self.windows:
             if window.nodes and not 0 <= window.nodes[0] <= window.nodes[-1] < len(capacity):
                 raise InvalidInput(f"window {window.name[:40]!r} must name nodes between 0 and {len(capacity) - 1}")
+        for name, nodes in self.features.items():
+            if nodes and not 0 <= min(nodes) <= max(nodes) < len(capacity):
+                raise InvalidInput(f"feature {name[:40]!r} must name nodes between 0 and {len(capacity) - 1}")
         for name in self.accounts:
             self.lineage(name)
         self._check_preemption()
@@ -411,6 +418,60 @@ class Cluster:
     def all_partitions(self) -> tuple[Partition, ...]:
         """Its partitions, by number; where it has none, one of all nodes without limits."""
         return tuple(self.partitions.values()) or (Partition(tuple(range(self.nodes))),)
+
+    def allowed(self, partition: int, constraint: str = "") -> Bools:
+        """Nodes for the jobs of the partition of this number that ask for such features, shape (nodes,).
+
+        Parameters
+        ----------
+        constraint
+            Names of features joined by ``&``, of which a node has all, or by ``|``, of which it has one or more; "" for
+            none.
+
+        Raises
+        ------
+        InvalidInput
+            When it is anything else, as Slurm has it besides.
+        """
+        found = np.full(self.nodes, not self.partitions)
+        if self.partitions:
+            found[list(self.all_partitions[partition].nodes)] = True
+        if constraint and self.features:
+            every = "|" not in constraint
+            names = constraint.split("&" if every else "|")
+            if not all(map(_FEATURE.fullmatch, names)):
+                raise InvalidInput(
+                    f"asks for constraint {constraint[:40]!r}: names of features joined by '&', or by '|', expected"
+                )
+            having = np.zeros((len(names), self.nodes), dtype=np.bool_)
+            for row, name in zip(having, names, strict=True):
+                row[list(self.features.get(name, ()))] = True
+            found &= having.all(axis=0) if every else having.any(axis=0)
+        return found
+
+    def most_units(self, need: Ints, allowed: Bools, per_node: int = 0, max_nodes: int = 0) -> int:
+        """How many units a job could have if the machine were empty.
+
+        Parameters
+        ----------
+        need
+            What one takes of each resource.
+        allowed
+            Nodes that it may have, shape (nodes,).
+        per_node, max_nodes
+            Most units that may share a node, and most nodes; 0 for no limit.
+
+        Raises
+        ------
+        InvalidInput
+            When it takes nothing.
+        """
+        needed = need > 0
+        if not needed.any():
+            raise InvalidInput("units of jobs ask for nothing: at least one resource expected")
+        fitting = (self.capacity[allowed][:, needed] // need[needed]).min(axis=1)
+        units = np.sort(np.minimum(fitting, per_node) if per_node else fitting)[::-1]
+        return int(units[: max_nodes or None].sum())
 
     def partition_number(self, name: str | None) -> int:
         """The number of the partition of this name; 0, the first one, where none is named, or the cluster has none.
@@ -487,6 +548,9 @@ class Cluster:
             f"{int(total)} {name}" for name, total in zip(self.resources, self.capacity.sum(axis=0), strict=True)
         )
         return f"<Cluster of {self.nodes} nodes: {amounts}>"
+
+
+_FEATURE = re.compile(r"[^\s&|()\[\]*,!]+")
 
 
 def _number(what: str, known: Mapping[str, object], name: str | None) -> int:

@@ -37,6 +37,7 @@ JOB = np.dtype(
         ("group", "i8"),
         ("name", "i8"),
         ("partition", "i8"),
+        ("allowed", "i8"),  # row of the table of nodes that jobs may have
         ("standing", "i8"),  # its row of the table of preemption
         ("number", "i8"),
         ("restarts", "i8"),
@@ -86,7 +87,8 @@ class TableView:
     preemption
         Of each partition, or each QOS, what the columns `EXEMPT` to `PREEMPTS` say; shape (p, 3 + p), or no rows.
     allowed
-        Nodes of each partition, shape (partitions, nodes): 1 where a node belongs to it.
+        Nodes that jobs may have, shape (rows, nodes), 1 where one is such a node: those of each partition, and from
+        there on those of them with the features that some jobs ask for.
     windows
         When nodes are kept from jobs (`asa.lab.core.cluster.NodeWindow`), in order of start, shape (w, 2 + nodes +
         users + 1): start and end [s]; 1 for each node that is kept; and 1 for each user whose jobs may start there none

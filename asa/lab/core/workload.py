@@ -15,8 +15,8 @@ from asa.lab.core.cluster import RESOURCES
 
 Reals = npt.NDArray[np.float32]
 UNKNOWN = -1
-"""Code of a user, group, name, queue, partition or QOS that the source does not tell."""
-_CODES = ("user", "group", "name", "partition", "qos")
+"""Code of a user, group, name, queue, partition, QOS or constraint that the source does not tell."""
+_CODES = ("user", "group", "name", "partition", "qos", "constraint")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +44,9 @@ class Workload:
         Names of the columns of `demands`.
     per_node
         Most units that may share a node; 0 for no limit.
-    user, group, name, partition, qos
-        Codes >= 0 into `labels`, or of the source; `UNKNOWN` where there is none.
+    user, group, name, partition, qos, constraint
+        Codes >= 0 into `labels`, or of the source; `UNKNOWN` where there is none. A constraint names features of nodes,
+        as `asa.lab.core.cluster.Cluster.allowed` takes them.
     after
         Row of a job that must have ended before this one may start, or `UNKNOWN`.
     think
@@ -80,6 +81,7 @@ class Workload:
     name: Ints
     partition: Ints
     qos: Ints
+    constraint: Ints
     after: Ints
     think: Floats
     wait: Floats
@@ -195,7 +197,8 @@ class Workload:
         return self.take((self.submit >= begin) & (self.submit < end))
 
     def label(self, column: str, row: int) -> str:
-        """Text of a row's user, group, name, partition or QOS; its code where there is no text, "" where unknown."""
+        """Text of a row's user, group, name, partition, QOS or constraint; its code where there is no text, "" where
+        unknown."""
         return self.text(column, int(getattr(self, column)[row]))
 
     def text(self, column: str, code: int) -> str:

@@ -448,7 +448,7 @@ def scan_nodes(
     free
         What nodes have left, shape (nodes, resources).
     allowed
-        Nodes of each partition, shape (partitions, nodes).
+        Nodes that jobs may have, as in `TableView`.
     windows
         When nodes are kept from jobs, as in `TableView`; they go by wall times, whatever the estimates are.
 
@@ -465,7 +465,9 @@ def scan_nodes(
     gone, lost = np.empty((0, 2), np.int64), 0
     if len(preemption) > 0:
         release, gone = release.copy(), np.empty((len(holder), 2), np.int64)
-    parts = len(allowed)
+    parts = 1
+    for j in range(count):
+        parts = max(parts, jobs[waiting[j]].partition + 1)
     most = int(min(depth * parts, count))
     begins, stops = np.empty(most), np.empty(most)  # of reservations
     held = np.zeros((most, len(free), free.shape[1]), np.int64)  # what each takes
@@ -486,17 +488,17 @@ def scan_nodes(
         if begun[j] or closed == len(free):
             continue
         job = jobs[waiting[j]]
-        part = max(job.partition, 0) % parts
+        part, nodes = job.partition, job.allowed
         if depth == 0 and blocked[part]:
             continue
         need, lasts = demands[job.kind], job.estimate
         stays = job.predicted if blocked[part] and not strict[part] else lasts
         room = _lowest(free, now, now + stays, begins, stops, held, base, reserved)
         close(room, windows, now, job.walltime, job.user)
-        found = _place(method, room, usable[part], need, job, runs)
+        found = _place(method, room, usable[nodes], need, job, runs)
         if found == 0 and len(preemption) > 0:
             victims, found = _victims(
-                now, now + stays, method, jobs, need, demands, job, usable[part], windows, preemption,
+                now, now + stays, method, jobs, need, demands, job, usable[nodes], windows, preemption,
                 release_at, release, holder, backs, free, begins, stops, held, base, reserved, runs,
             )  # fmt: skip
             for victim in victims:
@@ -508,7 +510,7 @@ def scan_nodes(
                 lost += 1
         if found == 0 and depth > 0 and not blocked[part]:
             blocked[part], strict[part] = True, now - job.submit > rule.strict_after
-            _fill_behind(now, rule, jobs, waiting, places, turn, parts)
+            _fill_behind(now, rule, jobs, waiting, places, turn)
         if found > 0:
             end = max(now + stays, np.nextafter(now, math.inf))
             _give(free, runs, found, need, -1)
@@ -534,7 +536,7 @@ def scan_nodes(
             for k in range(backs):
                 _return(future, release[k], demands)
             close(future, windows, now, job.walltime, job.user)
-            if _place(method, future, allowed[part], need, job, runs) > 0:  # one that cannot run now blocks no other
+            if _place(method, future, allowed[nodes], need, job, runs) > 0:  # one that cannot run now blocks no other
                 blocked[part] = True
                 closed += _close(usable, allowed[part])
         elif reserved_of[part] < depth:
@@ -550,7 +552,7 @@ def scan_nodes(
                 if at < math.inf:
                     room = _lowest(future, at, at + lasts, begins, stops, held, base, reserved)
                     close(room, windows, at, job.walltime, job.user)
-                    found = _place(method, room, allowed[part], need, job, runs)
+                    found = _place(method, room, allowed[nodes], need, job, runs)
             if found > 0:
                 promised[j] = at
                 reserved_of[part] += 1
@@ -638,17 +640,15 @@ def _overlaps(row: int, release: Ints, holder: Ints, backs: int, runs: Ints, fou
 
 
 @inner_allocating
-def _fill_behind(
-    now: float, rule: BackfillRule, jobs: Table, waiting: Ints, places: Ints, turn: int, parts: int
-) -> None:
+def _fill_behind(now: float, rule: BackfillRule, jobs: Table, waiting: Ints, places: Ints, turn: int) -> None:
     """Those of a partition behind its first blocked job, at `turn`, change places: by the order that fills gaps."""
     if rule.fill < 0:
         return
-    part = max(jobs[waiting[places[turn]]].partition, 0) % parts
+    part = jobs[waiting[places[turn]]].partition
     turns, keys, count = np.empty(len(places), np.int64), np.empty(len(places)), 0
     for later in range(turn + 1, len(places)):
         job = jobs[waiting[places[later]]]
-        if max(job.partition, 0) % parts == part:
+        if job.partition == part:
             turns[count] = later
             keys[count] = order_key(rule.fill, now, job.submit, job.predicted, job.cores)
             count += 1
@@ -714,7 +714,7 @@ def _lowest(
 
 @inner_allocating
 def _place(method: int, room: Ints, members: Ints, need: Ints, job: Any, runs: Ints) -> int:
-    """Nodes of a partition for a job, into `runs`; how many rows."""
+    """Nodes for a job of those it may have, into `runs`; how many rows."""
     blocks = np.zeros((len(room) + BLOCK - 1) // BLOCK, np.int64)
     for node in range(len(room)):
         if not members[node]:

@@ -115,13 +115,13 @@ class NodeResources:
         self.sizes = np.asarray(view.column("cores"), dtype=np.int64)
         self.free, self.total = int(np.maximum(self._left[:, 0], 0).sum()), cluster.cores
         # Jobs of one sort fit up to some number of units; counted when asked for, and anew after each start.
-        partition = np.maximum(view.column("partition"), 0)
-        self._open, closed = None, np.zeros(len(partition), dtype=np.int64)
+        allowed = view.column("allowed")
+        self._open, closed = None, np.zeros(len(allowed), dtype=np.int64)
         if len(view.windows):
             barred, closed = np.unique(view.barred(), axis=0, return_inverse=True)
             self._open = barred @ view.windows[:, 2 : 2 + len(self._left)] == 0
         asked = np.column_stack(
-            [view.column("kind"), view.column("per_node"), partition, view.column("max_nodes"), closed.reshape(-1)]
+            [view.column("kind"), view.column("per_node"), allowed, view.column("max_nodes"), closed.reshape(-1)]
         )
         span = asked.max(axis=0, initial=0) + 1
         codes, self._sort = np.unique(np.ravel_multi_index(tuple(asked.T), tuple(span)), return_inverse=True)
@@ -138,9 +138,9 @@ class NodeResources:
         units, sort = self._asked[place]
         if units > self._room(sort):
             return None
-        kind, per_node, partition, max_nodes, closed = self._sorts[sort]
+        kind, per_node, allowed, max_nodes, closed = self._sorts[sort]
         need = self._demands[kind]
-        runs = choose_within(self._choose, self._seen(partition, closed), need, units, per_node, max_nodes)
+        runs = choose_within(self._choose, self._seen(allowed, closed), need, units, per_node, max_nodes)
         if runs:
             taken = np.where(self._shared, 0, need)
             self._left -= amounts(runs, len(self._left))[:, None] * taken
@@ -150,17 +150,17 @@ class NodeResources:
 
     def _room(self, sort: int) -> int:
         if sort not in self._most:
-            kind, per_node, partition, max_nodes, closed = self._sorts[sort]
-            seen = self._seen(partition, closed)
+            kind, per_node, allowed, max_nodes, closed = self._sorts[sort]
+            seen = self._seen(allowed, closed)
             if max_nodes:
                 seen = np.array(seen)
                 keep_fullest(seen, self._demands[kind], per_node, max_nodes)
             self._most[sort] = most_units(seen, self._demands[kind], per_node)
         return self._most[sort]
 
-    def _seen(self, partition: int, closed: int) -> Ints:
-        """What the nodes have left for jobs of a partition from which the same windows keep them."""
-        seen = self._left * self._allowed[partition][:, None] if self._bound else self._left
+    def _seen(self, allowed: int, closed: int) -> Ints:
+        """What the nodes have left for jobs that may have the same ones, but for those that windows keep from them."""
+        seen = self._left * self._allowed[allowed][:, None] if self._bound else self._left
         return seen if self._open is None else seen * self._open[closed][:, None]
 
 

@@ -132,7 +132,7 @@ class Engine:
             release_at=release_at,
             release=release,
             holder=holder,
-            allowed=s.partitions,
+            allowed=s.allowed,
             windows=s.windows,
             preemption=s.preemption,
             labels=self.workload.labels,

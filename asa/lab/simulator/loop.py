@@ -395,14 +395,14 @@ def find(s: SimulationState, job: int) -> int:
 
 @compiled
 def visible(s: SimulationState, job: int) -> Ints:
-    """What a job may take of the nodes: all of what is shared, and nothing outside its partition or kept from it."""
+    """What a job may take of the nodes: all of what is shared, and nothing where it may not be, or is kept from it."""
     free = s.free.copy()
     for k in range(len(s.shared)):
         if s.shared[k]:
             for node in range(free.shape[0]):
                 free[node, k] = s.capacity[node, k]
     for node in range(free.shape[0]):
-        if not s.partitions[max(s.jobs[job].partition, 0), node]:
+        if not s.allowed[s.jobs[job].allowed, node]:
             for k in range(free.shape[1]):
                 free[node, k] = 0
     close(free, s.windows, s.world[0].now, s.jobs[job].walltime, s.jobs[job].user)
@@ -913,7 +913,7 @@ def dispatch_loop(
             release_at, release, holder = releases(s)
             started, runs, gone = scan_nodes(
                 world.now, rule, depth, world.placement, s.jobs, s.demands, waiting,
-                release_at, release, holder, s.free, s.partitions, s.windows, s.preemption, starts, promised,
+                release_at, release, holder, s.free, s.allowed, s.windows, s.preemption, starts, promised,
             )  # fmt: skip
         if promise:
             for k in range(min(rule.limit, len(waiting))):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from asa.core.arrays import Bools
 from asa.core.errors import InvalidInput
 from asa.core.job import DependencyKind, JobState, QueueRegime
 from asa.lab.core.cluster import ROOT
@@ -38,7 +39,6 @@ from asa.lab.simulator.state import (
     NONE,
     OPEN,
     SUBMIT,
-    most_units,
 )
 
 _KINDS = {DependencyKind.AFTER: AFTER, DependencyKind.AFTER_OK: AFTER_OK, DependencyKind.AFTER_ANY: AFTER_ANY}
@@ -56,6 +56,7 @@ def submit(
     per_node: int = 0,
     user: int = UNKNOWN,
     partition: int = 0,
+    constraint: str = "",
     after: After = (),
     begin: float = -math.inf,
     held: bool = False,
@@ -72,9 +73,9 @@ def submit(
         Run time at full speed, and wall time [s]; a job whose `run` is infinite runs until it is ended.
     units, need, per_node
         Identical units, what one takes (amounts of the cluster's resources, in order), and how many may share a node.
-    user, partition, qos, nice
-        Whose it is, the number of its partition, and what its priority is made of. It has the machine's first QOS, and
-        is in no account but `ROOT`; the factor of Fair Tree is 1.
+    user, partition, constraint, qos, nice
+        Whose it is, the number of its partition, the features that it asks for, and what its priority is made of. It
+        has the machine's first QOS, and is in no account but `ROOT`; the factor of Fair Tree is 1.
     after
         Rows of the jobs that it waits for, and how.
     watched
@@ -83,14 +84,15 @@ def submit(
     Raises
     ------
     InvalidInput
-        When the machine could never run it, its partition does not allow it, or its time has passed.
+        When the machine could never run it, its partition does not allow it, its constraint is none, or its
+        time has passed.
     """
     at = engine.now if at is None else at
     if at < engine.now:
         raise InvalidInput(f"a job cannot be submitted at {at:g} s: it is {engine.now:g} s already")
     kind = _kind(engine, need)
-    one = np.array([[kind], [per_node], [partition]], dtype=np.int64)
-    most = int(most_units(engine.cluster, engine.state.demands, *one)[0])
+    limits, nodes = engine.cluster.all_partitions[partition], engine.cluster.allowed(partition, constraint)
+    most = engine.cluster.most_units(engine.state.demands[kind], nodes, per_node, limits.max_nodes)
     if not 1 <= units <= most:
         raise InvalidInput(f"a job of {units} units of {tuple(need)}: the machine could run {most} at most")
     cores = units * int(need[0])
@@ -101,9 +103,9 @@ def submit(
         for reason, allowed in most_cores(engine.cluster, mine).items():
             if 0 < allowed < cores:
                 raise InvalidInput(f"a job of {cores} cores: at most {allowed} expected ({reason})")
-    limits = engine.cluster.all_partitions[partition]
     if walltime > limits.max_time_s:
         raise InvalidInput(f"a job of {walltime:g} s: its partition allows {limits.max_time_s:g} s")
+    allowed = _row(engine, nodes)
     engine.grow()
     s = engine.state
     world = s.world[0]
@@ -117,6 +119,7 @@ def submit(
     job["units"], job["kind"], job["per_node"], job["cores"] = units, kind, per_node, cores
     job["user"], job["group"], job["name"], job["partition"], job["number"] = user, UNKNOWN, UNKNOWN, partition, row + 1
     job["qos"], job["nice"] = qos, nice
+    job["allowed"] = allowed
     job["max_nodes"], job["tier"] = limits.max_nodes, limits.tier
     job["standing"] = 0 if engine.cluster.preempts_by_qos else partition
     job_state["whose"] = whose
@@ -272,6 +275,17 @@ def _kind(engine: Engine, need: Sequence[int]) -> int:
     if s.world[0]["slots"] >= 0 and kind != s.world[0]["kind"]:
         s.world[0]["slots"] = NONE
     return kind
+
+
+def _row(engine: Engine, nodes: Bools) -> int:
+    """Row of these nodes in the table of those that jobs may have."""
+    s = engine.state
+    same = np.flatnonzero((s.allowed == nodes).all(axis=1))
+    if len(same):
+        return int(same[0])
+    s.world[0]["special"], s.world[0]["slots"] = 1, NONE
+    engine.extend(allowed=np.concatenate([s.allowed, [nodes]]).astype(np.int64))
+    return len(s.allowed)
 
 
 def _depend(engine: Engine, row: int, after: After) -> None:

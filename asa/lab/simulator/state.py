@@ -136,7 +136,7 @@ WORLD = np.dtype(
         ("calculated", "f8"),  # when that was [s]
         ("requeue_delay", "f8"),  # after so long a job that was requeued may start again [s]
         ("keeps_nodes", "i8"),
-        ("special", "i8"),  # there are partitions, windows or shareable resources
+        ("special", "i8"),  # there are partitions, windows, shareable resources, or jobs that ask for features
         ("tiers", "i8"),  # partitions differ in their tiers
         ("requeues", "i8"),  # jobs of a node that fails wait again, instead of failing with it
         ("one_by_one", "i8"),  # decide after every event, instead of after all of an instant
@@ -167,7 +167,7 @@ class SimulationState(NamedTuple):
     shared: Ints  # shape (resources,); 1 where jobs may hold more than there is
     blocks: Ints  # nodes with a free core in each block
     demands: Ints  # shape (kinds, resources)
-    partitions: Ints  # shape (partitions, nodes); 1 where a node belongs to it
+    allowed: Ints  # nodes that jobs may have, as in `TableView`
     spans: Ints  # this and the next two as in `asa.lab.simulator.limits.LimitTables`
     limits: Ints
     counts: Ints
@@ -178,13 +178,9 @@ class SimulationState(NamedTuple):
     tree: Floats  # Fair Tree, else no rows: associations, accounts, children before parents; see `PARENT`
 
 
-def new_state(cluster: Cluster, jobs: int, demands: Ints) -> SimulationState:
+def new_state(cluster: Cluster, jobs: int, demands: Ints, allowed: Ints) -> SimulationState:
     """An empty machine with room for so many jobs."""
     nodes = cluster.nodes
-    partitions = np.zeros((max(1, len(cluster.partitions)), nodes), dtype=np.int64)
-    partitions[:, :] = not cluster.partitions
-    for row, partition in enumerate(cluster.partitions.values()):
-        partitions[row, list(partition.nodes)] = 1
     room = max(1, jobs)
     state = SimulationState(
         world=np.zeros(1, WORLD),
@@ -204,7 +200,7 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints) -> SimulationState:
         shared=np.array([name in cluster.shareable for name in cluster.resources], dtype=np.int64),
         blocks=np.add.reduceat((cluster.capacity[:, 0] > 0).astype(np.int64), np.arange(0, nodes, BLOCK)),
         demands=np.ascontiguousarray(demands),
-        partitions=partitions,
+        allowed=allowed,
         spans=np.zeros(2, np.int64),
         limits=np.zeros((0, 4), np.int64),
         counts=np.zeros((0, 3), np.int64),
@@ -216,7 +212,7 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints) -> SimulationState:
     )
     world = state.world[0]
     world["vacant"] = NONE
-    world["special"] = bool(cluster.partitions) or bool(cluster.shareable) or bool(cluster.windows)
+    world["special"] = any((cluster.partitions, cluster.shareable, cluster.windows, len(allowed) > 1))
     world["tiers"] = len({partition.tier for partition in cluster.partitions.values()}) > 1
     world["requeue_delay"] = cluster.requeue_delay_s
     _chain(state, 0)
@@ -273,12 +269,14 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     """The tables of an empty machine to which a workload is going to be submitted."""
     n = len(workload)
     demands = aligned(workload.demands, workload.resources, cluster)
-    state = new_state(cluster, n, demands)
+    allowed, row_of_job = node_sets(workload, cluster)
+    state = new_state(cluster, n, demands, allowed)
     world, jobs, job_states = state.world[0], state.jobs[:n], state.job_states[:n]
     for name in ("submit", "units", "kind", "per_node", "user", "group", "name", "number"):
         jobs[name] = getattr(workload, name)
     jobs["cores"], jobs["walltime"] = workload.cores, walltimes(workload, cluster)
     partition = jobs["partition"] = codes_of("partition", workload, cluster)
+    jobs["allowed"] = row_of_job
     for name in ("max_nodes", "tier"):
         jobs[name] = np.array([getattr(each, name) for each in cluster.all_partitions])[partition]
     limit = np.where(np.isnan(jobs["walltime"]), np.inf, jobs["walltime"])
@@ -389,10 +387,10 @@ def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints
 
 REFUSALS = (
     "", "larger than the machine", "PartitionNodeLimit", "PartitionTimeLimit", "QOSMaxCpuPerUserLimit",
-    "QOSGrpCpuLimit", "AssocGrpCpuLimit", "AssocMaxCpuPerJobLimit", "limit of submitted jobs",
+    "QOSGrpCpuLimit", "AssocGrpCpuLimit", "AssocMaxCpuPerJobLimit", "BadConstraints", "limit of submitted jobs",
 )  # fmt: skip
 """Why a job is refused at its submission, by code; with Slurm's words for what its partition, QOS or account does not
-allow."""
+allow, or what no node of its partition has."""
 
 
 def why_refused(workload: Workload, cluster: Cluster) -> Ints:
@@ -402,37 +400,45 @@ def why_refused(workload: Workload, cluster: Cluster) -> Ints:
     wait for ever, which is the same to all others.
     """
     demands = aligned(workload.demands, workload.resources, cluster)
-    partition = codes_of("partition", workload, cluster)
-    most = most_units(cluster, demands, workload.kind, workload.per_node, partition)
-    why = np.where(workload.units > most, 2 if cluster.partitions else 1, 0)
-    longest = np.array([each.max_time_s for each in cluster.all_partitions])[partition]
-    why[workload.walltime > longest] = 3
+    partition, limits = codes_of("partition", workload, cluster), cluster.all_partitions
+    sets, allowed = node_sets(workload, cluster)
+    asked = np.stack([workload.kind, workload.per_node, partition, allowed])
+    groups, member = np.unique(asked, axis=1, return_inverse=True)
+    units, reason = np.zeros((2, groups.shape[1]), dtype=np.int64)
+    for group, (kind, per_node, part, row) in enumerate(groups.T.tolist()):
+        units[group] = cluster.most_units(demands[kind], sets[row] > 0, per_node, limits[part].max_nodes)
+        lacking = row >= len(limits) or (cluster.partitions and units[group] == 0)
+        word = (
+            "BadConstraints" if lacking else "PartitionNodeLimit" if cluster.partitions else "larger than the machine"
+        )
+        reason[group] = REFUSALS.index(word)
+    member = member.reshape(-1)
+    why = np.where(workload.units > units[member], reason[member], 0)
+    why[workload.walltime > np.array([each.max_time_s for each in limits])[partition]] = 3
     if cluster.has_limits:
         job, known = whose(workload, codes_of("qos", workload, cluster), cluster)
-        allowed = [most_cores(cluster, each) for each in known]
-        for code, reason in enumerate(REFUSALS):
-            most = np.array([each.get(reason, 0) or np.inf for each in allowed])
-            why[workload.cores > most[job]] = code
+        most = [most_cores(cluster, each) for each in known]
+        for code, name in enumerate(REFUSALS):
+            cores = np.array([each.get(name, 0) or np.inf for each in most])
+            why[workload.cores > cores[job]] = code
     return why
 
 
-def most_units(cluster: Cluster, demands: Ints, kind: Ints, per_node: Ints, partition: Ints) -> Ints:
-    """How many units of each job its partition could run if it were empty, on as many nodes as it gives to a job; shape
-    (n,)."""
-    most = np.zeros(len(kind), dtype=np.int64)
-    groups, member = np.unique(np.stack([kind, per_node, partition]), axis=1, return_inverse=True)
-    member = member.reshape(-1)
-    partitions = cluster.all_partitions
-    for group, (k, cap, part) in enumerate(groups.T.tolist()):
-        nodes = list(partitions[part].nodes) if cluster.partitions else slice(None)
-        capacity = cluster.capacity[nodes]
-        needed = demands[k] > 0
-        if not needed.any():
-            raise InvalidInput(f"jobs of kind {k} ask for nothing: at least one resource expected")
-        fitting = (capacity[:, needed] // demands[k][needed]).min(axis=1)
-        units = np.sort(np.minimum(fitting, cap) if cap else fitting)[::-1]
-        most[member == group] = units[: partitions[part].max_nodes or None].sum()
-    return most
+def node_sets(workload: Workload, cluster: Cluster) -> tuple[Ints, Ints]:
+    """Nodes that jobs may have, as in `TableView.allowed`, and each job's row of them, shape (n,)."""
+    row = codes_of("partition", workload, cluster)
+    found = [cluster.allowed(partition) for partition in range(len(cluster.all_partitions))]
+    asking = np.flatnonzero(workload.constraint != UNKNOWN)
+    if len(asking) and cluster.features:
+        asked = np.stack([row[asking], workload.constraint[asking]])
+        _, first, which = np.unique(asked, axis=1, return_index=True, return_inverse=True)
+        row[asking] = len(found) + which.reshape(-1)
+        for job, partition in zip(asking[first].tolist(), asked[0, first].tolist(), strict=True):
+            try:
+                found.append(cluster.allowed(partition, workload.label("constraint", job)))
+            except InvalidInput as error:
+                raise InvalidInput(f"job {int(workload.number[job])} {error}") from None
+    return np.array(found, dtype=np.int64), row
 
 
 def walltimes(workload: Workload, cluster: Cluster) -> Floats:

@@ -26,8 +26,9 @@ def violations(schedule: Schedule) -> list[str]:
     The laws: no job starts before it was submitted, or ends before it starts; one that completed ran for its run time;
     those that ran hold as many units as they asked for, on nodes that there are, at most `per_node` on a node; and no
     node gives more than it has, unless the resource is shareable. A job that ran kept the limits of its partition: wall
-    time, nodes, and which they are; none started on nodes that a window keeps from it; and no QOS, account or user had
-    more than its limits when a job started or came. Where jobs ran is checked only if the schedule tells.
+    time, nodes, and which they are; its nodes have the features that it asks for; none started on nodes that a window
+    keeps from it; and no QOS, account or user had more than its limits when a job started or came. Where jobs ran is
+    checked only if the schedule tells.
     A schedule of a machine whose nodes failed, or whose jobs changed speed, breaks the law of run times.
 
     Examples
@@ -38,7 +39,7 @@ def violations(schedule: Schedule) -> list[str]:
     >>> violations(simulate(Workload.of(submit=[0], run=[5], cores=[1], walltime=[9]), Cluster.of(nodes=1)))
     []
     """
-    laws = _times, _amounts, _places, _partitions, _windows, _limits
+    laws = _times, _amounts, _places, _partitions, _features, _windows, _limits
     return [wrong for law in laws for wrong in law(schedule)]
 
 
@@ -124,6 +125,17 @@ def _partitions(schedule: Schedule) -> Iterator[str]:
             yield f"{job} has {len(nodes)} nodes: partition {names[row]!r} gives {limits.max_nodes} to a job"
         if jobs.walltime[row] > limits.max_time_s:
             yield f"{job} asks for {jobs.walltime[row]:g} s: partition {names[row]!r} allows {limits.max_time_s:g} s"
+
+
+def _features(schedule: Schedule) -> Iterator[str]:
+    """Every job on nodes that have what it asks for."""
+    jobs, cluster = schedule.workload, schedule.cluster
+    partition = codes_of("partition", jobs, cluster)
+    for row, run in schedule.placements or () if cluster.features else ():
+        if constraint := jobs.label("constraint", row):
+            lacking = ~cluster.allowed(int(partition[row]), constraint)[run.first : run.last + 1]
+            for node in np.flatnonzero(lacking)[:1] + run.first:
+                yield f"job {jobs.number[row]} is on node {cluster.name(node)}, which is not {constraint!r}"
 
 
 def _windows(schedule: Schedule) -> Iterator[str]:

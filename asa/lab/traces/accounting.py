@@ -4,7 +4,7 @@ A dump of Slurm's accounting that has all that is read here::
 
     sacct --allusers --allocations --duplicates --parsable2 --starttime=... --endtime=... \\
         --format=JobID,JobIDRaw,JobName,User,Account,Partition,QOS,State,Submit,Eligible,Start,End,ElapsedRaw,\\
-    Timelimit,ReqTRES,AllocTRES
+    Timelimit,ReqTRES,AllocTRES,Constraints
 
 with ``SLURM_TIME_FORMAT=%s`` in the environment, so that no hour comes twice when the clocks change.
 """
@@ -155,6 +155,7 @@ class Accounting:
     name: Sequence[str]
     partition: Sequence[str]
     qos: Sequence[str]
+    constraint: Sequence[str] = ()
 
     def trace(self, sieve: Sieve, *, units: str, wait_from: str) -> Trace:
         """The trace, on a clock that reads 0 at the first submission.
@@ -218,8 +219,9 @@ class Accounting:
     def _workload(self, rows: Ints, submit: Floats, wait: Floats, columns: dict[str, Any]) -> Workload:
         """The jobs of these records, with times of submission and waits [s], shape (rows,), and further columns."""
         labels = {}
-        for column in ("user", "group", "name", "partition", "qos"):
-            columns[column], labels[column] = coded([getattr(self, column)[row] for row in rows.tolist()])
+        for column in ("user", "group", "name", "partition", "qos", "constraint"):
+            if len(texts := getattr(self, column)):
+                columns[column], labels[column] = coded([texts[row] for row in rows.tolist()])
         return Workload.of(
             submit=submit,
             run=self.run[rows],
@@ -291,7 +293,7 @@ _STATES = {state.value.upper(): state for state in JobState if state.final} | {
 _COLUMNS = (
     "JobID", "JobIDRaw", "JobName", "User", "Account", "Partition", "State", "Submit", "Eligible", "Start", "End",
     "Elapsed", "ElapsedRaw", "Timelimit", "TimelimitRaw", "AllocTRES", "AllocCPUS", "AllocNodes", "ReqTRES", "ReqCPUS",
-    "ReqNodes", "ReqMem", "MaxRSS", "TotalCPU", "QOS",
+    "ReqNodes", "ReqMem", "MaxRSS", "TotalCPU", "QOS", "Constraints",
 )  # fmt: skip
 _OTHER_NAMES = {"ncpus": "AllocCPUS", "nnodes": "AllocNodes", "uid": "User", "group": "Account"}
 
@@ -315,6 +317,7 @@ def load_sacct(
     processors
         Which CPUs a job needs: "allocated" (Slurm rounds up to whole cores, or to whole nodes where they are not
         shared; this is what a machine must have free) or "requested"; where a record has none of this kind, the other.
+        GPUs are those requested, where that is told: who has a node alone is said to have had all that it has.
     zone
         Time zone of dates without one. Without the site's, jobs that ran while the clocks changed are an hour off.
     names
@@ -343,6 +346,7 @@ def load_sacct(
     sieve.note("processors-missing", wanted[:, 0] < 1)
     sieve.note("processors-differ", (wanted[:, 0] >= 1) & (other[:, 0] >= 1) & (wanted[:, 0] != other[:, 0]))
     cores, nodes, memory, gpus = np.where(wanted[:, :1] < 1, other, wanted).T
+    gpus = np.where(np.array(table["ReqTRES"]) == "", gpus, (wanted if kinds[0] == "Req" else other)[:, 3])
     elapsed = _known(each(table["ElapsedRaw"], seconds), each(table["Elapsed"], seconds), end - start)
     accounting = Accounting(
         job=job,
@@ -362,6 +366,7 @@ def load_sacct(
         name=table["JobName"],
         partition=table["Partition"],
         qos=table["QOS"],
+        constraint=table["Constraints"],
     )
     return accounting.trace(sieve, units=units, wait_from=wait_from)
 
@@ -441,15 +446,12 @@ def _read_sacct(path: str | Path, names: Mapping[str, str]) -> tuple[dict[str, l
     except csv.Error as error:
         raise InvalidInput(f"{path}: the first line is no heading of sacct's columns: {error}") from error
     place = _places(path, heading, names)
-    width, joined, pick = len(heading), place.get("JobName"), itemgetter(*place.values())
+    width, pick = len(heading), itemgetter(*place.values())
     picked, numbers, wrong = [], [], []
     for row in _rows(reader):
         if not row:
             continue
-        rule, further = "", len(row) - width
-        if further > 0 and joined is not None:
-            row[joined:] = [delimiter.join(row[joined : joined + further + 1]), *row[joined + further + 1 :]]
-            rule = "delimiter-in-name"
+        rule = _join(row, width, delimiter, place) if len(row) > width else ""
         if len(row) < width:
             rule = "short-line"
         elif len(row) > width or not row[place["JobID"]][:1].isdecimal():
@@ -470,6 +472,21 @@ def _read_sacct(path: str | Path, names: Mapping[str, str]) -> tuple[dict[str, l
     empty = [""] * len(picked)
     columns = dict(zip(place, map(list, zip(*picked, strict=True)), strict=True))
     return {name: columns.get(name, empty) for name in _COLUMNS}, sieve
+
+
+def _join(row: list[str], width: int, delimiter: str, place: Mapping[str, int]) -> str:
+    """Put together what delimiters have cut in a row: a constraint, ``a|b``, or else the name, where the time of
+    submission is not in its place; which rule tells of that."""
+    asked, named = place.get("Constraints"), place.get("JobName")
+    if asked is not None and (named is None or not np.isnan(moment(row[place["Submit"]], datetime.UTC))):
+        first, rule = asked, ""
+    elif named is not None:
+        first, rule = named, "delimiter-in-name"
+    else:
+        return ""
+    last = first + len(row) - width + 1
+    row[first:] = [delimiter.join(row[first:last]), *row[last:]]
+    return rule
 
 
 def _rows(reader: Iterator[list[str]]) -> Iterator[list[str]]:

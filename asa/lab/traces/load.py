@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,15 @@ class Format:
     ----------
     reader
         ``"module:function"``; takes a path and options, returns a `Trace`.
+    amounts
+        Those options by which jobs ask for memory and GPUs, too.
     """
 
     name: str
     says: str
     begins: re.Pattern[bytes]
     reader: str
+    amounts: Mapping[str, str] = field(default_factory=dict)
 
 
 FORMATS = {
@@ -36,12 +40,14 @@ FORMATS = {
             "Standard Workload Format: lines of 18 numbers, comments after ';'",
             re.compile(rb"\s*;|\s*[-+.\d]+(\s+[-+.\deE]+){17}"),
             "asa.lab.traces.swf:load_swf",
+            {"memory": "requested"},
         ),
         Format(
             "sacct",
             "sacct --parsable2: a first line of column names, JobID among them",
             re.compile(rb"(?i)(\w+[|,;\t^\x1f])*JobID(Raw)?[|,;\t^\x1f]"),
             "asa.lab.traces.accounting:load_sacct",
+            {"units": "chunks"},
         ),
         Format(
             "pbs",
@@ -54,11 +60,14 @@ FORMATS = {
 """The formats that `load_trace` knows, by name."""
 
 
-def load_trace(path: str | Path, format: str | None = None, **options: Any) -> Trace:
+def load_trace(path: str | Path, format: str | None = None, *, amounts: bool = False, **options: Any) -> Trace:
     """The trace in a file, plain or packed with gzip.
 
     Parameters
     ----------
+    amounts
+        Whether jobs also ask for the memory and GPUs that the log tells of, which then are on one node with their share
+        of the cores.
     format
         A name in `FORMATS`; recognised by how the file begins unless given.
 
@@ -79,6 +88,7 @@ def load_trace(path: str | Path, format: str | None = None, **options: Any) -> T
     elif format not in FORMATS:
         raise UnknownName("trace format", format, FORMATS)
     module, _, function = FORMATS[format].reader.partition(":")
+    options |= FORMATS[format].amounts if amounts else {}
     trace: Trace = getattr(importlib.import_module(module), function)(path, **options)
     return trace
 

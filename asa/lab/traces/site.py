@@ -42,10 +42,21 @@ from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput, UnknownName, cause
 from asa.core.hostlist import expand
 from asa.core.units import DAY, HOUR, WEEK
-from asa.lab.core.cluster import MOST_NODES, ROOT, Association, Cluster, ClusterAccount, NodeWindow, Partition, Qos
+from asa.core.units import memory as in_bytes
+from asa.lab.core.cluster import (
+    MOST_NODES,
+    RESOURCES,
+    ROOT,
+    Association,
+    Cluster,
+    ClusterAccount,
+    NodeWindow,
+    Partition,
+    Qos,
+)
 from asa.lab.core.files import LARGEST, parse_json, shortened
 from asa.lab.core.workload import UNKNOWN, Workload
-from asa.lab.traces.accounting import moment
+from asa.lab.traces.accounting import coded, moment
 from asa.lab.traces.intensity import intensity_of
 from asa.lab.traces.patterns import Cycle, measure, offered_load, span, zipf
 
@@ -81,6 +92,12 @@ class JobClass:
         Jobs of a session, all equally likely; >= 1.
     partition, qos
         Where they are submitted, and with which QOS; "" for the machine's first ones.
+    unit
+        So many of their cores are on one node together; >= 1, of which `cores` are multiples.
+    memory, gpus
+        What they ask for besides for each `unit` of cores: bytes, in a file text like ``"4G"``, and GPUs; >= 0.
+    constraint
+        Features that their nodes have, as `asa.lab.core.cluster.Cluster.allowed` takes them.
     """
 
     share: float
@@ -90,6 +107,10 @@ class JobClass:
     session: tuple[int, ...] = (1,)
     partition: str = ""
     qos: str = ""
+    unit: int = 1
+    memory: int = 0
+    gpus: int = 0
+    constraint: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.share < np.inf:
@@ -98,6 +119,13 @@ class JobClass:
             values = getattr(self, name)
             if not values or not least <= min(values) or not max(values) < np.inf:
                 raise InvalidInput(f"a job class has {name} {values!r}: numbers from {least:g} on expected")
+        if self.unit < 1 or any(cores % self.unit for cores in self.cores):
+            raise InvalidInput(f"a job class has cores {self.cores!r}: multiples of its unit {self.unit!r} expected")
+        if min(self.memory, self.gpus) < 0 or max(self.memory, self.gpus) * max(self.cores) >= 2**62:
+            raise InvalidInput(
+                f"a job class has {self.memory!r} bytes of memory and {self.gpus!r} GPUs: nothing below 0, and less "
+                "than 2^62 for a job, expected"
+            )
         if max(self.used) > 1 or any(np.diff(self.used) < 0):
             raise InvalidInput(f"a job class has used {self.used!r}: shares in [0, 1] that do not fall expected")
 
@@ -225,6 +253,40 @@ def _means(values: Floats | Ints, parts: int) -> list[float]:
 
 
 @dataclass(frozen=True)
+class NodeKind:
+    """Nodes that have the same.
+
+    Parameters
+    ----------
+    nodes
+        Their numbers; at least one.
+    cores, memory, gpus
+        What each has: at least one core; memory [bytes], in a file text like ``"64G"``, 0 where it does not count.
+    features
+        Names of what jobs may ask for besides.
+
+    Raises
+    ------
+    InvalidInput
+        When an amount is out of its bounds.
+    """
+
+    nodes: tuple[int, ...]
+    cores: int
+    memory: int = 0
+    gpus: int = 0
+    features: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        amounts = self.cores, self.memory, self.gpus
+        if not self.nodes or self.cores < 1 or min(amounts) < 0 or max(amounts) * len(self.nodes) >= 2**62:
+            raise InvalidInput(
+                f"{len(self.nodes)} nodes of {self.cores} cores, {self.memory} bytes and {self.gpus} GPUs: at least a "
+                "node and a core, nothing below 0, and less than 2^62 of anything, expected"
+            )
+
+
+@dataclass(frozen=True)
 class SiteWindow:
     """A time for which a site keeps nodes from jobs: an `asa.lab.core.cluster.NodeWindow`, its times perhaps dates.
 
@@ -288,7 +350,7 @@ class SiteModel:
     Parameters
     ----------
     nodes, cores_per_node
-        The machine: equal nodes; >= 1.
+        The machine: nodes, and the cores of those that are of none of the `kinds`; >= 1.
     load
         Work offered per core and second, in the mean over a workload; > 0.
     classes
@@ -327,6 +389,8 @@ class SiteModel:
     intensity
         How much CO2 a kilowatt-hour stands for [g/kWh], or a file as `asa.lab.traces.intensity.read_intensity` takes
         it; None where that is not known.
+    kinds
+        What nodes have that differ; memory of all nodes, or of none. In a file their nodes are such a list, too.
     """
 
     name: str
@@ -351,6 +415,7 @@ class SiteModel:
     requeue_delay_s: float = 0.0
     power: NodePower | None = None
     intensity: float | str | None = None
+    kinds: tuple[NodeKind, ...] = ()
 
     def __post_init__(self) -> None:
         Cycle(self.week, WEEK)
@@ -379,29 +444,31 @@ class SiteModel:
             value = getattr(self, name)
             if not low <= value <= high or value == np.inf:
                 raise InvalidInput(f"site {self.name!r} has {name} {value!r}: from {low:g} to {high:g} expected")
-        self.cluster(epoch=0.0)  # which checks partitions and windows
+        cluster = self.cluster(epoch=0.0)  # which checks partitions and windows
         for each in self.classes:
-            if self.partitions or each.partition:
-                self._check_partition(each)
+            self._check_partition(each, cluster)
             if self.qos or each.qos:
                 self._check_qos(each)
 
     @property
     def cores(self) -> int:
-        return self.nodes * self.cores_per_node
+        own = sum(len(kind.nodes) * (kind.cores - self.cores_per_node) for kind in self.kinds)
+        return self.nodes * self.cores_per_node + own
 
-    def _check_partition(self, jobs: JobClass) -> None:
-        """Refuse a class of jobs that its partition would."""
-        where = jobs.partition or next(iter(self.partitions))
-        if where not in self.partitions:
+    def _check_partition(self, jobs: JobClass, cluster: Cluster) -> None:
+        """Refuse a class of jobs that its partition would, or that no nodes have room for."""
+        where = jobs.partition or next(iter(self.partitions), "")
+        if where and where not in self.partitions:
             own = ", ".join(self.partitions) or "none"
             raise InvalidInput(f"site {self.name!r} has jobs for partition {where!r}: its own are {own}")
-        limits = self.partitions[where]
-        cores = min(limits.max_nodes or self.nodes, len(limits.nodes)) * self.cores_per_node
-        if max(jobs.cores) > cores or max(jobs.walltime_s) > limits.max_time_s:
+        if jobs.gpus and "gpus" not in cluster.resources:
+            raise InvalidInput(f"site {self.name!r} has jobs with GPUs: its nodes have none")
+        cores, longest_s = _most_cores(jobs, cluster), self.partitions[where].max_time_s if where else np.inf
+        if max(jobs.cores) > cores or max(jobs.walltime_s) > longest_s:
+            who = f"partition {where!r}, which" if where else "a machine that"
             raise InvalidInput(
-                f"site {self.name!r} has jobs of {max(jobs.cores)} cores and {max(jobs.walltime_s):g} s for partition "
-                f"{where!r}, which allows {cores} cores and {limits.max_time_s:g} s"
+                f"site {self.name!r} has jobs of {max(jobs.cores)} cores and {max(jobs.walltime_s):g} s for {who} "
+                f"allows {cores} cores and {longest_s:g} s"
             )
 
     def _check_qos(self, jobs: JobClass) -> None:
@@ -432,10 +499,9 @@ class SiteModel:
             intensities cannot be read.
         """
         windows = tuple(window.on_clock(epoch) for window in self.windows)
-        plain = Cluster.of(self.nodes, self.cores_per_node)
         grid = None if self.intensity is None else intensity_of(self.intensity, epoch)
         return replace(
-            plain,
+            self.machine,
             partitions=self.partitions,
             windows=windows,
             qos=self.qos,
@@ -444,6 +510,26 @@ class SiteModel:
             power=self.power,
             intensity=grid,
         )
+
+    @property
+    def machine(self) -> Cluster:
+        """Its nodes alone."""
+        if not self.kinds:
+            return Cluster.of(self.nodes, self.cores_per_node)
+        named = [node for kind in self.kinds for node in kind.nodes]
+        if not 0 <= min(named) <= max(named) < self.nodes or len({*named}) < len(named):
+            raise InvalidInput(f"kinds must name nodes between 0 and {self.nodes - 1}, each of them once at most")
+        if any(kind.memory for kind in self.kinds) and (
+            len(named) < self.nodes or not all(kind.memory for kind in self.kinds)
+        ):
+            raise InvalidInput("kinds have memory of some nodes: of all of them, or of none, expected")
+        resources = tuple(name for name in RESOURCES if any(getattr(kind, name) for kind in self.kinds))
+        capacity, features = np.zeros((self.nodes, len(resources)), dtype=np.int64), dict[str, tuple[int, ...]]()
+        capacity[:, 0] = self.cores_per_node
+        for kind in self.kinds:
+            capacity[list(kind.nodes)] = [getattr(kind, name) for name in resources]
+            features |= {name: (*features.get(name, ()), *kind.nodes) for name in kind.features}
+        return Cluster(capacity, resources, features=features)
 
     def workload(self, duration_s: float, seed: int) -> Workload:
         """Jobs submitted in [0, `duration_s`) that offer the site's load over that time, to within the last job.
@@ -472,6 +558,12 @@ class SiteModel:
             code = [names.index(name) if (name := getattr(each, column)) else 0 for each in self.classes]
             if names:
                 where[column], where["labels"][column] = np.array(code)[drawn.kind], tuple(names)
+        codes, asked = coded([each.constraint for each in self.classes])
+        if asked:
+            where["constraint"], where["labels"]["constraint"] = codes[drawn.kind], asked
+        machine = self.machine
+        demands, kind = np.unique([_need(each, machine) for each in self.classes], axis=0, return_inverse=True)
+        used = [column for column in range(demands.shape[1]) if demands[:, column].any()]
         if accounts := tuple(name for name in self.accounts if name != ROOT):
             most, group = self._most_cores(accounts), user % len(accounts)
             where["group"] = np.where(drawn.cores > most[group], most.argmax(), group)
@@ -479,7 +571,10 @@ class SiteModel:
         return Workload.of(
             submit=np.minimum(submit, np.nextafter(duration_s, 0)),
             run=drawn.run,
-            cores=drawn.cores,
+            units=drawn.cores // np.array([each.unit for each in self.classes])[drawn.kind],
+            demands=demands[:, used],
+            resources=tuple(machine.resources[column] for column in used),
+            kind=kind.reshape(-1)[drawn.kind],
             walltime=drawn.walltime,
             user=user,
             name=drawn.kind * self.users + user,
@@ -502,6 +597,7 @@ class SiteModel:
         made["partitions"] = {
             name: {**_said(each), "nodes": _hosts(each.nodes)} for name, each in self.partitions.items()
         }
+        made["kinds"] = [{**_said(each), "nodes": _hosts(each.nodes)} for each in self.kinds]
         made["windows"] = [
             {**_said(each), **({"nodes": _hosts(each.nodes)} if each.nodes else {})} for each in self.windows
         ]
@@ -511,7 +607,7 @@ class SiteModel:
             made["power"] = {key: value for key, value in made["power"].items() if value is not None}
         if not self.requeue_delay_s:
             del made["requeue_delay_s"]
-        added = ("partitions", "windows", "qos", "accounts", "power", "intensity")
+        added = ("partitions", "windows", "qos", "accounts", "power", "intensity", "kinds")
         return {key: value for key, value in made.items() if key not in added or value not in (None, {}, [])}
 
     @classmethod
@@ -525,7 +621,11 @@ class SiteModel:
         """
         try:
             given = dict(values)
-            given["classes"] = tuple(_make(JobClass, each) for each in given.get("classes", ()))
+            given["classes"] = tuple(_make(JobClass, _with_bytes(each)) for each in given.get("classes", ()))
+            given["kinds"] = tuple(
+                _on_nodes(NodeKind, f"kinds[{place}]", _with_bytes(each))
+                for place, each in enumerate(_list(given, "kinds"))
+            )
             given["partitions"] = {
                 name: _on_nodes(Partition, f"partition {shortened(name)}", each)
                 for name, each in dict(given.get("partitions", {})).items()
@@ -609,12 +709,41 @@ def _wander(steps: int, decay: float, rng: np.random.Generator) -> Floats:
     return found
 
 
-def _said(each: JobClass | Partition | SiteWindow) -> dict[str, Any]:
+def _said(each: JobClass | NodeKind | Partition | SiteWindow) -> dict[str, Any]:
     """What a file says of it: all fields but those that say nothing."""
-    made = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(each).items()}
-    if made.get("exempt_s") == 0.0:
-        del made["exempt_s"]
+    made: dict[str, Any] = asdict(each)
+    made |= {key: list(value) for key, value in made.items() if isinstance(value, tuple)}
+    for key, value in _SAYS_NOTHING.items():
+        if made.get(key) == value:
+            del made[key]
+    if memory := int(made.get("memory", 0)):
+        made["memory"] = f"{memory}B" if memory % 2**20 else f"{memory // 2**20}M"
     return {key: value for key, value in made.items() if value not in ("", None, np.inf, [])}
+
+
+_SAYS_NOTHING = {"exempt_s": 0.0, "unit": 1, "memory": 0, "gpus": 0}
+"""Values that a file leaves out, besides empty ones."""
+
+
+def _with_bytes(values: Any) -> Any:
+    """What a file says of a class or a kind, its memory as a number."""
+    if not isinstance(values, Mapping) or "memory" not in values:
+        return values
+    return {**values, "memory": in_bytes(values["memory"])}
+
+
+def _need(jobs: JobClass, machine: Cluster) -> Ints:
+    """What a unit of a class takes of the machine's resources, shape (resources,)."""
+    asked = {"cores": jobs.unit, "memory": jobs.memory, "gpus": jobs.gpus}
+    return np.array([asked[name] for name in machine.resources], dtype=np.int64)
+
+
+def _most_cores(jobs: JobClass, cluster: Cluster) -> int:
+    """How many cores a job of a class could have, whatever its sizes are."""
+    number = cluster.partition_number(jobs.partition)
+    nodes = cluster.allowed(number, jobs.constraint)
+    most = cluster.all_partitions[number].max_nodes if cluster.partitions else 0
+    return jobs.unit * cluster.most_units(_need(jobs, cluster), nodes, max_nodes=most)
 
 
 def _changed(each: Any, usual: Any) -> dict[str, Any]:
@@ -823,7 +952,7 @@ def fit_site(
     Raises
     ------
     InvalidInput
-        When the log is too small or has a job that is too large, or the nodes differ.
+        When the log is too small or has a job that is too large.
 
     Notes
     -----
@@ -836,15 +965,13 @@ def fit_site(
             f"a log of {len(log)} jobs over {span(log) / DAY:.2g} days is too small for a model: "
             "at least 100 jobs and a day expected"
         )
-    if not cluster.uniform:
-        raise InvalidInput("a site model has equal nodes: give the part of the machine whose nodes are alike")
     if (most := int(log.cores.max())) > cluster.cores:
         raise InvalidInput(
             f"the log has jobs of {most} cores, more than the machine's {cluster.cores}: give the machine that the log "
             "is from, or leave those jobs out"
         )
     where, place = _where(log, cluster)
-    session = sessions(log, place)
+    session, kinds = sessions(log, place), _kinds(cluster)
     _, first = np.unique(session, return_index=True)
     begin = np.sort(log.submit[first])
     cycle = measure(begin, WEEK, HOURS) if span(log) >= WEEK else measure(begin, DAY, 24)
@@ -853,11 +980,13 @@ def fit_site(
     return SiteModel(
         name=name,
         nodes=cluster.nodes,
-        cores_per_node=cluster.cores // cluster.nodes,
+        cores_per_node=max(kinds, key=lambda kind: len(kind.nodes)).cores if kinds else cluster.cores // cluster.nodes,
         load=round(offered_load(log, cluster.cores), 6),
         classes=tuple(
-            replace(each, share=round(each.share * float(np.mean(place[first] == code)), 6), partition=part, qos=qos)
-            for code, (part, qos) in enumerate(where)
+            _with_room(
+                replace(each, share=round(each.share * float(np.mean(place[first] == code)), 6), **asked), cluster
+            )
+            for code, asked in enumerate(where)
             for each in measure_classes(
                 log.take(place == code), np.unique(session[place == code], return_inverse=True)[1]
             )
@@ -875,21 +1004,59 @@ def fit_site(
         qos=cluster.qos,
         accounts=cluster.accounts,
         requeue_delay_s=cluster.requeue_delay_s,
+        kinds=kinds,
     )
 
 
-def _where(log: Workload, cluster: Cluster) -> tuple[list[tuple[str, str]], Ints]:
-    """Names of partition and QOS, of those that jobs have where the machine has them, and the number of each job's."""
-    columns = [column for column, there in (("partition", cluster.partitions), ("qos", cluster.qos)) if there]
-    codes = [
-        getattr(log, column) if column in columns else np.zeros(len(log), np.int64) for column in ("partition", "qos")
-    ]
-    _, first, place = np.unique(np.stack(codes), axis=1, return_index=True, return_inverse=True)
-    names = {
-        column: [log.label(column, int(row)) if column in columns else "" for row in first]
-        for column in ("partition", "qos")
-    }
-    return list(zip(names["partition"], names["qos"], strict=True)), place.reshape(-1)
+def _with_room(jobs: JobClass, cluster: Cluster) -> JobClass:
+    """The class; without memory if the largest of its jobs would have no room with as much as its others ask for."""
+    return replace(jobs, memory=0) if jobs.memory and max(jobs.cores) > _most_cores(jobs, cluster) else jobs
+
+
+def _kinds(cluster: Cluster) -> tuple[NodeKind, ...]:
+    """All nodes by what they have; none where they are alike, and have but cores."""
+    if cluster.uniform and len(cluster.resources) == 1 and not cluster.features:
+        return ()
+    names: list[list[str]] = [[] for _ in range(cluster.nodes)]
+    for name, nodes in cluster.features.items():
+        for node in nodes:
+            names[node].append(name)
+    found: dict[tuple[tuple[int, ...], tuple[str, ...]], list[int]] = {}
+    for node, has in enumerate(map(tuple, cluster.capacity.tolist())):
+        found.setdefault((has, tuple(names[node])), []).append(node)
+    return tuple(
+        NodeKind(tuple(nodes), **dict(zip(cluster.resources, has, strict=True)), features=own)
+        for (has, own), nodes in found.items()
+    )
+
+
+def _where(log: Workload, cluster: Cluster) -> tuple[list[dict[str, Any]], Ints]:
+    """Where jobs go and what they ask for besides cores, as far as the machine has that, and the number of each job's.
+
+    Jobs with GPUs are in as many equal parts as their cores and GPUs divide into, others in single cores. Memory is the
+    median of those that are alike in all else.
+    """
+    there = {"partition": cluster.partitions, "qos": cluster.qos, "constraint": cluster.features}
+    columns = [column for column, names in there.items() if names]
+    gpus, memory = (
+        (log.units * log.demands[log.kind, log.resources.index(name)])
+        if name in log.resources and name in cluster.resources
+        else np.zeros(len(log), dtype=np.int64)
+        for name in ("gpus", "memory")
+    )
+    parts = np.where(gpus > 0, np.gcd(log.cores, gpus), log.cores)
+    codes = np.stack([*(getattr(log, column) for column in columns), log.cores // parts, gpus // parts])
+    _, first, place = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+    place = place.reshape(-1)
+    return [
+        {
+            **{column: log.label(column, row) for column in columns},
+            "unit": int(log.cores[row] // parts[row]),
+            "gpus": int(gpus[row] // parts[row]),
+            "memory": int(np.median((memory // parts)[place == code])),
+        }
+        for code, row in enumerate(first.tolist())
+    ], place
 
 
 def sessions(log: Workload, place: Ints | None = None) -> Ints:

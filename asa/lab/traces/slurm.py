@@ -23,9 +23,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from asa.core.errors import InvalidInput, cause
 from asa.core.hostlist import expand
-from asa.lab.core.cluster import MOST_NODES, ROOT, Association, Cluster, ClusterAccount, Partition, Qos
+from asa.lab.core.cluster import MOST_NODES, RESOURCES, ROOT, Association, Cluster, ClusterAccount, Partition, Qos
 from asa.lab.core.files import LARGEST, shortened
 from asa.lab.traces.accounting import seconds
 
@@ -41,6 +43,7 @@ ASSOCIATION = (
 _NOTHING = {"", "(null)", "N/A", "NONE", "NO", "0", "none", "None", "No", "no"}
 _SETTING = re.compile(r"(\w[\w.\[\]/]{0,80})\s+=\s?(.*)")
 _AWAY = re.compile(r"DOWN|DRAIN|FAIL|MAINT|NOT_RESP|\*")
+_GPU = re.compile(r"gpu(?::([^:]+?))??(?::([0-9]{1,6}))?")
 _ENDLESS = {"UNLIMITED", "INFINITE"}
 _SHOWN = 200  # letters of what is said of a setting
 _NEVER = 10**12  # s, a half-life after which usage has not decayed
@@ -48,11 +51,11 @@ _NEVER = 10**12  # s, a half-life after which usage has not decayed
 # -- What has no influence, and which values say nothing --------------------------------------------------------------
 
 _CONFIG = {
-    "BurstBufferType": (), "CompleteWait": ("0 sec",), "DependencyParameters": (), "GresTypes": (), "Licenses": (),
+    "BurstBufferType": (), "CompleteWait": ("0 sec",), "DependencyParameters": (), "GresTypes": ("gpu",),
     "JobSubmitPlugins": (), "MCSPlugin": ("mcs/none",), "NodeFeaturesPlugins": (), "OverTimeLimit": ("0 min",),
     "PreemptParameters": (), "SelectType": ("select/cons_tres", "select/cons_res"),
-    "SelectTypeParameters": ("CR_CORE", "CR_CPU"), "SuspendTime": ("INFINITE",),
-    "TopologyPlugin": ("topology/none", "topology/default", "topology/flat"),
+    "SelectTypeParameters": ("CR_CORE", "CR_CPU", "CR_CORE_MEMORY", "CR_CPU_MEMORY"), "SuspendTime": ("INFINITE",),
+    "TopologyPlugin": ("topology/none", "topology/default", "topology/flat"), "Licenses": (),
 }  # fmt: skip
 """Settings of the whole that decide which job starts when, with the values that say what the simulator does."""
 _CONFIG_OF_PRIORITY = {
@@ -104,8 +107,8 @@ class SlurmSite:
     Parameters
     ----------
     cluster
-        Equal nodes under their names, the partitions (the default one first), the QOS (``normal`` first), and the
-        accounts where shares count.
+        The nodes under their names, with GPUs and features, and with memory where Slurm counts it; the partitions (the
+        default one first), the QOS (``normal`` first), and the accounts where shares count.
     dispatcher, priority
         As `asa.lab.simulator.run.simulate` takes them.
     not_simulated
@@ -147,7 +150,8 @@ def parse_slurm(text: str) -> SlurmSite:
         if not found:
             raise InvalidInput(f"there is nothing of `scontrol show {what}` in it: expected, with the other two")
     said: list[str] = []
-    names, cores = _nodes(nodes, said)
+    machine = _machine(nodes, said, memory="MEMORY" in config.get("SelectTypeParameters", "").upper())
+    names = machine.names
     made = _partitions(partitions, names, said)
     enforced = config.get("AccountingStorageEnforce", "").split(",")
     qos = _qos(services, limits="limits" in enforced, said=said)
@@ -161,8 +165,7 @@ def parse_slurm(text: str) -> SlurmSite:
     dispatcher = _dispatcher(config, longest, said)
     said += _others("", config, _CONFIG)
     cluster = replace(
-        Cluster.of(len(names), cores),
-        names=names,
+        machine,
         partitions=made,
         qos=qos,
         accounts=accounts,
@@ -225,30 +228,57 @@ def _association(number: int, heading: Sequence[str], row: Sequence[str]) -> Fie
     return dict(zip(heading, row, strict=True))
 
 
-def _nodes(nodes: Mapping[str, Fields], said: list[str]) -> tuple[tuple[str, ...], int]:
-    """The names of the nodes that are alike, and their cores; other ones are said."""
+def _machine(nodes: Mapping[str, Fields], said: list[str], *, memory: bool) -> Cluster:
+    """The nodes, and what they have."""
     if len(nodes) > MOST_NODES:
         raise InvalidInput(f"{len(nodes):,} nodes: at most {MOST_NODES:,} expected")
-    cores = {}
-    for name, each in nodes.items():
-        words = each.get("CPUEfctv") or each.get("CPUTot", "")
-        cores[name] = _whole(words, f"node {shortened(name)} has CPUTot")
-        if not cores[name]:
-            raise InvalidInput(f"node {shortened(name)} has CPUTot 0: at least one expected")
-    usual = Counter(cores.values()).most_common(1)[0][0]
-    names = tuple(name for name in nodes if cores[name] == usual)
-    for other, count in sorted(Counter(cores.values()).items()):
-        if other != usual:
-            said.append(f"{count:,} nodes of {other} CPUs (a model has equal nodes, here of {usual})")
-    for key in ("Gres", "ActiveFeatures"):
-        for value, count in Counter(each.get(key, "") for each in nodes.values()).items():
-            if value not in _NOTHING:
-                said.append(f"{key}={value} of {count:,} nodes")
+    amounts, features, others, types = list[tuple[int, ...]](), dict[str, list[int]](), Counter[str](), set[str]()
+    for place, (name, each) in enumerate(nodes.items()):
+        who = f"node {shortened(name)} has"
+        cores = _whole(each.get("CPUEfctv") or each.get("CPUTot", ""), f"{who} CPUTot")
+        if not cores:
+            raise InvalidInput(f"{who} CPUTot 0: at least one expected")
+        mebibytes = 0
+        if memory:
+            kept = _whole(each.get("MemSpecLimit", "0"), f"{who} MemSpecLimit")
+            mebibytes = max(_whole(each.get("RealMemory", ""), f"{who} RealMemory") - kept, 1)
+        gpus, rest = _gpus(each.get("Gres", ""))
+        types |= {*gpus}
+        others.update(rest)
+        amounts.append((cores, mebibytes * 2**20, gpus.total()))
+        has = each.get("ActiveFeatures", "")
+        for feature in [] if has in _NOTHING else has.split(","):
+            features.setdefault(feature, []).append(place)
+    if len(types) > 1:
+        said.append(f"types of GPUs: {', '.join(sorted(filter(None, types)))}")
+    said += [f"Gres={each} of {count:,} nodes" for each, count in others.items()]
     if len({each.get("Weight") for each in nodes.values()}) > 1:
         said.append("Weight of nodes, which differs")
     if away := sum(bool(_AWAY.search(each.get("State", ""))) for each in nodes.values()):
         said.append(f"State of {away:,} nodes, which take no jobs now")
-    return names, usual
+    capacity = np.array(amounts, dtype=np.int64)
+    used = [column for column in range(3) if column == 0 or capacity[:, column].any()]
+    return Cluster(
+        capacity[:, used],
+        tuple(RESOURCES[column] for column in used),
+        names=tuple(nodes),
+        features={name: tuple(places) for name, places in features.items()},
+    )
+
+
+def _gpus(text: str) -> tuple[Counter[str], list[str]]:
+    """How many GPUs of each type a node has, and what else there is of Gres.
+
+    >>> _gpus("gpu:a100:2(S:0-1),gpu:1,shard:8")
+    (Counter({'a100': 2, '': 1}), ['shard:8'])
+    """
+    found, rest = Counter[str](), list[str]()
+    for each in [] if text in _NOTHING else re.sub(r"\([^)]*\)", "", text).split(","):
+        if gpu := _GPU.fullmatch(each):
+            found[gpu[1] or ""] += int(gpu[2] or 1)
+        else:
+            rest.append(each)
+    return found, rest
 
 
 def _partitions(given: Mapping[str, Fields], names: Sequence[str], said: list[str]) -> dict[str, Partition]:

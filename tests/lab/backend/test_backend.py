@@ -6,7 +6,7 @@ import gzip
 import pickle
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.settings import Fifo, MachineSettings, Multifactor
 from asa.lab.traces.patterns import offered_load
-from asa.lab.traces.site import JobClass, SiteModel
+from asa.lab.traces.site import JobClass, NodeKind, SiteModel
 from asa.testing.backend_fake import FakeBatch, FakeRun
 from asa.testing.backends import BatchSemantics, TestedSite, run_of
 
@@ -382,6 +382,40 @@ def test_a_site_has_partitions() -> None:
     assert statuses[2].nodes == ("n0",)
     with pytest.raises(BackendError, match="up to 7200 expected"):
         queue.update(queue.submit([in_partition("more", 1, "few")])[0], JobChanges(walltime_s=7201.0))  # type: ignore[arg-type]
+
+
+def test_jobs_are_on_nodes_that_have_what_they_ask_for() -> None:
+    kinds = (NodeKind((1,), 4, gpus=2, features=("new", "fat")), NodeKind((2,), 2, features=("new",)))
+    model = SiteModel("kinds", 4, 2, 1e-6, (JobClass(1.0, (1,), (60.0,)),), kinds=kinds)
+    queue = Simulated(model, warmup=0, days=1)
+    own = queue.capabilities()
+    assert (own.largest, own.cores_per_node) == (Resources(10, gpus=2), 4)
+    new = own.for_jobs((("constraint", "new"),))
+    assert (new.largest, new.cores_per_node) == (Resources(6, gpus=2), 4)
+    assert own.for_jobs((("constraint", "new|fat"), ("qos", "any"))).largest == new.largest
+    with pytest.raises(InvalidInput, match="no node is 'old': features of nodes are new, fat"):
+        own.for_jobs((("constraint", "old"),))
+
+    def asking(token: str, resources: Resources, constraint: str = "") -> JobRequest:
+        options = (("constraint", constraint),) if constraint else ()
+        return JobRequest(token, replace(resources, options=options), 600.0, ("true",))
+
+    queue.sleep(3600.0)  # the others' only job is over
+    begun = queue.clock.now()
+    handles = queue.submit([
+        asking("gpu", Resources(2, gpus=2)), asking("new", Resources(4), "new"), asking("next", Resources(1), "new"),
+        asking("both", Resources(1), "new&fat"), asking("wide", Resources(8), "new"),
+        asking("odd", Resources(1), "!new"),
+    ])  # fmt: skip
+    assert [each.reason for each in handles if isinstance(each, Refused)] == [
+        "job 'wide' asks for 8 cores, which nodes 'new' of <Cluster of 4 nodes: 10 cores, 2 gpus> could never give to "
+        "one job",
+        "job 'odd' asks for constraint '!new': names of features joined by '&', or by '|', expected",
+    ]
+    queue.sleep(1000.0)
+    statuses = queue.query([each for each in handles if isinstance(each, JobHandle)])
+    assert [status.started for status in statuses] == [begun, begun, begun + 600.0, begun + 600.0]
+    assert statuses[0].nodes == ("n1",)
 
 
 @pytest.mark.parametrize(

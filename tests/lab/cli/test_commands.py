@@ -744,8 +744,9 @@ def log_of_slurm(path: Path, jobs: int) -> Path:
     for place, row in enumerate(np.flatnonzero(done.ran).tolist()):
         where = "gone" if place < 5 else made.label("partition", row), made.label("qos", row)
         times = [int(1.7e9 + each[row]) for each in (made.submit, done.start, done.end)]
+        gpus = ",gres/gpu=1" if where[0] == "main" and made.cores[row] == 4 else ""
         limit = f"{int(made.walltime[row]) // 60}:{int(made.walltime[row]) % 60:02}"
-        fields = row + 1, f"u{made.user[row]}", *where, "COMPLETED", *times, limit, f"cpu={made.cores[row]},node=1"
+        fields = row + 1, f"u{made.user[row]}", *where, "COMPLETED", *times, limit, f"cpu={made.cores[row]}{gpus}"
         lines.append("|".join(map(str, fields)))
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -757,10 +758,12 @@ def test_a_model_has_slurm_s_partitions_and_qos(tmp_path: Path, capsys: pytest.C
     assert main(words) == 0
     printed, found = capsys.readouterr().out, json.loads(out.read_text())
     assert "not simulated: shares of accounts and users (sacctmgr show assoc was not given" in printed
-    assert "GresTypes=gpu" in found["not_simulated"]
+    assert "types of GPUs: a100" in found["not_simulated"]
     assert found["left_out"] == "5 of a partition that is not there"
     site = SiteModel.read(model)
     assert site.partitions == read_slurm(SLURM).cluster.partitions
+    assert [(kind.nodes, kind.cores, kind.gpus) for kind in site.kinds] == [((0, 1), 8, 2), ((2, 3), 8, 0)]
+    assert {(each.gpus, each.unit) for each in site.classes} == {(0, 1), (1, 4)}
     assert site.qos == read_slurm(SLURM).cluster.qos
     assert site.requeue_delay_s == 6.0 and site.partitions["week"].preempt_mode == "requeue"
     assert site.dispatcher == "backfill:depth=inf,interval=1s,limit=200,window=1440m"

@@ -66,9 +66,10 @@ def _table(
 ) -> TableView:
     table = np.zeros(len(jobs), JOB)
     for row, job in enumerate(jobs):
-        for name in ("submit", "estimate", "units", "kind", "per_node", "partition"):
+        for name in ("submit", "estimate", "units", "kind", "per_node"):
             table[row][name] = getattr(job, name)
         table[row]["predicted"] = job.estimate
+        table[row]["partition"] = table[row]["allowed"] = max(job.partition, 0)
         table[row]["cores"] = job.units * demands[job.kind][0]
     members = [partition.nodes for partition in cluster.partitions.values()]
     allowed = np.array([[node in nodes for node in range(cluster.nodes)] for nodes in members])

@@ -31,16 +31,17 @@ from tests.lab.simulator.cases import SLOTS, pull, workloads
 
 @dataclass
 class Box:
-    """Cores of nodes that are taken from one time until another [s]."""
+    """Units on nodes, each of which takes so much, from one time until another [s]."""
 
     start: float
     end: float
     on: dict[int, int]
+    need: tuple[int, ...] = (1,)
 
 
 @dataclass
 class Oracle:
-    """One core a unit, nodes by first fit. Everything is worked out anew, from the boxes, whenever it is asked."""
+    """Nodes by first fit. Everything is worked out anew, from the boxes, whenever it is asked."""
 
     jobs: Workload
     cluster: Cluster
@@ -61,17 +62,37 @@ class Oracle:
             for asked, limit in zip(jobs.walltime.tolist(), (self.partitions[part] for part in self.part), strict=True)
         ]
 
-    def free(self, node: int, start: float, end: float) -> int:
-        """The least that a node has left from one time until before another."""
-        marks = {start, *(box.start for box in self.boxes if start < box.start < end)}
-        taken = [sum(box.on.get(node, 0) for box in self.boxes if box.start <= at < box.end) for at in marks]
-        return int(self.cluster.capacity[node, 0]) - max(taken)
+    def need(self, row: int) -> tuple[int, ...]:
+        """What a unit of a job takes, in the order of the machine's resources."""
+        return tuple(self.jobs.demands[self.jobs.kind[row]].tolist())
+
+    def fitting(self, row: int, left: list[int]) -> int:
+        """How many units of a job these amounts hold."""
+        return min(has // need for has, need in zip(left, self.need(row), strict=True) if need)
+
+    def free(self, row: int, node: int, start: float, end: float) -> int:
+        """The fewest units of a job that a node has room for from one time until before another."""
+        found = []
+        for at in {start, *(box.start for box in self.boxes if start < box.start < end)}:
+            left = self.cluster.capacity[node].tolist()
+            for box in self.boxes:
+                if box.start <= at < box.end:
+                    left = [has - box.on.get(node, 0) * need for has, need in zip(left, box.need, strict=True)]
+            found.append(self.fitting(row, left))
+        return min(found)
+
+    def eligible(self, row: int) -> set[int]:
+        """Nodes of a job's partition that have what it asks for."""
+        words = self.jobs.label("constraint", row)
+        having = [set(self.cluster.features.get(name, ())) for name in words.replace("|", "&").split("&") if name]
+        nodes = set(self.partitions[self.part[row]].nodes)
+        return nodes & (set.union(*having) if "|" in words else nodes.intersection(*having))
 
     def place(self, row: int, start: float, closed: set[int]) -> dict[int, int]:
         """Nodes for a job from that time on, {} for none."""
         limit = self.partitions[self.part[row]]
-        nodes = sorted(set(limit.nodes) - closed - self.kept(row, start))
-        there = {node: self.free(node, start, start + self.wall[row]) for node in nodes}
+        nodes = sorted(self.eligible(row) - closed - self.kept(row, start))
+        there = {node: self.free(row, node, start, start + self.wall[row]) for node in nodes}
         found = self.first(row, there)
         if limit.max_nodes and len(found) > limit.max_nodes:
             fullest = sorted(there, key=lambda node: (-there[node], node))[: limit.max_nodes]
@@ -110,7 +131,7 @@ class Oracle:
             while found := self.decide(now, waiting, [*ends])[:1]:  # the queue is looked at anew after each start
                 row, _, on = found[0]
                 start[row] = now
-                box = Box(now, now + self.wall[row], on)
+                box = Box(now, now + self.wall[row], on, self.need(row))
                 self.boxes.append(box)
                 ends[row] = now + min(float(jobs.run[row]), self.wall[row]), box
                 waiting.remove(row)
@@ -118,8 +139,9 @@ class Oracle:
 
     def allowed(self, row: int) -> bool:
         limit = self.partitions[self.part[row]]
-        sizes = sorted((int(self.cluster.capacity[node, 0]) for node in set(limit.nodes)), reverse=True)
-        qos, cores = self.qos[row], self.jobs.units[row]
+        there = (self.fitting(row, self.cluster.capacity[node].tolist()) for node in self.eligible(row))
+        sizes = sorted(there, reverse=True)
+        qos, cores = self.qos[row], self.jobs.cores[row]
         if cores > (qos.grp_cores or math.inf) or (self.named(row) and cores > (qos.max_cores_per_user or math.inf)):
             return False
         if cores > (self.of_user(row, "max_cores") or math.inf) or (
@@ -223,7 +245,7 @@ class Oracle:
                 victims, on = self.leave(row, now, closed)
             if on:
                 begun.append((row, victims, on))
-                self.boxes.append(Box(now, now + self.wall[row], on))
+                self.boxes.append(Box(now, now + self.wall[row], on, self.need(row)))
                 there = [*running, *(other for other, _, _ in begun)]
                 if victims or any(self.held(other, there) for other in {*waiting} - {*held, *there}):
                     break
@@ -234,7 +256,7 @@ class Oracle:
             elif reserved[part] < depth:
                 at = min(time for time in self.times(now) if self.place(row, time, set()))
                 if at <= now + self.window:
-                    self.boxes.append(Box(at, at + self.wall[row], self.place(row, at, set())))
+                    self.boxes.append(Box(at, at + self.wall[row], self.place(row, at, set()), self.need(row)))
                     reserved[part] += 1
         self.boxes = before
         return begun

@@ -790,6 +790,27 @@ def of(dump):
     return load
 
 
+def test_what_jobs_ask_for_besides_cores(dump):
+    rows = [f"{HEADING}|Constraints"]
+    rows += [
+        f"{number}|100|110|170|COMPLETED|01:00|{tres}|ann|x|{features}"
+        for number, (tres, features) in enumerate(
+            [("cpu=8,mem=8G,node=2,gres/gpu=4", "a100&ib"), ("cpu=2,mem=1G,node=1", ""), ("cpu=2,node=1", "a100|ib")], 1
+        )
+    ]
+    plain, whole = (load_trace(dump("\n".join(rows)), amounts=amounts).workload for amounts in (False, True))
+    for jobs in (plain, whole):
+        assert [jobs.label("constraint", row) for row in range(3)] == ["a100&ib", "", "a100|ib"]
+    assert plain.resources == ("cores",)
+    assert whole.resources == ("cores", "memory", "gpus")
+    assert whole.demands[whole.kind].tolist() == [[4, 4 * 2**30, 2], [2, 2**30, 0], [2, 0, 0]]
+    assert whole.units.tolist() == [2, 1, 1]
+    alone = f"{HEADING}|ReqTRES\n1|100|110|170|COMPLETED|01:00|cpu=12,gres/gpu=2,node=3|ann|x|cpu=3,node=3"
+    assert load_trace(dump(alone), amounts=True).workload.resources == ("cores",), "it has the GPUs of a whole node"
+    swf = load_trace(dump(SWF), amounts=True).workload
+    assert swf.resources == ("cores", "memory")
+
+
 def test_what_slurm_printed(dump):
     trace = load_sacct(dump(REAL))
     jobs = trace.workload

@@ -31,6 +31,7 @@ from asa.lab.traces.site import (
     FEWEST,
     SITES,
     JobClass,
+    NodeKind,
     SiteModel,
     SiteWindow,
     draw,
@@ -881,6 +882,96 @@ def test_a_partition_in_a_file_is_checked(values, words):
         SiteModel.from_dict({**SITE.to_dict(), "partitions": {"a": values}})
 
 
+GIB = 2**30
+KINDS = (
+    NodeKind(tuple(range(12)), 8, 16 * GIB, features=("old",)),
+    NodeKind((12, 13), 8, 64 * GIB, 2, ("new", "gpu")),
+    NodeKind((14, 15), 32, 64 * GIB, features=("new",)),
+)
+OF_KINDS = replace(
+    SITE,
+    kinds=KINDS,
+    classes=(
+        replace(CLASSES[0], memory=4 * GIB),
+        replace(CLASSES[1], unit=4, gpus=1, cores=(4, 8), constraint="gpu&new"),
+        replace(CLASSES[1], constraint="new|old"),
+    ),
+)
+
+
+def test_nodes_differ_and_jobs_ask_for_what_they_have(tmp_path):
+    OF_KINDS.write(tmp_path / "site.json")
+    text = json.loads((tmp_path / "site.json").read_text())
+    assert text["kinds"] == [
+        {"nodes": "n[0-11]", "cores": 8, "memory": "16384M", "features": ["old"]},
+        {"nodes": "n[12-13]", "cores": 8, "memory": "65536M", "gpus": 2, "features": ["new", "gpu"]},
+        {"nodes": "n[14-15]", "cores": 32, "memory": "65536M", "features": ["new"]},
+    ]
+    assert text["classes"][1] | {"unit": 4, "gpus": 1, "constraint": "gpu&new"} == text["classes"][1]
+    assert text["classes"][0]["memory"] == "4096M" and "unit" not in text["classes"][0]
+    assert SiteModel.read(tmp_path / "site.json") == OF_KINDS
+    assert {"kinds", "unit", "memory"}.isdisjoint({*SITE.to_dict(), *SITE.to_dict()["classes"][0]})
+    jobs, cluster = OF_KINDS.workload(DAY, seed=1), OF_KINDS.cluster()
+    assert OF_KINDS.cores == cluster.cores == 176 and cluster.resources == ("cores", "memory", "gpus")
+    assert cluster.features == {"old": tuple(range(12)), "new": (12, 13, 14, 15), "gpu": (12, 13)}
+    needs = {(jobs.label("constraint", row), tuple(jobs.demands[jobs.kind[row]].tolist())) for row in range(len(jobs))}
+    assert jobs.resources == cluster.resources
+    assert needs == {("", (1, 4 * GIB, 0)), ("gpu&new", (4, 0, 1)), ("new|old", (1, 0, 0))}
+    few = replace(OF_KINDS, kinds=(NodeKind((15,), 32),), classes=CLASSES)
+    assert few.cluster().capacity.tolist() == [[8]] * 15 + [[32]], "nodes of no kind are as the site says"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"kinds": (*KINDS, NodeKind((15,), 4, GIB))}, "nodes between 0 and 15, each of them once"),
+        ({"kinds": (*KINDS[:2], NodeKind((15, 16), 4, GIB))}, "nodes between 0 and 15, each of them once"),
+        ({"kinds": KINDS[:2]}, "memory of some nodes: of all of them, or of none"),
+        ({"kinds": (), "classes": OF_KINDS.classes[1:]}, "jobs with GPUs: its nodes have none"),
+        ({"classes": (replace(CLASSES[1], constraint="gpu"),)}, "jobs of 32 cores .* allows 16 cores"),
+        ({"classes": (replace(CLASSES[0], memory=65 * GIB),)}, "jobs of 4 cores .* allows 0 cores"),
+        ({"classes": (replace(CLASSES[0], constraint="a*b"),)}, "asks for constraint 'a\\*b'"),
+    ],
+)
+def test_jobs_that_no_nodes_have_room_for_are_no_model(wrong, words):
+    with pytest.raises(InvalidInput, match=words):
+        replace(OF_KINDS, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"kinds": [{"nodes": "n0", "cores": 4, "memory": 64}]}, "memory 64 has no unit"),
+        ({"kinds": [{"nodes": "n0"}]}, r"kinds\[0\]: .*cores"),
+        ({"kinds": [{"nodes": "n0", "cores": 0}]}, r"kinds\[0\]: 1 nodes of 0 cores"),
+        ({"kinds": [{"nodes": "n0", "cores": 4, "features": "new"}]}, r"kinds\[0\]: features is 'new'"),
+        (
+            {"classes": [{"share": 1, "cores": [6], "unit": 4, "walltime_s": [60]}]},
+            "cores \\(6,\\): multiples of its unit 4",
+        ),
+        ({"kinds": [{"nodes": "n0", "cores": 4, "memory": f"{2**30}T"}]}, "less than 2.62 of anything"),
+    ],
+)
+def test_kinds_in_a_file_are_checked(values, words):
+    with pytest.raises(InvalidInput, match=words):
+        SiteModel.from_dict({**SITE.to_dict(), **values})
+
+
+def test_a_log_s_jobs_keep_what_they_ask_for():
+    log = OF_KINDS.workload(60 * DAY, seed=2)
+    made = fit_site(log, OF_KINDS.cluster(), "again")
+    assert made.kinds == KINDS and made.cores_per_node == 8
+    asked = {(each.unit, each.memory, each.gpus, each.constraint) for each in made.classes}
+    assert asked == {(1, 4 * GIB, 0, ""), (4, 0, 1, "gpu&new"), (1, 0, 0, "new|old")}
+    assert SiteModel.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+    wide = replace(log, units=np.where(log.demands[log.kind, 1] > 0, 100, log.units))
+    assert {each.memory for each in fit_site(wide, OF_KINDS.cluster(), "wide").classes if each.gpus == 0} == {0}, (
+        "jobs of 100 cores have no room with 4 GiB for each"
+    )
+    unequal = fit_site(log.take(log.kind == log.kind[0]), Cluster(np.array([[64], [32]])), "x")
+    assert [(kind.nodes, kind.cores) for kind in unequal.kinds] == [((0,), 64), ((1,), 32)]
+
+
 def test_windows_have_seconds_or_dates(tmp_path):
     dated = SiteWindow("2026-11-27T08:00", "2026-11-27T10:00+01:00", (0, 1, 5), "pumps", ("ann",))
     site = replace(SITE, windows=(SiteWindow(60, 120.0), dated))
@@ -1296,5 +1387,3 @@ def test_logs_that_cannot_be_measured_are_refused():
         fit_site(log.between(0, HOUR * 3), Cluster.of(64), "x")
     with pytest.raises(InvalidInput, match=r"jobs of \d+ cores, more than the machine's 16"):
         fit_site(log, Cluster.of(16), "x")
-    with pytest.raises(InvalidInput, match="equal nodes"):
-        fit_site(log, Cluster(np.array([[64], [32]])), "x")

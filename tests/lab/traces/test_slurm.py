@@ -30,7 +30,7 @@ DAY_AHEAD = "backfill:depth=inf,interval=30s,window=1440m"
 def test_what_a_real_slurm_says() -> None:
     found = read_slurm(RECORDED)
     assert found.cluster.names == ("c1", "c2", "c3", "c4")
-    assert (found.cluster.nodes, found.cluster.cores) == (4, 32)
+    assert found.cluster.capacity.tolist() == [[8, 2], [8, 2], [8, 0], [8, 0]]
     assert list(found.cluster.partitions) == ["main", "share", "core", "low", "long", "fast", "week"]
     again = {"preempt_mode": "requeue"}
     assert found.cluster.partitions["fast"] == Partition((0, 1), 1800.0, 300.0, max_nodes=1, tier=20, **again)
@@ -161,8 +161,7 @@ def test_what_it_does_besides_is_named() -> None:
         "QOS high: MaxWall=01:00:00",
         "QOS high: GrpTRES=node=3",
         "shares of accounts and users (sacctmgr show assoc was not given: all have equal ones)",
-        "GresTypes=gpu",
-        "Gres=gpu:a100:2 of 1 nodes",
+        "types of GPUs: a100",
         "partition share: OverSubscribe=FORCE:4",
         "SchedulerParameters=bf_max_job_user=10",
         "limits of accounts and associations",
@@ -234,17 +233,24 @@ def test_reservations_reach_as_far_as_wall_times_where_these_are_within_the_wind
     assert parse_slurm(text.replace("MaxTime=UNLIMITED", f"MaxTime={longest}")).dispatcher == dispatcher
 
 
-def test_nodes_that_differ_are_left_out_and_named() -> None:
-    text = SMALL.replace("n[1-2]", "n[1-3]") + "NodeName=n3 CPUTot=64 Gres=gpu:4 State=DOWN*\n"
-    text += "PartitionName=big Nodes=n3 State=UP\n"
+def test_nodes_have_what_slurm_says() -> None:
+    text = SMALL.replace("n[1-2]", "n[1-4]").replace("CPUTot=4", "CPUTot=4 RealMemory=1000 ActiveFeatures=old")
+    text += "NodeName=n3 CPUEfctv=62 CPUTot=64 RealMemory=9000 MemSpecLimit=500 Gres=gpu:a100:3(S:0-1),gpu:1\n"
+    text += "   State=DOWN*\n"
+    text += "NodeName=n4 CPUTot=8 RealMemory=9000 Gres=shard:8 ActiveFeatures=old,ib State=IDLE\n"
     found = parse_slurm(text)
-    assert (found.cluster.names, found.cluster.cores) == (("n1", "n2"), 8)
-    assert set(found.not_simulated) >= {
-        "1 nodes of 64 CPUs (a model has equal nodes, here of 4)",
-        "partition big (it has none of the nodes)",
-        "State of 1 nodes, which take no jobs now",
-        "Gres=gpu:4 of 1 nodes",
-    }
+    assert found.cluster.resources == ("cores", "gpus"), "memory does not count"
+    assert found.cluster.capacity.tolist() == [[4, 0], [4, 0], [62, 4], [8, 0]]
+    assert found.cluster.features == {"old": (0, 1, 3), "ib": (3,)}
+    assert found.not_simulated == (
+        "types of GPUs: a100", "Gres=shard:8 of 1 nodes", "State of 1 nodes, which take no jobs now",
+    )  # fmt: skip
+    counted = parse_slurm(f"SelectTypeParameters    = CR_CORE_MEMORY\n{text}")
+    assert counted.cluster.resources == ("cores", "memory", "gpus")
+    assert counted.cluster.capacity[:, 1].tolist() == [1000 * 2**20, 1000 * 2**20, 8500 * 2**20, 9000 * 2**20]
+    assert counted.not_simulated == found.not_simulated
+    with pytest.raises(InvalidInput, match="node 'n1' has RealMemory '': a whole number"):
+        parse_slurm(f"SelectTypeParameters    = CR_CORE_MEMORY\n{SMALL}")
 
 
 def test_limits_that_are_not_enforced_are_not_simulated() -> None:

@@ -256,7 +256,7 @@ def from_view(view: QueueView | TableView) -> Instance:
     return Instance(
         capacity, view.cluster.resources, demands, view.allowed, tuple(rows.tolist()), units,
         np.asarray(view.column("kind"), dtype=np.int64), np.asarray(view.column("per_node"), dtype=np.int64),
-        np.maximum(np.asarray(view.column("partition"), dtype=np.int64), 0), duration, waited,
+        np.asarray(view.column("allowed"), dtype=np.int64), duration, waited,
         np.maximum(view.release_at - view.now, LEAST_S), view.release,
     )  # fmt: skip
 
