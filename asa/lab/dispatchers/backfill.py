@@ -837,7 +837,7 @@ def rule_of(dispatcher: Any) -> BackfillRule:
     Examples
     --------
     >>> rule_of("backfill:depth=2,limit=100")  # doctest: +ELLIPSIS
-    BackfillRule(depth=2.0, limit=100, ... window=inf)
+    BackfillRule(depth=2.0, limit=100, ... interval=0.0)
     """
     made = DISPATCHERS.create(dispatcher)
     rule: BackfillRule | None = getattr(made, "native", None)
