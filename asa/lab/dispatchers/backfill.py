@@ -263,7 +263,7 @@ def scan(
     Parameters
     ----------
     rule, depth
-        Its order is not looked at: `waiting` has it; nor its depth, in whose place is `depth`.
+        The rule, but for its order, in which `waiting` stands, and its own depth, in whose place `depth` is used.
     jobs
         Table of jobs; its units, estimates and predictions [s] are read.
     active, ends
