@@ -72,8 +72,8 @@ DEFAULT_SIGNAL = "USR1"
 
 
 def default_notice_s(walltime_s: float) -> float:
-    """How long before its end a task with checkpoints is told by default [s]: a tenth of the wall time [s], two minutes
-    at most."""
+    """How long before the end of its allocation a task with checkpoints gets its signal by default [s]: a tenth of the
+    wall time [s], two minutes at most."""
     return min(120.0, walltime_s / 10)
 
 

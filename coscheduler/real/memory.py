@@ -81,7 +81,7 @@ class NodeMemory:
 
     @property
     def left(self) -> int:
-        """What nobody has, if all hosts want again what they had."""
+        """What is left once each host uses as much as it ever did [bytes]."""
         left = self.memory - sum(self.hosts.values()) - sum(self.guests.values())
         return left if self.available is None else min(left, self.available)
 

@@ -337,8 +337,8 @@ class RealWorld:
         now = self._now()
         states, done = self._monitor.states(self._ledger, now), self._monitor.reported(self._ledger)
         view = self._ledger.view(now, states, done, stops=self._stops)
-        away = [replace(job, exclusive=job.exclusive or self._memory.is_away(job.name, now)) for job in view.queue]
-        return replace(view, queue=tuple(away))
+        queue = [replace(job, exclusive=True) if self._memory.is_away(job.name, now) else job for job in view.queue]
+        return replace(view, queue=tuple(queue))
 
 
 def _in_words(decision: SharingDecision) -> str:

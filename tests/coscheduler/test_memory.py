@@ -380,7 +380,7 @@ def play(seed: int, directory: Path) -> Counter[str]:
     world = RealWorld([*hosts, *guests], machine, directory, clock=machine.clock, log=check)
     drive(world, Beside())
     found = {job.name: job for job in world.result().jobs}
-    assert {name: job.problem for name, job in found.items()} == dict.fromkeys(times, ""), "nobody is lost"
+    assert {name: job.problem for name, job in found.items()} == dict.fromkeys(times, ""), "no job is lost"
     assert all(found[job.request.name].evictions == 0 for job in hosts)
     stopped = {each.job for each in machine.past if each.stopped}
     assert not stopped & {job.request.name for job in hosts}, "nothing of a host is ever ended"
@@ -485,7 +485,7 @@ def limits() -> Iterator[int]:
 
 @pytest.mark.slow
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="groups are made by root where nothing is delegated")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make cgroups")
 @needs_weights
 def test_a_guest_that_eats_memory_goes_on_from_what_it_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is squeezed, saves its state upon the signal, and goes on from there; its host ends undisturbed."""

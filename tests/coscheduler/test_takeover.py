@@ -281,7 +281,7 @@ def test_a_guest_that_stood_still_does_so_again_until_its_host_has_ended(tmp_pat
 
 
 def test_a_guest_that_was_asked_to_save_its_state_is_not_done(tmp_path: Path) -> None:
-    """Whether it has ended while nobody looked, or is still at it."""
+    """Whether it has ended since it was seen last, or still runs."""
     for ends_s in (20.0, 1000.0):
         machine = FakeMachine(nodes(1), {"host": 300.0, "guest": 500.0}, memory={"host": 0.5, "guest": 0.46})
         guest = replace(command("guest", 1), saves=StateSaving("USR1", 30.0))

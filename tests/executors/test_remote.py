@@ -267,7 +267,7 @@ class TestMpirun:
 
 @needs_mpirun
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="groups are made by root where nothing is delegated")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make cgroups")
 @pytest.mark.parametrize("executor", ["mesos"])
 def test_ranks_are_in_the_containers_of_their_nodes(bench: Bench, pids: Path) -> None:
     driver = launch(bench, ["mpirun"], work, pids, 0.0)

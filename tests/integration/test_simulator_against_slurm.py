@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -25,7 +25,7 @@ from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
 from asa.lab.simulator.validate import violations
 from asa.lab.traces.load import load_trace
-from asa.lab.traces.slurm import ASSOCIATION, parse_slurm
+from asa.lab.traces.slurm import ASSOCIATION, SlurmSite, parse_slurm
 from tests.cluster import host, layout
 from tests.cluster.cluster import Cluster, running
 from tests.integration import replay
@@ -111,6 +111,21 @@ def arranged(machine: Machine, fields: Mapping[str, Any] | None = None, /, **set
     assert not Path(config.base).exists()
 
 
+def on_both(
+    cluster: Cluster, machine: Machine, jobs: Sequence[replay.Sleeper], found: SlurmSite
+) -> tuple[list[replay.Record], float, tuple[float, float]]:
+    """What Slurm did with jobs of four users; share of the pairs in its order in the simulator; and, in the same state,
+    which shares of the starts of each the other makes."""
+    records = replay.run(cluster, replay.sent_to(machine, jobs, seed=1, users=4), timeout=120)
+    slurm = replay.schedule_of(records, machine)
+    done = simulate(slurm.workload, machine, found.dispatcher, overrun="allow", priority=found.priority)
+    in_order = float(replay.same_order(slurm.start, done.start)[replay.pairs_apart(slurm.start)].mean())
+    both = replay.same_state(slurm, "conservative", [record.on for record in records], priority=found.priority)
+    print(f"\nmean wait {slurm.wait.mean():.1f} s, simulated {done.wait.mean():.1f} s; pairs in order {in_order:.3f}")
+    print(f"in the same state, Slurm makes {both[0]:.2f} of its starts, and it {both[1]:.2f} of Slurm's")
+    return records, in_order, both
+
+
 @pytest.fixture
 def partitioned() -> Iterator[Cluster]:
     own = {"SchedulerParameters": replay.SCHEDULER, "AccountingStorageEnforce": "limits,qos", "SlurmctldDebug": "debug"}
@@ -122,20 +137,12 @@ def partitioned() -> Iterator[Cluster]:
 def test_partitions_and_qos_on_a_live_cluster(partitioned: Cluster) -> None:
     machine = replay.PARTITIONED
     found = parse_slurm("".join(partitioned.run(*command) for command in SAYS))
-    assert found.cluster.partitions == machine.partitions, "Slurm says of itself what it was told"
+    assert found.cluster.partitions == machine.partitions, "Slurm prints what it was configured with"
     assert found.cluster.qos == machine.qos
     assert found.dispatcher == replay.DISPATCHER
     assert found.priority.startswith("multifactor:age=36000,qos=1000000,max_age_s=3600,")
     jobs = replay.sleepers(seed=1, count=40, run_s=(0.5, 4.0), load=1.2, backlog=20, nodes=machine.nodes)
-    jobs = replay.sent_to(machine, jobs, seed=1, users=4)
-    records = replay.run(partitioned, jobs, timeout=120)
-    slurm = replay.schedule_of(records, machine)
-    done = simulate(slurm.workload, slurm.cluster, found.dispatcher, overrun="allow", priority=found.priority)
-    in_order = replay.same_order(slurm.start, done.start)[replay.pairs_apart(slurm.start)].mean()
-    on = [record.on for record in records]
-    followed, foreseen = replay.same_state(slurm, "conservative", on, priority=found.priority)
-    print(f"\nmean wait {slurm.wait.mean():.1f} s, simulated {done.wait.mean():.1f} s; pairs in order {in_order:.3f}")
-    print(f"in the same state, Slurm makes {followed:.2f} of its starts, and it {foreseen:.2f} of Slurm's")
+    _, in_order, (followed, foreseen) = on_both(partitioned, machine, jobs, found)
     assert in_order > 0.75
     assert followed > 0.7
     assert foreseen > 0.7
@@ -186,14 +193,8 @@ def test_limits_of_accounts_hold_jobs_as_on_a_live_cluster(limited: Cluster) -> 
     assert found.cluster.accounts == machine.accounts, "without what accounts and users have from above"
     assert found.cluster.qos == machine.qos
     jobs = replay.sleepers(seed=1, count=24, run_s=(3.0, 8.0), load=3.0, backlog=20, nodes=4)
-    jobs = replay.sent_to(machine, jobs, seed=1, users=4)
-    records = replay.run(limited, jobs, timeout=120)
+    records, in_order, right = on_both(limited, machine, jobs, found)
     slurm, on = replay.schedule_of(records, machine), [record.on for record in records]
-    done = simulate(slurm.workload, machine, found.dispatcher, overrun="allow", priority=found.priority)
-    in_order = replay.same_order(slurm.start, done.start)[replay.pairs_apart(slurm.start)].mean()
-    right = replay.same_state(slurm, "conservative", on, priority=found.priority)
-    print(f"\nmean wait {slurm.wait.mean():.1f} s, simulated {done.wait.mean():.1f} s; pairs in order {in_order:.3f}")
-    print(f"in the same state, Slurm makes {right[0]:.2f} of its starts, and it {right[1]:.2f} of Slurm's")
     assert in_order > 0.7 and min(right) > 0.6
     free, bound = (
         dataclasses.replace(slurm, cluster=dataclasses.replace(machine, **changed))
@@ -270,7 +271,7 @@ def differing() -> Iterator[Cluster]:
 
 @live
 def test_nodes_differ_as_on_a_live_cluster(differing: Cluster, tmp_path: Path) -> None:
-    """What Slurm says of its nodes and jobs is all that the simulator is told."""
+    """The simulator gets what Slurm prints about its nodes and jobs, and nothing else."""
     found, rng = parse_slurm("".join(differing.run(*command) for command in SAYS)), Random(1)
     assert (found.cluster.resources, found.cluster.features) == (DIFFERING.resources, DIFFERING.features)
     assert found.cluster.capacity.tolist() == DIFFERING.capacity.tolist()

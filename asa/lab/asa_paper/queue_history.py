@@ -238,7 +238,7 @@ def planned(queue: QueueHistory, moments: Moments, cores: Ints, walltime: Floats
         ends = np.maximum(queue.start[active] + queue.walltime[active], now)
         free = capacity - int(queue.cores[active].sum())
         starts, promised = np.empty(len(waiting), np.int64), np.empty(len(waiting))
-        count = scan(now, rule, float(rule.depth), free, capacity, jobs, waiting, active, ends, starts, promised, True)
+        count = scan(now, rule, free, capacity, jobs, waiting, active, ends, starts, promised, True)
         if (starts[:count] == len(waiting) - 1).any():
             found[place] = 0.0
         elif math.isnan(promised[-1]):

@@ -247,7 +247,6 @@ Table = npt.NDArray[np.void]
 def scan(
     now: float,
     rule: BackfillRule,
-    depth: float,
     free: int,
     slots: int,
     jobs: Table,
@@ -262,8 +261,8 @@ def scan(
 
     Parameters
     ----------
-    rule, depth
-        The rule, but for its order, in which `waiting` stands, and its own depth, in whose place `depth` is used.
+    rule
+        Its order is not looked at: `waiting` has it; nor is its interval.
     jobs
         Table of jobs; its units, estimates and predictions [s] are read.
     active, ends
@@ -280,7 +279,7 @@ def scan(
     int
         How many start.
     """
-    count = min(rule.limit, len(waiting))
+    depth, count = rule.depth, min(rule.limit, len(waiting))
     for j in range(count):
         promised[j] = np.nan
     started, k = 0, 0
@@ -412,7 +411,6 @@ def _cut_step(times: Floats, room: Ints, steps: int, units: int, first: int, sta
 def scan_nodes(
     now: float,
     rule: BackfillRule,
-    depth: float,
     method: int,
     jobs: Table,
     demands: Ints,
@@ -436,7 +434,7 @@ def scan_nodes(
 
     Parameters
     ----------
-    now, rule, depth, starts, promised
+    now, rule, starts, promised
         As in `asa.lab.dispatchers.backfill.scan`.
     jobs, demands, waiting
         Table of jobs, what one unit of each kind takes, and rows of waiting jobs, in order.
@@ -458,7 +456,7 @@ def scan_nodes(
         How many start; on which nodes: rows of position, first node, last node, units of each; and who goes: rows of
         position of the job that preempts, row of the one that runs.
     """
-    count = min(rule.limit, len(waiting))
+    depth, count = float(rule.depth), min(rule.limit, len(waiting))
     for j in range(count):
         promised[j] = np.nan
     free = free.copy()
@@ -797,13 +795,13 @@ def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
     preempted: dict[int, list[int]] = {}
     if view.slots >= 0:
         started = scan(
-            view.now, numbers, numbers.depth, view.slots, view.all_slots, view.jobs, waiting, view.active, view.ends,
+            view.now, numbers, view.slots, view.all_slots, view.jobs, waiting, view.active, view.ends,
             starts, promised, True,
         )  # fmt: skip
     else:
         started, rows, gone = scan_nodes(
-            view.now, numbers, numbers.depth, view.placement, view.jobs, view.demands, waiting, view.release_at,
-            view.release, view.holder, view.free, view.allowed, view.windows, view.preemption, starts, promised,
+            view.now, numbers, view.placement, view.jobs, view.demands, waiting, view.release_at, view.release,
+            view.holder, view.free, view.allowed, view.windows, view.preemption, starts, promised,
         )  # fmt: skip
         for place, first, last, units in rows.tolist():
             chosen.setdefault(place, []).append(NodeRun(first, last, units))

@@ -878,6 +878,7 @@ def dispatch_loop(
     times jobs start in order until one is blocked.
     """
     world = s.world[0]
+    whole, in_order = BackfillRule(float(rule.depth), *rule[1:]), BackfillRule(0.0, *rule[1:])
     starts, promised = np.empty(64, np.int64), np.empty(64)
     runs, gone = np.empty((0, 4), np.int64), np.empty((0, 2), np.int64)
     while True:
@@ -886,7 +887,7 @@ def dispatch_loop(
             return why
         if most == 0:
             return DECIDE
-        if not spare(s):
+        if rule.interval > 0 and not spare(s):
             return GROW
         most -= 1
         if world.waiting > len(starts):
@@ -894,25 +895,25 @@ def dispatch_loop(
         world.dirty = 0
         if world.waiting == 0 or (world.free == 0 and world.slots >= 0 and not promise):
             continue
-        depth = float(rule.depth)
+        now = whole
         if rule.interval > 0:
             world.fills = due(s, world.fills, rule.interval)
             if world.fills > world.now:
                 world.looks = due(s, world.looks, LOOKS_S)
                 if world.looks > world.now:
                     continue
-                depth = 0.0
+                now = in_order
         world.decisions += 1
         waiting = ranked(s, rule, weights)
         if world.slots >= 0:
             started = scan(
-                world.now, rule, depth, world.free, world.slots, s.jobs, waiting,
+                world.now, now, world.free, world.slots, s.jobs, waiting,
                 s.active[: world.running], s.ends[: world.running], starts, promised, promise,
             )  # fmt: skip
         else:
             release_at, release, holder = releases(s)
             started, runs, gone = scan_nodes(
-                world.now, rule, depth, world.placement, s.jobs, s.demands, waiting,
+                world.now, now, world.placement, s.jobs, s.demands, waiting,
                 release_at, release, holder, s.free, s.allowed, s.windows, s.preemption, starts, promised,
             )  # fmt: skip
         if promise:

@@ -317,7 +317,7 @@ def load_sacct(
     processors
         Which CPUs a job needs: "allocated" (Slurm rounds up to whole cores, or to whole nodes where they are not
         shared; this is what a machine must have free) or "requested"; where a record has none of this kind, the other.
-        GPUs are those requested, where that is told: who has a node alone is said to have had all that it has.
+        GPUs are those requested, if the log has them: Slurm records a job that has its nodes alone with all their GPUs.
     zone
         Time zone of dates without one. Without the site's, jobs that ran while the clocks changed are an hour off.
     names

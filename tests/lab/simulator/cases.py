@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,11 @@ def workloads(draw: st.DrawFn, *, exact: bool = False, most: int = 12, slots: in
     run = walltime if exact else [draw(st.integers(0, wall + 3)) for wall in walltime]
     cores = draw(st.lists(st.integers(1, slots), min_size=count, max_size=count))
     return Workload.of(submit=submit, run=run, cores=cores, walltime=walltime)
+
+
+def whole_numbers(draw: st.DrawFn, count: int) -> Callable[[int, int], list[int]]:
+    """Columns of so many whole numbers, from one to another."""
+    return lambda low, high: draw(st.lists(st.integers(low, high), min_size=count, max_size=count))
 
 
 @st.composite

@@ -20,6 +20,7 @@ from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.state import REFUSALS, why_refused
 from asa.lab.simulator.validate import violations
+from tests.lab.simulator.cases import whole_numbers
 from tests.lab.simulator.test_partitions import check_agreement
 
 CONSTRAINTS = ("a", "b", "a&b", "a|b", "b|c", "c")
@@ -37,7 +38,7 @@ def kinds(draw: st.DrawFn) -> tuple[Workload, Cluster]:
     }
     features = {name: tuple(draw(some)) for name in ("a", "b")}
     count = draw(st.integers(1, 10))
-    column = lambda low, high: draw(st.lists(st.integers(low, high), min_size=count, max_size=count))  # noqa: E731
+    column = whole_numbers(draw, count)
     jobs = Workload.of(
         submit=column(0, 5), run=column(1, 9), walltime=column(1, 9), units=column(1, 3),
         demands=[[1, 0, 0], [1, 1, 0], [2, 1, 1], [1, 0, 1]], kind=column(0, 3),

@@ -24,7 +24,7 @@ from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.state import REFUSALS, why_refused
 from asa.lab.simulator.validate import violations
-from tests.lab.simulator.cases import SLOTS, pull, workloads
+from tests.lab.simulator.cases import SLOTS, pull, whole_numbers, workloads
 
 # -- A slow scheduler, in Slurm's words -------------------------------------------------------------------------------
 
@@ -174,7 +174,10 @@ class Oracle:
     def beyond(self, row: int, others: list[int], what: str) -> bool:
         """Whether the job and these others are beyond a limit of a whole account, or of a user in one."""
         accounts = self.cluster.accounts
-        amount = lambda rows: sum(int(self.jobs.units[each]) if what == "cores" else 1 for each in (row, *rows))  # noqa: E731
+
+        def amount(rows: list[int]) -> int:
+            return sum(int(self.jobs.cores[each]) if what == "cores" else 1 for each in (row, *rows))
+
         for name in self.chain(row):
             most = getattr(accounts.get(name, ClusterAccount()), f"grp_{what}")
             if most and amount([other for other in others if name in self.chain(other)]) > most:
@@ -287,7 +290,7 @@ def partitioned(draw: st.DrawFn) -> tuple[Workload, Cluster]:
             draw(st.integers(1, 2)),
         )  # fmt: skip
     count = draw(st.integers(1, 12))
-    column = lambda low, high: draw(st.lists(st.integers(low, high), min_size=count, max_size=count))  # noqa: E731
+    column = whole_numbers(draw, count)
     walltime = np.array([float(wall) or math.nan for wall in column(0, 10)])
     jobs = Workload.of(
         submit=column(0, 6), run=column(1, 12), cores=column(1, 6), walltime=walltime,

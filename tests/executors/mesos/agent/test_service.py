@@ -99,7 +99,7 @@ def test_a_task_is_killed_with_all_it_has_started(pool: Pool) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="groups are made by root where nothing is delegated")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make cgroups")
 def test_quotas_are_kept_and_changed_across_a_restart(limited: Pool) -> None:
     scheduler = limited.scheduler()
     scheduler.launch("t1", "while :; do :; done")
@@ -123,7 +123,7 @@ def test_quotas_are_kept_and_changed_across_a_restart(limited: Pool) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="groups are made by root where nothing is delegated")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make cgroups")
 def test_a_weight_is_changed_for_good(limited: Pool) -> None:
     scheduler = limited.scheduler()
     scheduler.launch("t1", "sleep 1000")
