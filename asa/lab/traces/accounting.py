@@ -186,8 +186,9 @@ class Accounting:
         submit, further = self._submissions(sieve.keep)
         since = submit if wait_from == "submit" else np.fmax(self.eligible, submit)
         wait = self.start - since
-        even = (self.nodes > 0) & (self.cores % np.maximum(self.nodes, 1) == 0)
-        even &= self.gpus % np.maximum(self.nodes, 1) == 0
+        parts = np.maximum(self.nodes, 1)
+        with np.errstate(invalid="ignore"):  # infinite in records that were dropped
+            even = (self.nodes > 0) & (self.cores % parts == 0) & (self.gpus % parts == 0)
         sieve.note_rows("requeued", further)
         sieve.note("no-wait", ~(wait >= 0))
         if units == "chunks":
@@ -436,7 +437,9 @@ def _known(*columns: Floats) -> Floats:
 def _read_sacct(path: str | Path, names: Mapping[str, str]) -> tuple[dict[str, list[str]], Sieve]:
     """Columns by their names, "" where there is none, and a sieve that has dropped the lines that are no records."""
     lines = contents(path, heading=1).decode("utf-8", errors="backslashreplace").split("\n")
-    begin = next(number for number, line in enumerate(lines) if line.strip())
+    begin = next((number for number, line in enumerate(lines) if line.strip()), -1)
+    if begin < 0:
+        raise InvalidInput(f"{path} has no text: what sacct --parsable2 prints expected")
     delimiter = max(_DELIMITERS, key=lines[begin].count)
     reader = csv.reader(
         lines[begin:], delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
@@ -511,8 +514,9 @@ def _places(path: str | Path, heading: Sequence[str], names: Mapping[str, str]) 
         place.setdefault("JobID", place["JobIDRaw"])
     for column in ("JobID", "Submit", "Start"):
         if column not in place:
+            found = ", ".join(name[:40] for name in heading[:20])
             raise InvalidInput(
-                f"{path} has no column {column}, only {', '.join(heading[:20])}: dump it with sacct --parsable2 "
+                f"{path} has no column {column}, only {found}: dump it with sacct --parsable2 "
                 "--format=JobID,JobIDRaw,Submit,Eligible,Start,End,ElapsedRaw,Timelimit,State,AllocTRES,ReqTRES,User"
             )
     return place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 import math
@@ -9,6 +10,7 @@ import os
 import random
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 
 from asa.core.errors import AsaError
+from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.listplan import ListPlan
 from asa.lab.dispatchers.planning.instance import read_instance
@@ -27,9 +30,10 @@ from asa.lab.placement.tjap.instance import violations as misplaced
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.accounting import load_pbs, load_sacct
 from asa.lab.traces.intensity import read_intensity
+from asa.lab.traces.load import load_trace
 from asa.lab.traces.records import Trace
 from asa.lab.traces.site import UPPMAX, SiteModel
-from asa.lab.traces.slurm import read_slurm
+from asa.lab.traces.slurm import ASSOCIATION, read_slurm
 from asa.lab.traces.swf import load_swf
 from asa.lab.traces.wfformat import read_workflow
 
@@ -53,10 +57,12 @@ JOBS = "".join(
 )
 SWF = f"; Version: 2.2\n; MaxNodes: 4\n; MaxProcs: 8\n; Partition: 1 batch\n{JOBS}"
 SACCT = (
-    "JobID|JobIDRaw|JobName|User|Partition|State|Submit|Eligible|Start|End|ElapsedRaw|Timelimit|ReqTRES|AllocTRES\n"
+    "JobID|JobIDRaw|JobName|User|Account|Partition|QOS|State|Submit|Eligible|Start|End|ElapsedRaw|Timelimit|ReqTRES|"
+    "AllocTRES|Constraints\n"
     + "".join(
-        f"{k}|{k}|run|u{k % 2}|batch|COMPLETED|2024-01-01T00:00:0{k}|2024-01-01T00:00:0{k}|2024-01-01T00:01:00|"
-        f"2024-01-01T00:02:00|60|{'UNLIMITED' if k == 3 else '01:00:00'}|cpu=4,mem=8G,node=1|cpu=4,mem=8G,node=1\n"
+        f"{k}|{k}|run|u{k % 2}|bio|batch|normal|COMPLETED|2024-01-01T00:00:0{k}|2024-01-01T00:00:0{k}|"
+        f"2024-01-01T00:01:00|2024-01-01T00:02:00|60|{'UNLIMITED' if k == 3 else '01:00:00'}|"
+        f"cpu=4,mem=8G,node=1,gres/gpu=2|cpu=4,mem=8G,node=1,gres/gpu:a100=2|{'a100|ib' if k % 2 else 'a100&ib'}\n"
         for k in range(1, 8)
     )
 )
@@ -87,15 +93,28 @@ WORKFLOW = json.dumps(
     }
 )
 SITE = json.dumps(
-    UPPMAX.to_dict()
-    | {
+    {
+        **UPPMAX.to_dict(),
+        "classes": [
+            *UPPMAX.to_dict()["classes"],
+            {"share": 0.01, "cores": [16], "walltime_s": [3600], "unit": 16, "gpus": 1, "constraint": "a100&ib"},
+        ],
         "partitions": {"all": {"nodes": "n[0-485]", "max_time_s": 864000}},
         "windows": [
             {"start": 60, "end": 600, "nodes": "n[0-3,7]", "name": "pumps", "users": ["ann"]},
             {"start": "2026-11-27T08:00", "end": "2026-11-27T10:00+01:00"},
         ],
-        "qos": {"normal": {"max_jobs_per_user": 9, "grp_cores": 900, "priority": 1}},
-        "accounts": {"a": {"shares": 3, "users": {"ann": 2}}, "b": {"parent": "a"}, "root": {"users": {"root": 1}}},
+        "qos": {
+            "normal": {"max_jobs_per_user": 9, "grp_cores": 900, "priority": 1, "preempt_mode": "requeue"},
+            "high": {"preempts": ["normal"], "exempt_s": 60},
+        },
+        "requeue_delay_s": 121,
+        "accounts": {
+            "a": {"shares": 3, "users": {"ann": 2}, "grp_jobs": 90, "user_limits": {"ann": {"max_jobs": 5}}},
+            "b": {"parent": "a", "grp_cores": 900, "grp_submit_jobs": 99, "max_submit_jobs": 9, "max_cores": 800},
+            "root": {"users": {"root": 1}},
+        },
+        "kinds": [{"nodes": "n[0-9]", "cores": UPPMAX.cores_per_node, "gpus": 4, "features": ["a100", "ib"]}],
         "power": {"idle_w": 90, "busy_w": 350.5, "off_w": 9, "off_after_s": 60},
         "intensity": 312,
     }
@@ -119,7 +138,10 @@ WINDOWS = json.dumps(
         "instances": [{"idle": [0, 1, 5, 6, 7, 9], "sizes": [2, 3]}],
     }
 )  # fmt: skip
-SLURM = (Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt").read_text()
+SLURM = (Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt").read_text() + (
+    f"{'|'.join(ASSOCIATION)}|\ntest|root|||1||||||||||\ntest|bio|root||3|20|100|cpu=12|5|50|cpu=8|cpu=9|1-00:00:00||\n"
+    "test|bio||ann|parent|||cpu=4,mem=8G|2||||||\n"
+)
 
 
 def simulated(trace: Trace) -> None:
@@ -168,6 +190,13 @@ def run_as_slurm(path: Path) -> Callable[[], object]:
     return lambda: simulate(jobs, found.cluster, found.dispatcher, priority=found.priority)
 
 
+def with_amounts(path: Path) -> Callable[[], object]:
+    """Its jobs ask for memory, GPUs and features, too."""
+    jobs = load_trace(path, "sacct", amounts=True).workload
+    machine = replace(Cluster.of(4, 8, 2**36, gpus=4), features={"a100": (0, 1), "ib": (1, 2)})
+    return lambda: simulate(jobs, machine, "easy", predictor="oracle", keep_nodes=False)
+
+
 def staged(path: Path) -> Callable[[], object]:
     return read_workflow(path).stages
 
@@ -189,6 +218,7 @@ class Reader(NamedTuple):
 READERS = {
     "swf": Reader(SWF, trace_of(load_swf)),
     "sacct": Reader(SACCT, trace_of(load_sacct)),
+    "sacct-amounts": Reader(SACCT, with_amounts),
     "pbs": Reader(PBS, trace_of(load_pbs)),
     "wfformat": Reader(WORKFLOW, staged),
     "site": Reader(SITE, drawn),
@@ -242,7 +272,7 @@ def changed(document: Any, chance: random.Random) -> Any:
         if isinstance(child, dict | list):
             places += [(child, each) for each in (child if isinstance(child, dict) else range(len(child)))]
     if not places:
-        return chance.choice(VALUES)
+        return copy.deepcopy(chance.choice(VALUES))
     holder, key = chance.choice(places)
     match chance.randrange(8):
         case 0:
@@ -254,7 +284,7 @@ def changed(document: Any, chance: random.Random) -> Any:
         case 2 if isinstance(holder[key], int | float) and not isinstance(holder[key], bool):
             holder[key] = holder[key] * chance.choice((-1, 0.5, 2, 1000, 2**40, 2**52))
         case _:
-            holder[key] = chance.choice(VALUES)
+            holder[key] = copy.deepcopy(chance.choice(VALUES))
     return document
 
 

@@ -318,6 +318,9 @@ _RUNNING = ("id", "req", "rn", "end", "alloc", "shared", "note")
 _SHORTEST_S = 1e-6
 """The shortest duration of a file [s]: slowdowns of shorter jobs mean nothing."""
 
+_LONGEST_NAME = 200
+"""Characters of a name in a file, at most: error messages repeat it."""
+
 
 def _made(found: Mapping[str, Any]) -> Instance:
     check_keys(found, _MACHINE, "the file")
@@ -381,7 +384,7 @@ def _resources(given: object, width: int) -> tuple[str, ...]:
     """What a node's amounts are called."""
     if given is None:
         return ("cores", "memory", *(f"resource {k}" for k in range(2, width)))[:width]
-    words = isinstance(given, list) and all(isinstance(name, str) for name in given)
+    words = isinstance(given, list) and all(isinstance(name, str) and len(name) <= _LONGEST_NAME for name in given)
     if not isinstance(given, list) or not words or len(set(given)) != width or len(given) != width:
         raise InvalidInput(f"resources are {shortened(given)}: {width} different names expected, as nodes have amounts")
     return tuple(given)
@@ -395,8 +398,11 @@ def _check_jobs(jobs: object, of: str, known: Sequence[str], keys: Sequence[str]
     for number, job in enumerate(jobs):
         check_keys(job, known, f"{who} {number}")
         name = job.get("id", number)
-        if isinstance(name, bool) or not isinstance(name, int | str):
-            raise InvalidInput(f"{who} {number} has id {shortened(name)}: a text or a whole number expected")
+        if isinstance(name, bool) or not isinstance(name, int | str) or len(str(name)) > _LONGEST_NAME:
+            raise InvalidInput(
+                f"{who} {number} has id {shortened(name)}: a text of at most {_LONGEST_NAME} characters, or a whole "
+                "number, expected"
+            )
         if name in seen:
             raise InvalidInput(f"{who} {number} has id {name!r}, as one before it: each its own expected")
         seen.add(name)
@@ -407,7 +413,7 @@ def _check_jobs(jobs: object, of: str, known: Sequence[str], keys: Sequence[str]
             most = f"from 1 to {MOST:.0f} for each node"
             raise InvalidInput(f"{who} {name!r} has rn {shortened(units)}: a whole number of units, {most}, expected")
         if "d" in keys and 0 < job["d"] < _SHORTEST_S:
-            raise InvalidInput(f"{who} {name!r} has d {job['d']!r}: at least {_SHORTEST_S} s expected")
+            raise InvalidInput(f"{who} {name!r} has d {job['d']}: at least {_SHORTEST_S} s expected")
 
 
 def _whole(shared: Mapping[str, Any], who: str) -> Mapping[str, int]:
@@ -415,9 +421,11 @@ def _whole(shared: Mapping[str, Any], who: str) -> Mapping[str, int]:
     if not isinstance(shared, Mapping):
         raise InvalidInput(f"{who} has shared {shortened(shared)}: amounts by name expected")
     for name, amount in shared.items():
+        if len(name) > _LONGEST_NAME:
+            raise InvalidInput(f"{who} shares {shortened(name)}: a name of at most {_LONGEST_NAME} characters expected")
         if type(amount) is not int or amount < 0:
             raise InvalidInput(
-                f"{who} has {amount!r} of the shared resource {name!r}: a whole number, at least 0, expected"
+                f"{who} has {shortened(amount)} of the shared resource {name!r}: a whole number, at least 0, expected"
             )
     return shared
 
