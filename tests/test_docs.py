@@ -92,7 +92,7 @@ CLASSES: dict[str, list[str]] = {}
 for source, code in SOURCES.items():
     for name in re.findall(r"^class (\w+)", code, re.M):
         CLASSES.setdefault(name, []).append(source)
-REFERENCE = "\n".join((ROOT / "docs" / f"{name}.md").read_text() for name in ("reference", "reference-laboratory"))
+REFERENCE = "\n".join((ROOT / "docs" / f"{name}.md").read_text() for name in ("reference", "lab/reference"))
 
 each_page = pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=lambda page: str(page.path.relative_to(ROOT)))
 

@@ -33,7 +33,7 @@ FOLLOWED = {
     "howto/write-a-dispatcher.md": 1,
     "howto/write-a-strategy.md": 1,
     "index.md": 1,
-    "place.md": 1,
+    "lab/placement.md": 1,
     "shape.md": 10,
 }
 """Pages, and how many steps of theirs are done."""
@@ -95,17 +95,8 @@ ELSEWHERE = {
 
 NOT_COUNTED = (
     *("api/*", "sites/*", "states.md"),  # made from code, or from results
-    *(
-        "papers/*",
-        "*-laboratory.md",
-        "*-experiments.md",
-        "coscheduler*.md",
-        "dispatch.md",
-        "dras.md",
-        "nsa.md",
-        "place*.md",
-    ),
-    *("simulator-accuracy.md", "howto/calibrate-your-queue.md", "howto/compare-strategies.md", "howto/twin.md"),
+    *("lab/*", "*-experiments.md", "coscheduler*.md"),
+    *("howto/calibrate-your-queue.md", "howto/compare-strategies.md", "howto/twin.md"),
     *("howto/simulate*.md", "howto/write-a-dispatcher.md", "howto/write-a-sharing-rule.md"),
     *(f"decisions/{name}.md" for name in ("compiled-engine", "constraint-solver", "model-files", "two-levels")),
 )

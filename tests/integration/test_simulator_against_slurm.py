@@ -1,4 +1,4 @@
-"""The simulator starts jobs as Slurm does: on recorded runs (docs/simulator-accuracy.md), and on a live cluster."""
+"""The simulator starts jobs as Slurm does: on recorded runs (docs/lab/accuracy.md), and on a live cluster."""
 
 from __future__ import annotations
 

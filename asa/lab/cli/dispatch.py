@@ -36,7 +36,7 @@ better plan is kept. Constraint programming (pcp20, pcp19, hcp19) begins with su
 on 64 nodes: of five such queues it proved the best plan within half a second, at most 0.05 % better. On 1,173 nodes it
 proved one plan of five. It does not help from a hundred jobs on: of twenty queues it improved no plan in a second,
 where listplan's own search (--time-limit 1s) gained 0.09 to 1.1 % on all but one (one core, 2026-11-22; see
-docs/dispatch.md).
+docs/lab/plans.md).
 """
 
 

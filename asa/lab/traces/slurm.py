@@ -484,7 +484,7 @@ def _priority(config: Fields, partitions: Mapping[str, Fields], qos: Mapping[str
 
 
 def _dispatcher(config: Fields, longest_s: float, said: list[str]) -> str:
-    """How the queue is gone through; see docs/simulator-accuracy.md for what agrees with which."""
+    """How the queue is gone through; see docs/lab/accuracy.md for what agrees with which."""
     kind = config.get("SchedulerType", "sched/backfill")
     if kind == "sched/builtin":
         return "fcfs"

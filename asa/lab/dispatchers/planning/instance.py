@@ -309,7 +309,7 @@ def read_instance(path: str | Path) -> Instance:
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidInput(f"{path}: {error!r}. Expected cap, running, queue as docs/dispatch.md has them") from error
+        raise InvalidInput(f"{path}: {error!r}. Expected cap, running, queue as docs/lab/plans.md has them") from error
 
 
 _MACHINE = ("cap", "running", "queue", "resources", "shared", "system", "at", "note")
@@ -393,7 +393,7 @@ def _resources(given: object, width: int) -> tuple[str, ...]:
 def _check_jobs(jobs: object, of: str, known: Sequence[str], keys: Sequence[str], nodes: int) -> None:
     """Refuse what is no list of jobs with their own names, units, and these numbers."""
     if not isinstance(jobs, list):
-        raise InvalidInput(f"Expected cap, running, queue as docs/dispatch.md has them: {of} is {shortened(jobs)}")
+        raise InvalidInput(f"Expected cap, running, queue as docs/lab/plans.md has them: {of} is {shortened(jobs)}")
     who, seen = "running job" if of == "running" else "job", set()
     for number, job in enumerate(jobs):
         check_keys(job, known, f"{who} {number}")

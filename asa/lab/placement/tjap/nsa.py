@@ -296,7 +296,7 @@ def squash(value: np.float32) -> np.float32:
 # -- Methods ----------------------------------------------------------------------------------------------------------
 
 MODEL = "nsa"
-"""The model of the distribution `asa-hpc-models`; docs/nsa.md tells how it was trained."""
+"""The model of the distribution `asa-hpc-models`; docs/lab/papers/nsa.md tells how it was trained."""
 Moves = tuple[int, int, int, int, bool, float, float]
 """Of a search: iterations, most jobs that one takes out, places drawn for a job, among how many of the first nodes left
 (0: all), whether as published, and the temperatures at the beginning and at the end."""
