@@ -32,6 +32,7 @@ try:
     from numba import njit
     from numba.core.caching import NullCache
     from numba.core.compiler import CompileResult
+    from numba.core.types import unliteral
 except ModuleNotFoundError as error:
     raise InvalidInput("simulated queues and the laboratory need numba: pip install 'asa-hpc[lab]'") from error
 
@@ -63,7 +64,8 @@ def inner_allocating(function: _Function) -> _Function:
 
 def _inner(function: _Function, *, counts: bool) -> _Function:
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": counts}
-    found: _Function = njit(**options)(function)
+    made: Any = njit(**options)(function)
+    found: _Function = _once(made)
     return found
 
 
@@ -73,10 +75,21 @@ def compiled(function: _Function) -> _Function:
     Other threads run while it does (see `asa.lab.core.signals`).
     """
     options: dict[str, Any] = {"_nrt": True, "nogil": True}
-    found: Any = njit(**options)(function)
+    found: Any = _once(njit(**options)(function))
     found._cache = _Kept(function)  # numba's own way, `cache=True`, has no other place for it
     result: _Function = found
     return result
+
+
+def _once(function: Any) -> Any:
+    """Have a function compiled for types only: numba would compile it anew for each constant that it is called with."""
+    of_types = function.get_call_template
+
+    def get_call_template(args: Any, kws: Any) -> Any:
+        return of_types(tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in kws.items()})
+
+    function.get_call_template = get_call_template
+    return function
 
 
 # -- What has been compiled, on disk ----------------------------------------------------------------------------------

@@ -311,7 +311,12 @@ def scan(
                 promised[j] = times[step]
                 steps = _cut_step(times, room, steps, units, step, times[step], times[step] + lasts)
                 reserved += 1
-    starts[:started].sort()
+    for i in range(1, started):  # in the queue's order, whatever the order in which they fill gaps
+        at, j = i, starts[i]
+        while at > 0 and starts[at - 1] > j:
+            starts[at] = starts[at - 1]
+            at -= 1
+        starts[at] = j
     return started
 
 
@@ -324,7 +329,9 @@ def _filling(now: float, rule: BackfillRule, jobs: Table, waiting: Ints, first: 
         for k in range(len(keys)):
             job = jobs[waiting[first + 1 + k]]
             keys[k] = order_key(rule.fill, now, job.submit, job.predicted, job.cores)
-        places[1:] = first + 1 + ranking(keys)
+        order = ranking(keys)
+        for k in range(len(keys)):
+            places[k + 1] = first + 1 + order[k]
     return places
 
 
@@ -584,7 +591,10 @@ def _victims(
         if may and now - other.started >= preemption[other.standing, EXEMPT]:
             rows[count] = row
             count += 1
-    order, keys = np.sort(rows[:count]), np.empty(count)
+    keys = np.empty(count)
+    for k in range(count):
+        keys[k] = rows[k]
+    order = picked(rows, ranking(keys))
     for k in range(count):
         keys[k] = preemption[jobs[order[k]].standing, RANK] * 2.0**32 + jobs[order[k]].cores
     order = picked(order, ranking(keys))
@@ -601,7 +611,8 @@ def _victims(
             return order[:0], 0
         if turn > 0:
             last = order[k - 1]
-            order[1:k] = order[: k - 1].copy()
+            for j in range(k - 1, 0, -1):
+                order[j] = order[j - 1]
             order[0] = last
             order = order[:k]
     count = 0
