@@ -301,7 +301,7 @@ def pairs(site: Site, runs: Sequence[Schedule]) -> list[dict[str, Any]]:
 def decisions(site: Site, runs: Sequence[Sequence[replay.Record]]) -> list[dict[str, Any]]:
     """How well decisions agree with Slurm's, in the very state in which it was, on the very nodes."""
     found = {}
-    for rule in DISPATCHERS:
+    for rule in (*DISPATCHERS, replay.DISPATCHER):
         of_rule = [
             replay.same_state(
                 replay.schedule_of(records, site.machine), rule, [each.on for each in records], priority=site.priority

@@ -350,6 +350,8 @@ def test_with_fair_tree_it_decides_as_slurm_did(version: str, number: int) -> No
     slurm, on = replay.schedule_of(records, replay.SHARED), [record.on for record in records]
     right = replay.same_state(slurm, "conservative", on, priority=FAIR)
     assert min(right) >= 0.9
+    apart = replay.same_state(slurm, replay.DISPATCHER, on, priority=FAIR)  # jobs end before the reservations' seconds
+    assert sum(apart) > sum(right) + 0.01
     equal = dataclasses.replace(slurm, cluster=dataclasses.replace(slurm.cluster, accounts={}))
     classic, often = (dataclasses.replace(FAIR, **changed) for changed in ({"tree": False}, {"calc_period_s": 0.0}))
     for like, priority in ((equal, FAIR), (slurm, classic), (slurm, often), (slurm, "fifo")):

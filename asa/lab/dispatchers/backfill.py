@@ -49,6 +49,9 @@ FCFS, SJF, LARGEST_AREA, WFP3, F1, SMALLEST_AREA = range(6)
 ALL_JOBS = 2**62
 OWN = -1
 """Code of an order that a function of the user's makes."""
+APART_S = 1.0
+"""Where gaps are filled at intervals, as by Slurm, a job has to end so long before a reservation begins [s]: Slurm
+plans in whole seconds, and a job that would end in the second in which another begins is in its way."""
 
 
 @compiled
@@ -224,7 +227,7 @@ class BackfillRule(NamedTuple):
     window
         How far ahead there are reservations [s].
     interval
-        How often gaps are filled [s]; 0: at each decision.
+        How often gaps are filled [s]; 0: at each decision. With one, jobs end `APART_S` before reservations begin.
     """
 
     depth: float
@@ -262,7 +265,7 @@ def scan(
     Parameters
     ----------
     rule
-        Its order is not looked at: `waiting` has it; nor is its interval.
+        Its order is not looked at: `waiting` has it; of its interval only whether there is one.
     jobs
         Table of jobs; its units, estimates and predictions [s] are read.
     active, ends
@@ -295,18 +298,18 @@ def scan(
     times, room = np.empty(size), np.empty(size, np.int64)
     steps = _free_units(now, free, jobs, waiting, starts[:started], active, ends, times, room)
     strict = now - jobs[waiting[k]].submit > rule.strict_after
-    reserved = 0
+    reserved, apart = 0, APART_S if rule.interval > 0 else 0.0
     for j in _filling(now, rule, jobs, waiting, k, count):
         if room[0] == 0 and (reserved >= depth or not promise):  # no other can start
             break
         units, lasts = jobs[waiting[j]].units, jobs[waiting[j]].estimate
         stays = lasts if strict else jobs[waiting[j]].predicted
-        if units <= room[0] and _fits(times, room, steps, units, now + stays):
+        if units <= room[0] and _fits(times, room, steps, units, now + stays + apart):
             steps = _cut_step(times, room, steps, units, 0, now, now + stays)
             starts[started] = j
             started += 1
         elif reserved < depth:
-            step = _earliest(times, room, steps, units, lasts)
+            step = _earliest(times, room, steps, units, lasts + apart)
             if step >= 0 and times[step] <= now + rule.window:
                 promised[j] = times[step]
                 steps = _cut_step(times, room, steps, units, step, times[step], times[step] + lasts)
@@ -480,7 +483,7 @@ def scan_nodes(
     runs = np.empty((len(free), 3), np.int64)
     chosen, rows = np.empty((64, 4), np.int64), 0
     backs = len(release)  # of rows in use of what comes back
-    started, reserved = 0, 0
+    started, reserved, apart = 0, 0, APART_S if rule.interval > 0 else 0.0
     reserved_of, begun = np.zeros(parts, np.int64), np.zeros(count, np.bool_)
     depths = np.array([0.0, depth]) if depth > 0 and len(windows) > 0 else np.array([depth])
     for step in range(len(depths) * count):
@@ -498,12 +501,12 @@ def scan_nodes(
             continue
         need, lasts = demands[job.kind], job.estimate
         stays = job.predicted if blocked[part] and not strict[part] else lasts
-        room = _lowest(free, now, now + stays, begins, stops, held, base, reserved)
+        room = _lowest(free, now, now + stays + apart, begins, stops, held, base, reserved)
         close(room, windows, now, job.walltime, job.user)
         found = _place(method, room, usable[nodes], need, job, runs)
         if found == 0 and len(preemption) > 0:
             victims, found = _victims(
-                now, now + stays, method, jobs, need, demands, job, usable[nodes], windows, preemption,
+                now, now + stays + apart, method, jobs, need, demands, job, usable[nodes], windows, preemption,
                 release_at, release, holder, backs, free, begins, stops, held, base, reserved, runs,
             )  # fmt: skip
             for victim in victims:
@@ -555,7 +558,7 @@ def scan_nodes(
                     _return(future, release[k], demands)
                     k += 1
                 if at < math.inf:
-                    room = _lowest(future, at, at + lasts, begins, stops, held, base, reserved)
+                    room = _lowest(future, at, at + lasts + apart, begins, stops, held, base, reserved)
                     close(room, windows, at, job.walltime, job.user)
                     found = _place(method, room, allowed[nodes], need, job, runs)
             if found > 0:
@@ -904,7 +907,7 @@ class Backfill:
     interval
         How often gaps are filled, as Slurm's ``bf_interval``: seconds, or like ``"30s"``; >= 0. Only at its
         multiples do jobs get reservations and overtake others; in between, once a second, they start in order until one
-        is blocked. In simulations only.
+        is blocked. A job that fills a gap ends a second before it does, as in Slurm. In simulations only.
     shift, gain, shift_qos
         Jobs are held for less intense hours of the grid, at most so long, where an hour saves so much CO2 [g], if they
         name this QOS; see `asa.lab.dispatchers.shift.Shift`. Without `shift` none is.

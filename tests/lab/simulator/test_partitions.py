@@ -92,7 +92,8 @@ class Oracle:
         """Nodes for a job from that time on, {} for none."""
         limit = self.partitions[self.part[row]]
         nodes = sorted(self.eligible(row) - closed - self.kept(row, start))
-        there = {node: self.free(row, node, start, start + self.wall[row]) for node in nodes}
+        end = start + self.wall[row] + (1.0 if self.interval else 0.0)  # not in the second in which another begins
+        there = {node: self.free(row, node, start, end) for node in nodes}
         found = self.first(row, there)
         if limit.max_nodes and len(found) > limit.max_nodes:
             fullest = sorted(there, key=lambda node: (-there[node], node))[: limit.max_nodes]
@@ -331,6 +332,14 @@ def test_so_they_are_where_units_are_counted(depth: float, interval: float, jobs
     slots = replace(whole, partitions={})
     starts = simulate(jobs, slots, Backfill(depth, interval=interval)).start
     np.testing.assert_array_equal(starts, Oracle(jobs, whole, depth, interval=interval).starts())
+
+
+def test_with_an_interval_a_job_ends_before_the_second_in_which_a_reservation_begins() -> None:
+    """As on Slurm, where jobs of equal wall times that start together are in each other's way."""
+    jobs = work((0, 60, 2, ""), (0, 60, 3, ""), (0, 60, 1, ""), (0, 59, 1, ""))
+    for cluster in (Cluster.of(nodes=3), Cluster(np.array([[3]]), partitions={"all": Partition((0,))})):
+        assert simulate(jobs, cluster, Backfill(1)).start[2:].tolist() == [0, 120]
+        assert simulate(jobs, cluster, Backfill(1, interval=1)).start[2:].tolist() == [120, 0]
 
 
 def test_an_interval_is_for_simulations_by_rules_that_have_names() -> None:
