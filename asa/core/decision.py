@@ -60,6 +60,14 @@ class SetSpeed:
 
 
 @dataclass(frozen=True, slots=True)
+class SetWidth:
+    """Dispatcher: this waiting job, which is moldable, is to start with so many units."""
+
+    job: JobKey
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Strategy: submit a job for these stages.
 
@@ -160,4 +168,4 @@ class Wake:
 
 
 StrategyDecision = Ask | Predict | Amend | Cancel | Wake
-DispatchDecision = Start | Reserve | Reject | SetSpeed
+DispatchDecision = Start | Reserve | Reject | SetSpeed | SetWidth

@@ -245,6 +245,7 @@ def kit() -> Cluster:
 
 def on_nodes(workload: Workload, cores: int) -> Workload:
     """Jobs of single cores as jobs of as few units as fit on nodes of so many cores, all alike; none gets smaller.
+    All are rigid.
 
     >>> made = on_nodes(Workload.of(submit=[0, 1, 2], run=[1, 1, 1], cores=[3, 40, 64]), 20)
     >>> made.units.tolist(), made.cores.tolist()
@@ -254,7 +255,13 @@ def on_nodes(workload: Workload, cores: int) -> Workload:
     each = -(-workload.cores // units)
     kinds, kind = np.unique(each, return_inverse=True)
     return replace(
-        workload, units=units, kind=kind, demands=kinds[:, None], resources=("cores",), per_node=np.zeros_like(units)
+        workload,
+        units=units,
+        kind=kind,
+        demands=kinds[:, None],
+        resources=("cores",),
+        per_node=np.zeros_like(units),
+        moldable=None,
     )
 
 

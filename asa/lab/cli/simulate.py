@@ -16,6 +16,7 @@ from asa.core.units import DAY
 from asa.lab.core.registry import PLACEMENTS, PRIORITIES
 from asa.lab.core.signals import ends_on_signals
 from asa.report.outputs import check_outputs, progress_bar
+from asa.report.words import counted
 
 if TYPE_CHECKING:  # NumPy is for those who simulate, not for those who ask for help
     from asa.lab.core.cluster import Cluster, NodeWindow
@@ -27,6 +28,15 @@ if TYPE_CHECKING:  # NumPy is for those who simulate, not for those who ask for 
 
 SETTINGS = ("placement", "priority", "predictor", "overrun", "instant")
 """Options that are settings of the machine, and stand in the result."""
+
+
+GAINS = {
+    "mean_wait_s": "mean wait [s]",
+    "mean_turnaround_s": "turnaround [s]",
+    "mean_bounded_slowdown": "bounded slowdown",
+    "utilisation": "utilisation",
+}
+"""What is compared with rigid jobs."""
 
 
 class Simulate:
@@ -41,7 +51,8 @@ class Simulate:
             "--dispatcher",
             metavar="NAME[:OPTIONS]",
             action="append",
-            help=f"which job starts: {', '.join(DISPATCHERS)} (easy); several, repeated or with commas, are compared",
+            help=f"which job starts: {', '.join(DISPATCHERS)} (easy; easy:width=fair with moldable jobs); several, "
+            "repeated or with commas, are compared",
         )
         add(
             "--site",
@@ -52,6 +63,8 @@ class Simulate:
         add("--cores-per-node", type=positive, metavar="C", help="cores of each node (those of the header, or 1)")
         add("--from-day", type=float, metavar="D", help="leave out jobs submitted earlier; the first job's day is 0")
         add("--to-day", type=float, metavar="D", help="leave out jobs submitted on that day or later")
+        add("--moldable", metavar="SHARE", help="so many jobs (30%%) may start with a quarter to 4 times their cores")
+        add("--parallel", type=float, default=0.95, metavar="F", help="part of their work that runs in parallel (0.95)")
         add("--placement", default="first-fit", metavar="NAME", help="on which nodes a job runs (first-fit)")
         add("--priority", metavar="NAME", help="the queue's order (the site's, or fifo)")
         add("--predictor", default="user", metavar="NAME", help="what dispatchers take for run times (user: request)")
@@ -76,7 +89,7 @@ class Simulate:
         )
         add("--save-decisions", metavar="DIR", help="write some of the decisions as instances for asa dispatch")
         add("--decisions", type=positive, default=2000, metavar="N", help="how many, drawn at random (2000)")
-        add("--seed", type=int, default=0, metavar="S", help="seed of that draw (0)")
+        add("--seed", type=int, default=0, metavar="S", help="seed of what is drawn (0)")
         add_energy_options(parser)
         add("--csv", metavar="OUT", help="write the jobs as Batsim does; evalys reads it")
         add("--swf", metavar="OUT", help="write the schedule as an SWF log; gzipped when the name ends in .gz")
@@ -86,7 +99,8 @@ class Simulate:
     @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
         site = _site(options)
-        names = DISPATCHERS.split(options.dispatcher or [site.dispatcher if site else "easy"])
+        plain = "easy" if options.moldable is None else "easy:width=fair"
+        names = DISPATCHERS.split(options.dispatcher or [site.dispatcher if site else plain])
         options.priority = options.priority or (site.priority if site else "fifo")
         _check_outputs(options, len(names))
         for name in names:
@@ -105,6 +119,7 @@ class Simulate:
             workload = workload.take(np.lexsort((workload.number, workload.submit)))
         cluster = site.cluster(trace.epoch) if site else trace.machine(options.nodes or 0, options.cores_per_node or 0)
         cluster = with_energy(cluster, options, trace.epoch)
+        workload = _molded(workload, cluster, options)
         about: dict[str, Any] = {"trace": Path(options.trace).name, "nodes": cluster.nodes, "cores": cluster.cores}
         about |= {"site": site.name} if site else {}
         said = ""
@@ -113,6 +128,9 @@ class Simulate:
             said = _of_windows(about["windows"], workload)
         about |= {name: getattr(options, name) for name in SETTINGS}
         about |= {"ties": options.ties, "dispatch_time": options.dispatch_time}
+        if workload.moldable is not None:
+            moldable = int((workload.moldable.least < workload.moldable.most).sum())
+            about |= {"moldable": moldable}
         sample = _sample(options)
         rows: list[dict[str, Any]] = []
         refused: list[str] = []
@@ -127,10 +145,13 @@ class Simulate:
             rows.append({"dispatcher": name, **about, **summarise(schedule), "odd_records": trace.report.counts})
             if site:
                 rows[-1]["refusals"] = _refusals(schedule)
+            if workload.moldable is not None:
+                rigid = summarise(_simulated(name, replace(workload, moldable=None), cluster, options, None))
+                rows[-1]["rigid"] = {key: rigid[key] for key in GAINS}
             if len(names) == 1:
                 _write(schedule, options)
                 saved = sample.write(options.save_decisions) if sample else ""
-                said = "\n".join(filter(None, [_of_refusals(rows), said]))
+                said = "\n".join(filter(None, [_of_refusals(rows), _of_widths(rows), said]))
                 text = "\n\n".join(filter(None, [in_words(rows[0]), said, saved, str(trace.report)]))
                 return CommandResult(rows[0], text)
         if not rows:
@@ -139,9 +160,41 @@ class Simulate:
             from asa.lab.report.charts import save_comparison
 
             save_comparison(rows, options.plot, title=title(rows[0]))
-        said = "\n".join(filter(None, [_of_refusals(rows), said]))
+        said = "\n".join(filter(None, [_of_refusals(rows), _of_widths(rows), said]))
         text = "\n\n".join(filter(None, [comparison(rows), said, "\n".join(refused), str(trace.report)]))
         return CommandResult({"rows": rows, "refused": refused}, text, 1 if refused else 0)
+
+
+def _molded(workload: Workload, cluster: Cluster, options: argparse.Namespace) -> Workload:
+    """The jobs, some of them moldable where that is wanted."""
+    from asa.lab.core.workload import Moldable
+
+    if options.moldable is None:
+        return workload
+    if workload.moldable is not None:
+        raise InvalidInput(f"--moldable {options.moldable}: {options.trace} has moldable jobs of its own: leave it out")
+    drawn = Moldable.drawn(workload, cluster.cores, options.moldable, parallel=options.parallel, seed=options.seed)
+    return replace(workload, moldable=drawn)
+
+
+def _of_widths(rows: list[dict[str, Any]]) -> str:
+    """What moldable jobs gain, beside the same log with rigid ones; or that a dispatcher starts them as they ask."""
+    found = []
+    for row in rows:
+        if "rigid" in row:
+            name, rigid = row["dispatcher"], row["rigid"]
+            gains = ", ".join(f"{words} {_change(rigid[key], row[key])}" for key, words in GAINS.items())
+            if not getattr(DISPATCHERS.create(name), "width", 0):
+                gains = "as many cores as they ask for, as with width=as-asked: " + gains
+            found.append(f"{counted(row['moldable'], 'moldable job')}, {name}, beside rigid ones: {gains}")
+    return "\n".join(found)
+
+
+def _change(before: float | None, after: float | None) -> str:
+    if before is None or after is None:
+        return "-"
+    change = f" ({(after / before - 1):+.0%})" if before else ""
+    return " -> ".join(f"{value:,.0f}" if value >= 1000 else f"{value:.4g}" for value in (before, after)) + change
 
 
 def add_energy_options(parser: argparse.ArgumentParser) -> None:

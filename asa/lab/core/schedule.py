@@ -61,6 +61,8 @@ class Schedule:
         How often the dispatcher was asked.
     seconds
         Time [s] that the simulation took, compilation and loading excluded; NaN for an observed schedule.
+    units
+        Units that each job had when it ran, shape (n,); None where all had those that they asked for.
     """
 
     workload: Workload
@@ -73,6 +75,7 @@ class Schedule:
     placements: Placements | None = None
     decisions: int = 0
     seconds: float = float("nan")
+    units: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.workload)
@@ -86,6 +89,22 @@ class Schedule:
     def wait(self) -> Floats:
         """Wait of each job [s]; NaN for those that never started."""
         return self.start - self.workload.submit
+
+    @property
+    def cores(self) -> Ints:
+        """Cores of each job as it ran, shape (n,)."""
+        jobs = self.workload
+        cores: Ints = jobs.cores if self.units is None else self.units * jobs.demands[jobs.kind, 0]
+        return cores
+
+    @property
+    def run_as_asked(self) -> Floats:
+        """How long each job would have run with the width that it asked for [s], shape (n,); NaN as in `end`."""
+        run: Floats = self.end - self.start
+        if self.units is not None:
+            for row in np.flatnonzero(self.units != self.workload.units).tolist():
+                run[row] /= self.workload.stretch(row, int(self.units[row]))
+        return run
 
     def count(self, state: JobState) -> int:
         """How many jobs came out so."""

@@ -93,6 +93,10 @@ class TableView:
         When nodes are kept from jobs (`asa.lab.core.cluster.NodeWindow`), in order of start, shape (w, 2 + nodes +
         users + 1): start and end [s]; 1 for each node that is kept; and 1 for each user whose jobs may start there none
         the less, unknown ones first.
+    molds, widths
+        Widths of moldable jobs: those of a job are the rows ``molds[row]`` to ``molds[row + 1] - 1`` of `widths`, that
+        which it asks for first; a rigid job has none. Shape (n + 1,), or empty where all jobs are rigid, and (k, 2):
+        units, and how many times longer it runs with them than as it asks.
     labels
         Column -> the texts behind its codes, for users and names.
     made
@@ -116,6 +120,8 @@ class TableView:
     allowed: Ints
     windows: Floats = field(default_factory=lambda: np.zeros((0, 2)))
     preemption: Floats = field(default_factory=lambda: np.zeros((0, 3)))
+    molds: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    widths: Floats = field(default_factory=lambda: np.zeros((0, 2)))
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     made: dict[int, QueuedJob] = field(default_factory=dict)
 

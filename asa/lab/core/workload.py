@@ -11,12 +11,99 @@ import numpy.typing as npt
 
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
+from asa.core.units import check_number
+from asa.core.units import share as share_of
+from asa.core.width import WIDTHS_MOST, sizes, time_on
 from asa.lab.core.cluster import RESOURCES
 
 Reals = npt.NDArray[np.float32]
 UNKNOWN = -1
 """Code of a user, group, name, queue, partition, QOS or constraint that the source does not tell."""
 _CODES = ("user", "group", "name", "partition", "qos", "constraint")
+_TABLES = ("resources", "labels", "moldable")
+"""What is no array of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moldable:
+    """Which widths jobs may have, and how fast they run with each; columns of a workload.
+
+    A moldable job starts with one of its widths: as many units as it asks for, `least`, `most`, and `least` doubled as
+    often as that stays below `most`. Run time and wall time of its row are those of the width that it asks for. With
+    others they follow Amdahl's law.
+
+    Parameters
+    ----------
+    least, most
+        Units, shape (n,); 1 <= least <= units <= most. A job for which they are equal is rigid.
+    parallel
+        Part of the work on one unit that runs in parallel, in [0, 1], shape (n,).
+
+    References
+    ----------
+    D. G. Feitelson and L. Rudolph, "Toward convergence in job schedulers for parallel supercomputers", JSSPP 1996
+    (rigid, moldable, evolving and malleable jobs). W. Cirne and F. Berman, "Using moldability to improve the
+    performance of supercomputer jobs", JPDC 62, 2002. G. Amdahl, "Validity of the single processor approach to
+    achieving large scale computing capabilities", AFIPS 1967.
+    """
+
+    least: Ints
+    most: Ints
+    parallel: Floats
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("least", np.int64), ("most", np.int64), ("parallel", np.float64)):
+            column = np.ascontiguousarray(getattr(self, name), dtype=dtype).view()
+            column.setflags(write=False)
+            object.__setattr__(self, name, column)
+
+    def take(self, rows: Ints) -> Moldable:
+        """These rows only."""
+        return Moldable(self.least[rows], self.most[rows], self.parallel[rows])
+
+    @classmethod
+    def drawn(
+        cls,
+        workload: Workload,
+        cores: int,
+        share: float | str,
+        *,
+        parallel: float = 0.95,
+        factor: int = 4,
+        seed: int = 0,
+    ) -> Moldable:
+        """Some of the jobs of a log of rigid ones, drawn at random, as moldable ones.
+
+        Parameters
+        ----------
+        cores
+            Of the machine: no job is made wider than that.
+        share
+            Chance of each job to be drawn, in [0, 1]; also as in ``"30%"``.
+        parallel
+            Part of their work that runs in parallel, in [0, 1].
+        factor
+            They may be so many times narrower or wider than they ask; a whole number, at least 2.
+
+        Raises
+        ------
+        InvalidInput
+            When a number is out of its bounds.
+
+        Examples
+        --------
+        >>> jobs = Workload.of(submit=[0, 5], run=[60, 30], cores=[4, 1], walltime=[100, 100])
+        >>> found = Moldable.drawn(jobs, 8, "100%")
+        >>> found.least.tolist(), found.most.tolist()
+        ([1, 1], [8, 4])
+        """
+        chance = share_of(share, what="share of moldable jobs")
+        check_number("factor", factor, 2, whole=True)
+        check_number("parallel", parallel, 0)
+        units, drawn = workload.units, np.random.default_rng(seed).random(len(workload)) < chance
+        widest = np.minimum(units * factor, cores // workload.demands[workload.kind, 0].clip(1))
+        least = np.where(drawn, np.maximum(1, -(-units // factor)), units)
+        return cls(least, np.where(drawn, np.maximum(units, widest), units), np.full(len(workload), parallel))
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +142,8 @@ class Workload:
         Wait [s] that the source observed, NaN where it did not.
     labels
         Column -> the texts behind its codes.
+    moldable
+        Which widths jobs may have; None where all are rigid.
 
     Raises
     ------
@@ -86,10 +175,11 @@ class Workload:
     think: Floats
     wait: Floats
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    moldable: Moldable | None = None
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            if item.name in ("resources", "labels"):
+            if item.name in _TABLES:
                 continue
             dtype = np.float64 if item.name in ("submit", "run", "walltime", "think", "wait") else np.int64
             column = np.ascontiguousarray(getattr(self, item.name), dtype=dtype)
@@ -121,6 +211,47 @@ class Workload:
                 f"job {int(self.number[row])} (row {row}) was submitted before the one above it: "
                 "sort by submission first (Workload.of does)"
             )
+        if self.moldable is not None:
+            self._check_widths(self.moldable)
+
+    def _check_widths(self, moldable: Moldable) -> None:
+        for name in ("least", "most", "parallel"):
+            _check_shape(f"moldable.{name}", getattr(moldable, name), len(self))
+        for wrong, what in (
+            ((moldable.least < 1) | (moldable.least > self.units), "least from 1 to its units"),
+            (moldable.most < self.units, "most of at least its units"),
+            (moldable.most > moldable.least * 2.0 ** (WIDTHS_MOST - 1), f"at most {WIDTHS_MOST} widths"),
+            (~((moldable.parallel >= 0) & (moldable.parallel <= 1)), "parallel from 0 to 1"),
+        ):
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                least, most, parallel = moldable.least[row], moldable.most[row], moldable.parallel[row]
+                raise InvalidInput(
+                    f"job {int(self.number[row])} (row {row}) of {self.units[row]} units is moldable with least "
+                    f"{least}, most {most}, parallel {parallel:g}: {what} expected"
+                )
+
+    def widths(self, row: int) -> tuple[int, ...]:
+        """Units that a job may start with, that which it asks for first.
+
+        >>> jobs = Workload.of(
+        ...     submit=[0, 0], run=[60, 60], cores=[6, 2], moldable=Moldable([2, 2], [16, 2], [0.9, 0.9])
+        ... )
+        >>> jobs.widths(0), jobs.widths(1)
+        ((6, 2, 4, 8, 16), (2,))
+        """
+        asked = int(self.units[row])
+        if self.moldable is None or self.moldable.least[row] == self.moldable.most[row]:
+            return (asked,)
+        found = sizes((int(self.moldable.least[row]), int(self.moldable.most[row])), 1)
+        return (asked, *(units for units in found if units != asked))
+
+    def stretch(self, row: int, units: int) -> float:
+        """How many times longer a job runs with so many units than with as many as it asks for."""
+        if self.moldable is None:
+            return 1.0
+        parallel = float(self.moldable.parallel[row])
+        return time_on(units, parallel) / time_on(int(self.units[row]), parallel)
 
     def _refuse(self, column: str, wrong: npt.NDArray[np.bool_], expected: str) -> None:
         if wrong.any():
@@ -156,7 +287,7 @@ class Workload:
             given.setdefault(column, np.zeros(count))
         given.setdefault("resources", RESOURCES[: demands.shape[1]])
         for column, values in given.items():
-            if column not in ("resources", "labels"):
+            if column not in _TABLES:
                 _check_shape(column, values, count)
         order = np.argsort(submit, kind="stable")
         if (np.diff(order) < 0).any():
@@ -166,7 +297,9 @@ class Workload:
             row = (after >= 0) & (after < count)  # what is none is refused below, as it was given
             given["after"] = np.where(row, rank[np.where(row, after, 0)], after)
             for column, values in given.items():
-                if column not in ("resources", "labels"):
+                if column == "moldable" and values is not None:
+                    given[column] = values.take(order)
+                elif column not in _TABLES:
                     given[column] = np.asarray(values)[order]
         return cls(demands=demands, **given)
 
@@ -188,9 +321,10 @@ class Workload:
         changed = {
             item.name: getattr(self, item.name)[chosen]
             for item in fields(self)
-            if item.name not in ("demands", "resources", "labels", "after")
+            if item.name not in ("demands", "after", *_TABLES)
         }
-        return replace(self, **changed, after=place[self.after[chosen]])
+        widths = None if self.moldable is None else self.moldable.take(chosen)
+        return replace(self, **changed, after=place[self.after[chosen]], moldable=widths)
 
     def between(self, begin: float, end: float) -> Workload:
         """Jobs submitted from `begin` [s] until before `end` [s]."""

@@ -14,6 +14,8 @@ S. Zrigui, "One can only gain by replacing EASY backfilling", CCGrid 2019. The o
 J. Lelong, V. Reis and D. Trystram, "Tuning EASY-backfilling queues", JSSPP 2017.
 A. W. Mu'alem and D. G. Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the
 IBM SP2 with backfilling", IEEE TPDS 12(6), 2001. D. A. Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995 (EASY).
+Widths: S. Srinivasan, V. Subramani, R. Kettimuthu, P. Holenarsipur and P. Sadayappan, "Effective selection of partition
+sizes for moldable scheduling of parallel jobs", HiPC 2002.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import numpy.typing as npt
 
 from asa.core.arrays import Floats, Ints
 from asa.core.backfill import ReservationRule
-from asa.core.decision import DispatchDecision, NodeRun, Reserve, Start
+from asa.core.decision import DispatchDecision, NodeRun, Reserve, SetWidth, Start
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.registry import DISPATCHERS
 from asa.core.units import duration
@@ -209,6 +211,15 @@ def _found(what: str | QueueOrder | Key) -> QueueOrder:
     return ORDERS[what]
 
 
+# -- Widths of moldable jobs ------------------------------------------------------------------------------------------
+
+AS_ASKED, SOONEST, FAIR = range(3)
+WIDTHS: Mapping[str, int] = {"as-asked": AS_ASKED, "soonest": SOONEST, "fair": FAIR}
+"""How wide moldable jobs start. As they ask; that with which the job is planned to end soonest: now on fewer units, or
+later on more; or the soonest of those that are no more than its share of the idle units, or the least. Shares go by
+what the waiting jobs ask for. Of widths that end at the same time it is that which starts first, then the narrowest.
+"""
+
 # -- The rule as numbers --------------------------------------------------------------------------------------------
 
 
@@ -228,6 +239,8 @@ class BackfillRule(NamedTuple):
         How far ahead there are reservations [s].
     interval
         How often gaps are filled [s]; 0: at each decision. With one, jobs end `APART_S` before reservations begin.
+    width
+        Code of how wide moldable jobs start.
     """
 
     depth: float
@@ -239,6 +252,7 @@ class BackfillRule(NamedTuple):
     oldest: int = ALL_JOBS
     window: float = math.inf
     interval: float = 0.0
+    width: int = AS_ASKED
 
 
 # -- The rule on a machine of slots, compiled -------------------------------------------------------------------------
@@ -412,6 +426,90 @@ def _cut_step(times: Floats, room: Ints, steps: int, units: int, first: int, sta
     for step in range(first, last):
         room[step] -= units
     return steps
+
+
+@compiled
+def scan_widths(
+    now: float,
+    rule: BackfillRule,
+    free: int,
+    jobs: Table,
+    waiting: Ints,
+    active: Ints,
+    ends: Floats,
+    molds: Ints,
+    widths: Floats,
+    starts: Ints,
+    units: Ints,
+    promised: Floats,
+) -> int:
+    """Which of the waiting jobs start now, some of which are moldable; the others are treated as by `scan`.
+
+    Of each job in turn the width is chosen, in the plan that the jobs before it have left. One that does not start now
+    with its width is blocked; the first `depth` of these get reservations.
+
+    Parameters
+    ----------
+    now, rule, free, jobs, waiting, active, ends, starts, promised
+        As in `scan`.
+    molds, widths
+        As in `TableView`.
+    units
+        Takes the widths of those that start, in order.
+
+    Returns
+    -------
+    int
+        How many start.
+    """
+    depth, count = rule.depth, min(rule.limit, len(waiting))
+    asked = 0
+    for j in range(count):
+        promised[j] = np.nan
+        asked += jobs[waiting[j]].units
+    size = len(active) + 2 * count + 2
+    times, room = np.empty(size), np.empty(size, np.int64)
+    steps = _free_units(now, free, jobs, waiting, starts[:0], active, ends, times, room)
+    started, reserved = 0, 0
+    for j in range(count):
+        if room[0] == 0 and reserved >= depth:  # no other can start
+            break
+        row = waiting[j]
+        first, last = (molds[row], molds[row + 1]) if row + 1 < len(molds) else (0, 0)
+        most = free * jobs[row].units // asked if rule.width == FAIR else ALL_JOBS
+        step, wide, lasts = _soonest(times, room, steps, jobs[row], widths[first:last], most)
+        if step == 0:
+            steps = _cut_step(times, room, steps, wide, 0, now, now + lasts)
+            starts[started], units[started] = j, wide
+            started += 1
+        elif step > 0 and depth == 0:
+            break
+        elif step > 0 and reserved < depth and times[step] <= now + rule.window:
+            promised[j] = times[step]
+            steps = _cut_step(times, room, steps, wide, step, times[step], times[step] + lasts)
+            reserved += 1
+    return started
+
+
+@inner
+def _soonest(times: Floats, room: Ints, steps: int, job: Any, widths: Floats, most: int) -> tuple[int, int, float]:
+    """The first step from which a job can run with the width with which it ends soonest, that width, and how long it
+    lasts [s]; -1 when it can never run. Only the narrowest of its `widths` may be above `most`; a rigid job has none.
+    """
+    if len(widths) == 0:
+        return _earliest(times, room, steps, job.units, job.estimate), job.units, job.estimate
+    least = math.inf
+    for k in range(len(widths)):
+        least = min(least, widths[k, 0])
+    best, units, lasts = -1, 0, math.inf
+    for k in range(len(widths)):
+        wide, takes = int(widths[k, 0]), job.estimate * widths[k, 1]
+        step = _earliest(times, room, steps, wide, takes) if wide <= max(least, most) else -1
+        if step >= 0:
+            found = (times[step] + takes, step, wide)
+            if best < 0 or found < (times[best] + lasts, best, units):
+                best, units, lasts = step, wide, takes
+    return best, units, lasts
 
 
 # -- The rule on a machine whose nodes or jobs differ, compiled -------------------------------------------------------
@@ -805,9 +903,17 @@ def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
     waiting = view.waiting if rule.order is None else view.waiting[rule.order.arrange(view)]
     numbers = rule.numbers
     starts, promised = np.empty(max(1, len(waiting)), np.int64), np.empty(max(1, len(waiting)))
+    widths: dict[int, int] = {}
     chosen: dict[int, list[NodeRun]] = {}
     preempted: dict[int, list[int]] = {}
-    if view.slots >= 0:
+    if numbers.width != AS_ASKED and len(view.molds):
+        units = np.empty(len(starts), np.int64)
+        started = scan_widths(
+            view.now, numbers, view.slots, view.jobs, waiting, view.active, view.ends, view.molds, view.widths,
+            starts, units, promised,
+        )  # fmt: skip
+        widths = dict(zip(starts[:started].tolist(), units[:started].tolist(), strict=True))
+    elif view.slots >= 0:
         started = scan(
             view.now, numbers, view.slots, view.all_slots, view.jobs, waiting, view.active, view.ends,
             starts, promised, True,
@@ -827,6 +933,8 @@ def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
     for place in sorted(places) if [*going] == sorted(going) else places:
         row = int(waiting[place])
         if place in going:
+            if widths.get(place, 0) not in (0, view.jobs[row]["units"]):
+                decisions.append(SetWidth(row, widths[place]))
             decisions.append(Start(row, tuple(chosen.get(place, ())), tuple(preempted.get(place, ()))))
         else:
             decisions.append(Reserve(row, float(promised[place])))
@@ -849,7 +957,7 @@ def rule_of(dispatcher: Any) -> BackfillRule:
     Examples
     --------
     >>> rule_of("backfill:depth=2,limit=100")  # doctest: +ELLIPSIS
-    BackfillRule(depth=2.0, limit=100, ... interval=0.0)
+    BackfillRule(depth=2.0, limit=100, ... width=0)
     """
     made = DISPATCHERS.create(dispatcher)
     rule: BackfillRule | None = getattr(made, "native", None)
@@ -908,6 +1016,8 @@ class Backfill:
         How often gaps are filled, as Slurm's ``bf_interval``: seconds, or like ``"30s"``; >= 0. Only at its
         multiples do jobs get reservations and overtake others; in between, once a second, they start in order until one
         is blocked. A job that fills a gap ends a second before it does, as in Slurm. In simulations only.
+    width
+        How wide moldable jobs of a simulation start, see `WIDTHS`: ``"as-asked"``, ``"soonest"`` or ``"fair"``.
     shift, gain, shift_qos
         Jobs are held for less intense hours of the grid, at most so long, where an hour saves so much CO2 [g], if they
         name this QOS; see `asa.lab.dispatchers.shift.Shift`. Without `shift` none is.
@@ -933,6 +1043,7 @@ class Backfill:
         oldest: float = math.inf,
         window: float | str = math.inf,
         interval: float | str = 0.0,
+        width: str = "as-asked",
         shift: float | str = "",
         gain: float = 0.0,
         shift_qos: str = "",
@@ -946,6 +1057,11 @@ class Backfill:
         if self.interval and callable(order):
             raise InvalidInput("interval= is simulated with orders that have names: leave it out, or name one")
         self.fill = None if fill is None else find_order(fill)
+        if width not in WIDTHS:
+            raise UnknownName("width", width, WIDTHS)
+        self.width = WIDTHS[width]
+        if self.width != AS_ASKED and (fill is not None or predictor is not None or strict_after != math.inf):
+            raise InvalidInput(f"width={width} plans with wall times: leave fill=, predictor= and strict_after= out")
         self.predictor = predictor
         if predictor is not None:
             PREDICTORS.create(predictor)  # refused here, not when it is needed
@@ -959,7 +1075,7 @@ class Backfill:
     @property
     def needs_estimates(self) -> bool:
         """Whether it plans with wall times."""
-        return self.depth > 0
+        return self.depth > 0 or self.width != AS_ASKED
 
     @property
     def native(self) -> BackfillRule | None:
@@ -972,8 +1088,9 @@ class Backfill:
         fill, limit = OWN if self.fill is None else self.fill.code, int(min(self.limit, ALL_JOBS))
         reach = self._plain.window_s
         rule = BackfillRule(
-            float(self.depth), limit, fill=fill, strict_after=self.strict_after, window=reach, interval=self.interval
-        )
+            float(self.depth), limit, fill=fill, strict_after=self.strict_after, window=reach, interval=self.interval,
+            width=self.width,
+        )  # fmt: skip
         if self.order is None:
             return rule
         return rule._replace(order=self.order.code, threshold=self.order.threshold, oldest=self.order.most)
@@ -1005,11 +1122,12 @@ class Fcfs(Backfill):
         limit: float = math.inf,
         order: str | Key | None = None,
         threshold: float | str = math.inf,
+        width: str = "as-asked",
         shift: float | str = "",
         gain: float = 0.0,
         shift_qos: str = "",
     ) -> None:
-        super().__init__(0, limit, order, threshold, shift=shift, gain=gain, shift_qos=shift_qos)
+        super().__init__(0, limit, order, threshold, width=width, shift=shift, gain=gain, shift_qos=shift_qos)
 
 
 class Easy(Backfill):
@@ -1020,11 +1138,12 @@ class Easy(Backfill):
         limit: float = math.inf,
         order: str | Key | None = None,
         threshold: float | str = math.inf,
+        width: str = "as-asked",
         shift: float | str = "",
         gain: float = 0.0,
         shift_qos: str = "",
     ) -> None:
-        super().__init__(1, limit, order, threshold, shift=shift, gain=gain, shift_qos=shift_qos)
+        super().__init__(1, limit, order, threshold, width=width, shift=shift, gain=gain, shift_qos=shift_qos)
 
 
 class Conservative(Backfill):
@@ -1035,11 +1154,12 @@ class Conservative(Backfill):
         limit: float = math.inf,
         order: str | Key | None = None,
         threshold: float | str = math.inf,
+        width: str = "as-asked",
         shift: float | str = "",
         gain: float = 0.0,
         shift_qos: str = "",
     ) -> None:
-        super().__init__(math.inf, limit, order, threshold, shift=shift, gain=gain, shift_qos=shift_qos)
+        super().__init__(math.inf, limit, order, threshold, width=width, shift=shift, gain=gain, shift_qos=shift_qos)
 
 
 class EasyPlusPlus(Backfill):

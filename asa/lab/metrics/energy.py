@@ -50,7 +50,7 @@ def energy(schedule: Schedule) -> dict[str, float]:
     ran, nodes = schedule.ran, schedule.cluster.nodes
     start, end = schedule.start[ran], schedule.end[ran]
     core_w = (power.busy_w - power.idle_w) / int(schedule.cluster.capacity[0, 0])
-    watts = schedule.workload.cores[ran] * core_w
+    watts = schedule.cores[ran] * core_w
     whole = np.array([schedule.workload.submit.min(initial=math.inf)]), np.array([end.max(initial=-math.inf)])
     found: dict[str, float] = {}
     down = list(_down(schedule, float(whole[0][0]), float(whole[1][0]))) if len(end) else []

@@ -254,7 +254,8 @@ def summarise(schedule: Schedule, starved_s: float = STARVED_S) -> dict[str, Any
         - `jobs` in the workload, `jobs_ran` that started and ended; `outcomes`: how many came out as what, `refused`
           being those that the machine could never have run; `restarts`: how often jobs were requeued.
         - `mean_`, `median_`, `p90_`, `p99_` and `max_` of `wait_s`, `turnaround_s` and `bounded_slowdown` of the jobs
-          that ran; `by_size`: wait and bounded slowdown by size class.
+          that ran; `by_size`: wait and bounded slowdown by size class. Sizes, and the run times in slowdowns, are those
+          of the width that a moldable job asked for.
         - `makespan_s`: first submission to last end; `utilisation` over the makespan, `utilisation_while_submitting`
           from the first to the last submission; `throughput_jobs_per_hour` over the makespan.
         - `starved` jobs and the `max_queue_age_s` that any job reached, those that never started included;
@@ -272,9 +273,9 @@ def summarise(schedule: Schedule, starved_s: float = STARVED_S) -> dict[str, Any
     """
     workload, ran = schedule.workload, schedule.ran
     submit, start, end = workload.submit[ran], schedule.start[ran], schedule.end[ran]
-    cores, capacity = workload.cores[ran], schedule.cluster.cores
-    wait, turnaround, run = start - submit, end - submit, end - start
-    slowdown = bounded_slowdown(turnaround, run)
+    cores, capacity = schedule.cores[ran], schedule.cluster.cores
+    wait, turnaround = start - submit, end - submit
+    slowdown = bounded_slowdown(turnaround, schedule.run_as_asked[ran])
     first = float(workload.submit.min(initial=math.inf))
     last_submit = float(workload.submit.max(initial=-math.inf))
     over = float(end.max(initial=-math.inf))
@@ -309,7 +310,7 @@ def summarise(schedule: Schedule, starved_s: float = STARVED_S) -> dict[str, Any
         "peak_memory_mb": peak_memory_mb(),
     }
     known = {name: value if isinstance(value, int) or math.isfinite(value) else None for name, value in numbers.items()}
-    return known | {"outcomes": _outcomes(schedule), "by_size": _by_size(wait, slowdown, cores, capacity)}
+    return known | {"outcomes": _outcomes(schedule), "by_size": _by_size(wait, slowdown, workload.cores[ran], capacity)}
 
 
 def queued(schedule: Schedule) -> tuple[Floats, Floats]:

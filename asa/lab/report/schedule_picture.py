@@ -148,7 +148,7 @@ def draw_utilisation(axes: Axes, schedule: Schedule, zero: float, span: float) -
     A dotted line is where the last job was submitted: after it the machine drains.
     """
     ran, submit = schedule.ran, schedule.workload.submit
-    start, end, cores = schedule.start[ran], schedule.end[ran], schedule.workload.cores[ran]
+    start, end, cores = schedule.start[ran], schedule.end[ran], schedule.cores[ran]
     times, used = level(start, end, cores)
     edges, busy = curve(times, used, zero, span)
     axes.stairs(100 * busy / schedule.cluster.cores, edges - zero, fill=True, color=BUSY)

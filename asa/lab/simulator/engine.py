@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from asa.core.decision import DispatchDecision, NodeRun, Reject, Reserve, SetSpeed, Start
+from asa.core.decision import DispatchDecision, NodeRun, Reject, Reserve, SetSpeed, SetWidth, Start
 from asa.core.errors import IllegalDecision, Starved
 from asa.core.view import QueuedJob
 from asa.lab.core.cluster import Cluster
@@ -135,6 +135,8 @@ class Engine:
             allowed=s.allowed,
             windows=s.windows,
             preemption=s.preemption,
+            molds=s.molds,
+            widths=s.widths,
             labels=self.workload.labels,
             made=self._made,
         )
@@ -174,8 +176,13 @@ class Engine:
                 row = self._row(decision, RUNNING)
                 self.room()
                 loop.set_speed(self._state, row, decision.speed)
+            elif isinstance(decision, SetWidth):
+                row = self._row(decision, WAITING)
+                if decision.units not in (widths := self._widths(row)):
+                    raise IllegalDecision(f"it may have {', '.join(map(str, widths))} units", decision)
+                loop.mold(self._state, row, decision.units)
             else:
-                raise IllegalDecision("Start, Reserve, Reject or SetSpeed expected", decision)
+                raise IllegalDecision("Start, Reserve, Reject, SetSpeed or SetWidth expected", decision)
 
     def dispatch(
         self, rule: BackfillRule, until: float = math.inf, promise: bool = False, most: int = -1
@@ -240,6 +247,12 @@ class Engine:
             raise IllegalDecision(f"no room for {self._need(row)}: {self._left()}", decision)
         loop.leave(s, row)
         loop.start(s, row, count)
+
+    def _widths(self, row: int) -> list[int]:
+        """Units that a job may have."""
+        s = self._state
+        known = s.widths[s.molds[row] : s.molds[row + 1], 0] if row + 1 < len(s.molds) else s.widths[:0, 0]
+        return [int(units) for units in known] or [int(s.jobs[row]["units"])]
 
     def _preempt(self, row: int, victim: int, decision: Start) -> None:
         s = self._state

@@ -16,7 +16,7 @@ from asa.core.arrays import Floats, Ints
 from asa.core.job import QueueRegime
 from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ranking
 from asa.lab.core.table import CANCELS, EXEMPT
-from asa.lab.dispatchers.backfill import BackfillRule, queue_keys, scan, scan_nodes
+from asa.lab.dispatchers.backfill import AS_ASKED, BackfillRule, queue_keys, scan, scan_nodes, scan_widths
 from asa.lab.placement.nodes import BLOCK, close, place, place_within
 from asa.lab.simulator.limits import CORES, COUNTER, JOBS, SUBMITTED_JOBS
 from asa.lab.simulator.settings import FIFO, NICED
@@ -599,6 +599,27 @@ def _up(s: SimulationState, node: int) -> bool:
 
 
 @compiled
+def mold(s: SimulationState, job: int, units: int) -> None:
+    """A waiting job is to have that of its widths; its times follow."""
+    if job + 1 >= len(s.molds) or s.jobs[job].units == units:
+        return
+    row, job_state = s.jobs[job], s.job_states[job]
+    factor = 1.0
+    for width in range(s.molds[job], s.molds[job + 1]):
+        if s.widths[width, 0] == units:
+            factor *= s.widths[width, 1]
+        elif s.widths[width, 0] == row.units:
+            factor /= s.widths[width, 1]
+    row.cores = row.cores // row.units * units
+    row.units = units
+    row.walltime *= factor
+    row.estimate *= factor
+    row.predicted *= factor
+    job_state.run *= factor
+    job_state.stop *= factor
+
+
+@compiled
 def start(s: SimulationState, job: int, count: int) -> None:
     """Start a waiting job on the first `count` runs of nodes in ``s.runs``. It must be out of the queue."""
     world = s.world[0]
@@ -712,6 +733,8 @@ def requeue(s: SimulationState, job: int) -> None:
     row.eligible = np.nan
     row.accrue = np.nan
     row.restarts += 1
+    if job + 1 < len(s.molds) and s.molds[job] < s.molds[job + 1]:
+        mold(s, job, int(s.widths[s.molds[job], 0]))
     row.place = world.place
     world.place += 1.0
     write(s, REQUEUED, job, 0.0)
@@ -880,7 +903,8 @@ def dispatch_loop(
     world = s.world[0]
     whole, in_order = BackfillRule(float(rule.depth), *rule[1:]), BackfillRule(0.0, *rule[1:])
     starts, promised = np.empty(64, np.int64), np.empty(64)
-    runs, gone = np.empty((0, 4), np.int64), np.empty((0, 2), np.int64)
+    runs, gone, units = np.empty((0, 4), np.int64), np.empty((0, 2), np.int64), np.empty(0, np.int64)
+    molds = rule.width != AS_ASKED and len(s.molds) > 0
     while True:
         why = advance(s, until)
         if why != DECIDE:
@@ -892,6 +916,8 @@ def dispatch_loop(
         most -= 1
         if world.waiting > len(starts):
             starts, promised = np.empty(2 * world.waiting, np.int64), np.empty(2 * world.waiting)
+        if molds and len(units) < len(starts):
+            units = np.empty(len(starts), np.int64)
         world.dirty = 0
         if world.waiting == 0 or (world.free == 0 and world.slots >= 0 and not promise):
             continue
@@ -905,7 +931,12 @@ def dispatch_loop(
                 now = in_order
         world.decisions += 1
         waiting = ranked(s, rule, weights)
-        if world.slots >= 0:
+        if molds:
+            started = scan_widths(
+                world.now, now, world.free, s.jobs, waiting, s.active[: world.running], s.ends[: world.running],
+                s.molds, s.widths, starts, units, promised,
+            )  # fmt: skip
+        elif world.slots >= 0:
             started = scan(
                 world.now, now, world.free, world.slots, s.jobs, waiting,
                 s.active[: world.running], s.ends[: world.running], starts, promised, promise,
@@ -923,13 +954,13 @@ def dispatch_loop(
             continue
         all_seen = len(waiting) <= min(rule.limit, rule.oldest)  # else others come forward when some have started
         kept = world.waiting - len(waiting)
-        begun = begin(s, picked(waiting, starts[:started]), starts, runs, gone, kept)
+        begun = begin(s, picked(waiting, starts[:started]), starts, units, runs, gone, kept)
         if begun < started or (len(s.limits) > 0 and kept_back(s) > kept):
             world.dirty = 1  # what could not start yet is decided again, without what limits keep back now
             if has_room(s):
                 continue
             return GROW
-        if all_seen and world.edges == 0 and not world.stops_often and len(s.preemption) == 0:
+        if all_seen and world.edges == 0 and not world.stops_often and len(s.preemption) == 0 and not molds:
             world.dirty = 0  # asked again at once, a rule without predictions would start no other job
 
 
@@ -972,12 +1003,13 @@ def ranked(s: SimulationState, rule: BackfillRule, weights: Floats) -> Ints:
 
 
 @inner
-def begin(s: SimulationState, rows: Ints, starts: Ints, runs: Ints, gone: Ints, kept: int) -> int:
+def begin(s: SimulationState, rows: Ints, starts: Ints, units: Ints, runs: Ints, gone: Ints, kept: int) -> int:
     """Start these rows, until the tables lack room for the next, or one has preempted others, or limits keep back more
     jobs than those `kept` that were left out of the decision; how many have started.
 
-    `runs` tells the nodes where the machine does not choose them: position in the queue as it was, first node, last
-    node, units of each; `gone` the running jobs that are preempted: position in the queue of that which preempts, row.
+    `units` are their widths, if there are any. `runs` tells the nodes where the machine does not choose them: position
+    in the queue as it was, first node, last node, units of each; `gone` the running jobs that are preempted: position
+    in the queue of that which preempts, row.
     """
     k, preempted = 0, False
     for i in range(len(rows)):
@@ -988,6 +1020,8 @@ def begin(s: SimulationState, rows: Ints, starts: Ints, runs: Ints, gone: Ints, 
             for column in range(3):
                 s.runs[count, column] = runs[k, column + 1]
             count, k = count + 1, k + 1
+        if len(units) > 0:
+            mold(s, rows[i], units[i])
         if count == 0:
             count = find(s, rows[i])
         for victim in range(len(gone)):

@@ -22,7 +22,7 @@ from asa.lab.core.registry import PREDICTORS
 from asa.lab.core.schedule import Placements, Schedule
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.backfill import BackfillRule, refuse_shift
+from asa.lab.dispatchers.backfill import AS_ASKED, BackfillRule, refuse_shift
 from asa.lab.dispatchers.shift import Shift
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.settings import MachineSettings
@@ -126,6 +126,7 @@ class DispatchLoop:
     ) -> None:
         if not shifted:
             refuse_shift(rule)
+        _check_widths(engine, rule)
         self.engine, self._rule, self._clock, self._watch = engine, rule, clock, watch
         self._window = float(getattr(rule, "window", 0.0))
         self._next = -math.inf  # number of the first window at whose end it may be asked: once at each
@@ -195,6 +196,22 @@ class DispatchLoop:
             self.engine.state.world[0]["dirty"] = 0
             if self._learning is not None:
                 self._learning.catch_up()
+
+
+def _check_widths(engine: Engine, rule: Any) -> None:
+    s = engine.state
+    if getattr(rule, "width", AS_ASKED) == AS_ASKED or not len(s.molds):
+        return
+    if s.world[0]["slots"] < 0 or len(s.limits):
+        raise InvalidInput(
+            "width= chooses among the widths of moldable jobs on machines of equal nodes without partitions, windows "
+            "and limits, for jobs that need the same of a node: say width=as-asked here"
+        )
+    if engine.settings.learner is not None:
+        raise InvalidInput(
+            f"width= plans with wall times or run times: predictor user or oracle expected, not "
+            f"{engine.settings.predictor!r}"
+        )
 
 
 def check_walltimes(workload: Workload, cluster: Cluster, rule: Any, settings: MachineSettings, name: object) -> None:

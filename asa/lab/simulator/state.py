@@ -175,6 +175,8 @@ class SimulationState(NamedTuple):
     preemption: Floats  # who preempts whom, as in `TableView`
     runs: Ints  # scratch, shape (nodes, 3)
     usage: Floats  # shape (associations, 3): decayed core-seconds, when that was right [s], fair-share factor
+    molds: Ints  # which widths jobs may have: this and the next as in `TableView`
+    widths: Floats
     tree: Floats  # Fair Tree, else no rows: associations, accounts, children before parents; see `PARENT`
 
 
@@ -208,6 +210,8 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, allowed: Ints) -> Simu
         preemption=_preemption(cluster),
         runs=np.zeros((nodes, 3), np.int64),
         usage=np.zeros((0, 3)),
+        molds=np.zeros(0, np.int64),
+        widths=np.zeros((0, 2)),
         tree=np.zeros((0, 3)),
     )
     world = state.world[0]
@@ -312,7 +316,21 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
         job_states["whose"], known = whose(workload, service, cluster)
         state = state._replace(**limit_tables(cluster, known)._asdict())
     usage, windows = np.zeros((associations, 3)), _windows(cluster, workload)
-    return _tie(state._replace(usage=usage, tree=tree, windows=windows), workload)
+    molds, widths = _widths(workload)
+    return _tie(state._replace(usage=usage, tree=tree, windows=windows, molds=molds, widths=widths), workload)
+
+
+def _widths(workload: Workload) -> tuple[Ints, Floats]:
+    """Which widths jobs may have, as in `TableView`."""
+    moldable = workload.moldable
+    if moldable is None or (moldable.least == moldable.most).all():
+        return np.zeros(0, np.int64), np.zeros((0, 2))
+    rows, counts = [], np.zeros(len(workload) + 1, dtype=np.int64)
+    for job in np.flatnonzero(moldable.least < moldable.most).tolist():
+        found = workload.widths(job)
+        counts[job + 1] = len(found)
+        rows += [(units, workload.stretch(job, units)) for units in found]
+    return np.cumsum(counts), np.array(rows)
 
 
 def _fair_tree(workload: Workload, cluster: Cluster) -> tuple[Ints, Floats, int]:
@@ -521,6 +539,7 @@ def schedule_of(state: SimulationState, workload: Workload, cluster: Cluster) ->
         jobs["restarts"].copy(),
         _placements(state) if world["keeps_nodes"] else None,
         int(world["decisions"]),
+        units=jobs["units"].copy() if len(state.molds) else None,
     )
 
 

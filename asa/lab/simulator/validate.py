@@ -23,8 +23,9 @@ _COMPLETED, _REFUSED = OUTCOMES.index(JobState.COMPLETED), OUTCOMES.index(JobSta
 def violations(schedule: Schedule) -> list[str]:
     """Every law that a schedule breaks, in words; empty when it keeps them all.
 
-    The laws: no job starts before it was submitted, or ends before it starts; one that completed ran for its run time;
-    those that ran hold as many units as they asked for, on nodes that there are, at most `per_node` on a node; and no
+    The laws: no job starts before it was submitted, or ends before it starts; one that completed ran for its run time,
+    which a moldable job has of its width; those that ran hold as many units as they asked for, moldable ones as many as
+    one of their widths has, on nodes that there are, at most `per_node` on a node; and no
     node gives more than it has, unless the resource is shareable. A job that ran kept the limits of its partition: wall
     time, nodes, and which they are; its nodes have the features that it asks for; none started on nodes that a window
     keeps from it; and no QOS, account or user had more than its limits when a job started or came. Where jobs ran is
@@ -49,10 +50,20 @@ def _times(schedule: Schedule) -> Iterator[str]:
         yield f"job {jobs.number[row]} starts at {schedule.start[row]:g} s, before it is submitted"
     for row in np.flatnonzero(schedule.end < schedule.start):
         yield f"job {jobs.number[row]} ends at {schedule.end[row]:g} s, before it starts"
-    length = schedule.end - schedule.start
-    wrong = (schedule.outcome == _COMPLETED) & ~np.isclose(length, jobs.run, rtol=1e-9, atol=1e-6)
+    length, run = schedule.end - schedule.start, jobs.run.copy()
+    if schedule.units is not None:
+        for job in np.flatnonzero(schedule.units != jobs.units).tolist():
+            if (units := int(schedule.units[job])) not in jobs.widths(job):
+                yield f"job {jobs.number[job]} has {units} units: it may have {jobs.widths(job)}"
+            run[job] *= jobs.stretch(job, units)
+    wrong = (schedule.outcome == _COMPLETED) & ~np.isclose(length, run, rtol=1e-9, atol=1e-6)
     for row in np.flatnonzero(wrong):
-        yield f"job {jobs.number[row]} completed after {length[row]:g} s instead of {jobs.run[row]:g} s"
+        yield f"job {jobs.number[row]} completed after {length[row]:g} s instead of {run[row]:g} s"
+
+
+def _units(schedule: Schedule) -> Ints:
+    """Units of each job as it ran."""
+    return schedule.workload.units if schedule.units is None else schedule.units
 
 
 def _amounts(schedule: Schedule) -> Iterator[str]:
@@ -64,7 +75,7 @@ def _amounts(schedule: Schedule) -> Iterator[str]:
     for column, name in enumerate(jobs.resources):
         if name not in cluster.resources or name in cluster.shareable:
             continue
-        amount = jobs.units[ran] * jobs.demands[jobs.kind[ran], column]
+        amount = _units(schedule)[ran] * jobs.demands[jobs.kind[ran], column]
         used = np.cumsum(np.concatenate([-amount, amount])[order])
         there = int(cluster.capacity[:, cluster.resources.index(name)].sum())
         if len(used) and used.max() > there:
@@ -95,8 +106,9 @@ def _places(schedule: Schedule) -> Iterator[str]:
         if 0 < jobs.per_node[row] < units:
             name = cluster.name(node)
             yield f"job {jobs.number[row]} has {units} units on node {name}: {jobs.per_node[row]} at most"
-    for other in np.flatnonzero(schedule.ran & (held != jobs.units)):
-        yield f"job {jobs.number[other]} holds {held[other]} units: it asked for {jobs.units[other]}"
+    wanted = _units(schedule)
+    for other in np.flatnonzero(schedule.ran & (held != wanted)):
+        yield f"job {jobs.number[other]} holds {held[other]} units: it asked for {wanted[other]}"
     columns = [(c, n) for c, n in enumerate(jobs.resources) if n in cluster.resources and n not in cluster.shareable]
     for node, steps in sorted(changes.items()):
         for column, name in columns:

@@ -116,7 +116,7 @@ def _picked(log: Workload, rows: Ints, submit: Floats) -> Workload:
     changed: dict[str, Any] = {
         item.name: getattr(log, item.name)[rows]
         for item in fields(log)
-        if item.name not in ("demands", "resources", "labels")
+        if item.name not in ("demands", "resources", "labels", "moldable")
     }
     changed |= {
         "submit": submit,
@@ -124,5 +124,6 @@ def _picked(log: Workload, rows: Ints, submit: Floats) -> Workload:
         "after": np.full(len(rows), UNKNOWN),
         "think": np.zeros(len(rows)),
         "wait": np.full(len(rows), np.nan),
+        "moldable": None if log.moldable is None else log.moldable.take(rows),
     }
     return replace(log, **changed)

@@ -5,6 +5,12 @@ References
 S. J. Chapin et al., "Benchmarks and standards for the evaluation of parallel job schedulers", JSSPP 1999, section 2;
 version 2.2 of the format in the Parallel Workloads Archive. D. G. Feitelson, D. Tsafrir and D. Krakov, "Experience with
 using the Parallel Workloads Archive", JPDC 74(10), 2014 (what is odd in such logs).
+
+Notes
+-----
+An extension: header fields such as ``; Moldable: 17 4 64 0.95`` say that job 17 may have 4 to 64 processors, as
+`asa.lab.core.workload.Moldable` has it, and that 0.95 of its work runs in parallel. Its run time is that on the
+processors that were allocated, its requested time that on those that it requested. To other readers they are comments.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +34,7 @@ from asa.core.job import JobState
 from asa.lab.core.cluster import MOST_NODES, Cluster
 from asa.lab.core.files import LARGEST
 from asa.lab.core.schedule import OUTCOMES, Schedule
-from asa.lab.core.workload import UNKNOWN, Workload
+from asa.lab.core.workload import UNKNOWN, Moldable, Workload
 from asa.lab.traces.records import Sieve, Trace, TraceReport, contents, shown
 
 # -- Header -----------------------------------------------------------------------------------------------------------
@@ -161,6 +167,8 @@ FIELDS = (
 _CANCELLED, _PARTS = 5, (2, 3, 4)
 STATES = {0: JobState.FAILED, 1: JobState.COMPLETED, _CANCELLED: JobState.CANCELLED}
 """Status of a record -> how the job ended."""
+MOLDABLE = "Moldable"
+"""Header field of a moldable job."""
 _MOST_NAMES = 10_000  # more partitions no machine has; a code above it is an odd one
 _RECORD = re.compile(rb"(?m)^[ \t]*[^;\s]")
 _COMMENT = re.compile(rb"(?m)^[ \t]*;.*$")
@@ -260,6 +268,8 @@ class SwfLog:
             amounts, columns["kind"] = np.unique(np.ceil(np.maximum(needed[rows], 0) * 1024), return_inverse=True)
             columns["demands"] = np.stack([np.ones(len(amounts)), amounts], axis=1)
         workload = self._workload(rows, run[rows], columns)
+        if known := self._moldable():
+            workload = self._with_widths(workload, known, rows)
         report = sieve.report()
         return Trace(
             workload=workload,
@@ -287,6 +297,37 @@ class SwfLog:
             labels=_labels(self.header.partitions if where == "partition" else self.header.queues, self[where][rows]),
             **columns,
         )
+
+    def _moldable(self) -> dict[int, tuple[int, int, float]]:
+        """Least and most processors, and the parallel part, of the moldable jobs, by number."""
+        found = {}
+        for key, text in self.header.fields:
+            if key == MOLDABLE:
+                try:
+                    number, least, most, parallel = map(float, text.split())
+                    if not max(map(abs, (number, least, most))) < LARGEST:
+                        raise ValueError
+                    found[int(number)] = int(least), int(most), parallel
+                except ValueError:
+                    raise InvalidInput(
+                        f"{self.source} has '; {key}: {text}': a job's number, its least and most processors, and the "
+                        "part of its work that runs in parallel expected, such as 17 4 64 0.95"
+                    ) from None
+        return found
+
+    def _with_widths(self, workload: Workload, known: Mapping[int, tuple[int, int, float]], rows: Ints) -> Workload:
+        """With the widths of moldable jobs; their times are those of as many processors as they need."""
+        least, most, parallel = workload.units.copy(), workload.units.copy(), np.ones(len(workload))
+        places = [row for row, number in enumerate(workload.number.tolist()) if number in known]
+        for row in places:
+            least[row], most[row], parallel[row] = known[int(workload.number[row])]
+        made = replace(workload, moldable=Moldable(least, most, parallel))
+        run, walltime = workload.run.copy(), workload.walltime.copy()
+        for row in places:
+            ran, asked = (int(self[name][rows[row]]) for name in ("allocated", "requested"))
+            run[row] /= made.stretch(row, ran) if ran > 0 else 1.0
+            walltime[row] /= made.stretch(row, asked) if asked > 0 else 1.0
+        return replace(made, run=run, walltime=walltime)
 
     def _outcome(self, rows: Ints) -> npt.NDArray[np.int8]:
         """How the jobs of these records ended: codes of `OUTCOMES`, or `UNKNOWN`."""
@@ -456,7 +497,7 @@ def log_of(schedule: Schedule) -> SwfLog:
         "submit": jobs.submit,
         "wait": np.where(started, schedule.wait, -1.0),
         "run": np.where(schedule.ran, schedule.end - schedule.start, -1.0),
-        "allocated": np.where(started, jobs.cores, -1.0),
+        "allocated": np.where(started, schedule.cores, -1.0),
         "requested": jobs.cores,
         "walltime": np.where(np.isnan(jobs.walltime), -1.0, jobs.walltime),
         "requested_memory": _memory(jobs),
@@ -481,6 +522,16 @@ def _memory(jobs: Workload) -> Floats:
     return found
 
 
+def _widths(jobs: Workload) -> list[str]:
+    """A text for each moldable job."""
+    if (found := jobs.moldable) is None:
+        return []
+    rows = np.flatnonzero(found.least < found.most)
+    each = jobs.demands[jobs.kind[rows], 0]
+    columns = jobs.number[rows], found.least[rows] * each, found.most[rows] * each, found.parallel[rows]
+    return [" ".join(map(str, row)) for row in zip(*(column.tolist() for column in columns), strict=True)]
+
+
 def _header(schedule: Schedule) -> SwfHeader:
     jobs = schedule.workload
     return make_header(
@@ -493,5 +544,6 @@ def _header(schedule: Schedule) -> SwfHeader:
             "MaxProcs": schedule.cluster.cores,
             "Partition": [f"{code} {name}" for code, name in enumerate(jobs.labels.get("partition", ()))],
             "Note": "waits, run times and status are simulated",
+            MOLDABLE: _widths(jobs),
         }
     )

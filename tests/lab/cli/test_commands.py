@@ -124,6 +124,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("simulate log.swf --cores-per-node 3", 1, "2 cores make no whole nodes of 3"),
         ("simulate log.swf --from-day 7", 1, "no job was submitted from day 7 on"),
         ("simulate log.swf --from-day 1 --to-day 2", 1, "from day 1 until before day 2"),
+        ("simulate log.swf --moldable 30", 1, "share"),
+        ("simulate log.swf --moldable 30% --parallel 2", 1, "parallel from 0 to 1 expected"),
+        ("simulate log.swf --moldable 30% --dispatcher easy:width=wide", 2, "width"),
         ("simulate log.swf --plot one.gif", 1, "end the name with .png"),
         ("simulate log.swf --csv nowhere/jobs.csv", 1, "there is no directory 'nowhere'"),
         ("simulate log.swf --json .", 1, "it is a directory"),
@@ -193,6 +196,23 @@ def test_instants_and_ties_are_a_choice() -> None:
     assert simulated("log.swf")["mean_wait_s"] == 5.0
     found = simulated("log.swf", "--ties", "number", "--instant", "one-by-one")
     assert (found["mean_wait_s"], found["ties"], found["instant"]) == (25.0, "number", "one-by-one")
+
+
+def test_it_says_what_moldable_jobs_gain(capsys: pytest.CaptureFixture[str]) -> None:
+    """The second job asks for two of four cores, of which one is free: it starts on that one."""
+    jobs = ((1, 0, 100, 3, 100), (2, 10, 10, 2, 10))
+    Path("log.swf").write_text(swf(jobs, "; MaxProcs: 4\n; Moldable: 2 1 4 1\n"))
+    found = simulated("log.swf", "--dispatcher", "easy:width=soonest")
+    assert (found["moldable"], found["mean_wait_s"], found["rigid"]["mean_wait_s"]) == (1, 0.0, 45.0)
+    assert "1 moldable job, easy:width=soonest, beside rigid ones: mean wait [s] 45 -> 0 (-100%)" in (
+        capsys.readouterr().out
+    )
+    assert main(["simulate", "log.swf", "--dispatcher", "binpacking"]) == 0
+    assert "as many cores as they ask for, as with width=as-asked" in capsys.readouterr().out
+    Path("rigid.swf").write_text(swf(jobs, "; MaxProcs: 4\n"))
+    found = simulated("rigid.swf", "--moldable", "100%")
+    assert (found["dispatcher"], found["moldable"]) == ("easy:width=fair", 2)
+    assert found["mean_wait_s"] == pytest.approx((100 * (0.05 + 0.95 / 4) / (0.05 + 0.95 / 3) - 10) / 2)
 
 
 def test_a_site_has_partitions_with_limits(capsys: pytest.CaptureFixture[str]) -> None:

@@ -104,7 +104,7 @@ def test_views_cannot_be_written_to() -> None:
         (Start(1, (NodeRun(1, 1, 1), NodeRun(0, 1, 1))), "names a node again"),
         (Start("1"), "no row '1'"),
         (Start(1.0), "no row 1.0"),
-        ("start!", "Start, Reserve, Reject or SetSpeed expected"),
+        ("start!", "Start, Reserve, Reject, SetSpeed or SetWidth expected"),
     ],
 )
 def test_a_decision_that_breaks_a_law_is_named(decision: DispatchDecision, problem: str) -> None:

@@ -60,7 +60,7 @@ def read_windows(
             windows.append(_at_numbers(one) if topology is None else _at_names(one, topology, convention))
         except KeyError as error:
             raise InvalidInput(
-                f"{path}: window {number} has no {error.args[0]!r}; see docs/lab/placement.md"
+                f"{path}: window {number} has no {error.args[0]!r}: see docs/lab/placement.md"
             ) from error
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidInput(f"{path}: window {number}: {error}") from error
