@@ -162,8 +162,8 @@ class Balance(NamedTuple):
         return np.asarray(allowed - (self.lost_s + lost_s) - SURE * error - LOOK_S)
 
 
-class Accounts:
-    """Accounts of hosts by one kind of evidence, and how noisy it is for each application."""
+class HostAccounts:
+    """HostAccounts of hosts by one kind of evidence, and how noisy it is for each application."""
 
     def __init__(self) -> None:
         self.of: dict[str, Account] = {}
@@ -228,10 +228,10 @@ class Accounts:
 
 
 class Promise:
-    """Accounts of all hosts with a bound, and how fast hosts were beside which guests."""
+    """HostAccounts of all hosts with a bound, and how fast hosts were beside which guests."""
 
     def __init__(self) -> None:
-        self._progress, self._waited_most, self._waited_least = Accounts(), Accounts(), Accounts()
+        self._progress, self._waited_most, self._waited_least = HostAccounts(), HostAccounts(), HostAccounts()
         self._guests: set[str] = set()
         self._since: float | None = None  # of what was before nothing is known
         self._speeds: dict[tuple[str, str], tuple[float, float]] = {}
@@ -377,7 +377,8 @@ class Promise:
                     self._have(running, places[guest], runs=False)
                 case SetShare(guest=guest, share=share):
                     self._have(running, places[guest], runs=share > 0)
-        rows = [row for row, name in enumerate(running.names) if self._account(name)]
+        known = self._progress.of.keys() | self._waited_most.of.keys()
+        rows = [row for row, name in enumerate(running.names) if name in known]
         if not rows:
             return []
         balance = self.balance(running, np.array(rows))
@@ -412,7 +413,7 @@ class Promise:
         return found.where(beside.open & (beside.slack_s() < found.slack_s()), beside._replace(open=found.open))
 
     @property
-    def _kinds(self) -> tuple[Accounts, Accounts, Accounts]:
+    def _kinds(self) -> tuple[HostAccounts, HostAccounts, HostAccounts]:
         return self._progress, self._waited_most, self._waited_least
 
     def _account(self, name: str) -> Account | None:
