@@ -16,6 +16,7 @@ from asa.core.decision import Start
 from asa.core.errors import IllegalDecision, InvalidInput, Starved
 from coscheduler.nouns import (
     ALONE,
+    BY_PRESSURE,
     FLOOR,
     Evict,
     JobStates,
@@ -149,8 +150,17 @@ class Ledger:
             return placed.share
         return 1.0 - sum(self.running[guest].share for guest in placed.guests)
 
-    def view(self, now: float, states: JobStates, done: Floats | None = None, *, stops: bool = True) -> SharingView:
-        """What a rule sees; `states` and `done` have a row for each running job, in order. None: no job reports."""
+    def view(
+        self,
+        now: float,
+        states: JobStates,
+        done: Floats | None = None,
+        unhindered: Floats | None = None,
+        *,
+        stops: bool = True,
+    ) -> SharingView:
+        """What a rule sees; the others have a row for each running job, in order, as in `RunningJobs`. None: no job
+        reports, and no job's waiting is measured."""
         names, placed = tuple(self.running), self.running.values()
         rows = {name: row for row, name in enumerate(names)}
         kinds = {each.job.application: 0 for each in placed}
@@ -167,7 +177,9 @@ class Ledger:
             share=np.array([self.own_share(name) for name in names], dtype=np.float64),
             exclusive=np.array([each.job.exclusive for each in placed], dtype=np.bool_),
             bound=np.array([each.job.bound for each in placed], dtype=np.float64),
+            by_pressure=np.array([each.job.bound_by == BY_PRESSURE for each in placed], dtype=np.bool_),
             done=np.full(len(names), np.nan) if done is None else done,
+            unhindered=np.full((len(names), 2), np.nan) if unhindered is None else unhindered,
         )
         queue = tuple(job for job in self.queue if job.cores <= self.cores)
         return SharingView(now, self.cores, self.free, queue, running, stops)

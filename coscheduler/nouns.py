@@ -90,11 +90,16 @@ class JobStates:
         return found | ({} if np.isfinite(self.happiness[row]) else {"happiness": None})
 
 
+BY_PROGRESS, BY_PRESSURE = "progress", "pressure"
+"""What a host's bound goes by: its own reports, which show whatever slows it down; or, where it makes none, how long it
+waits for CPUs, which shows neither caches nor memory bandwidth."""
+
+
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
     """A job of the queue.
 
-    Raises `InvalidInput` when the bound is not above 0.
+    Raises `InvalidInput` when the bound is not above 0, or goes by something else than is known.
 
     Parameters
     ----------
@@ -103,6 +108,8 @@ class WaitingJob:
     bound
         By how much guests may slow it down while it has cores of its own, as a share of its run time alone: above 0,
         infinite where nothing was promised.
+    bound_by
+        `BY_PROGRESS`, or `BY_PRESSURE`: while it makes no reports, its bound is on contention for CPUs only.
     """
 
     name: str
@@ -112,8 +119,13 @@ class WaitingJob:
     submitted: float = 0.0
     exclusive: bool = False
     bound: float = math.inf
+    bound_by: str = BY_PROGRESS
 
     def __post_init__(self) -> None:
+        if self.bound_by not in (BY_PROGRESS, BY_PRESSURE):
+            raise InvalidInput(
+                f"job {self.name!r}: bound_by is {self.bound_by!r}: {BY_PROGRESS!r} or {BY_PRESSURE!r} expected"
+            )
         if not self.bound > 0:
             raise InvalidInput(f"job {self.name!r}: its slowdown bound is {self.bound!r}: a share above 0 expected")
 
@@ -146,8 +158,13 @@ class RunningJobs:
         True where no guest is allowed.
     bound
         By how much guests may slow it down: see `WaitingJob`.
+    by_pressure
+        Where its bound goes by CPU pressure while it does not report: see `WaitingJob`.
     done
         Share of its work that it has reported as done, in [0, 1]; NaN where it does not report.
+    unhindered
+        For how long it has run without waiting for CPUs, at least and at most: no thread of it waited, and its mean
+        thread did not; shape (n, 2) [s], NaN where that is not measured.
     """
 
     names: tuple[str, ...]
@@ -161,11 +178,14 @@ class RunningJobs:
     share: Floats
     exclusive: Bools
     bound: Floats
+    by_pressure: Bools
     done: Floats
+    unhindered: Floats
 
     def __post_init__(self) -> None:
         numbers = (self.application, self.cores, self.walltime, self.started)
-        columns = (*numbers, self.host, self.share, self.exclusive, self.bound, self.done)
+        shares = (self.share, self.exclusive, self.bound, self.by_pressure, self.done, self.unhindered)
+        columns = (*numbers, self.host, *shares)
         sizes = {len(self.names), len(self.states), *(len(column) for column in columns)}
         if len(sizes) != 1:
             raise InvalidInput(f"columns of lengths {sorted(sizes)}: one row for each running job expected")

@@ -28,7 +28,7 @@ from asa.log.rundir import DriverLock, state_directory
 from asa.report.words import counted
 from asa.security.files import cannot, check_private, private_directory
 from coscheduler.history import Entry, JobRun
-from coscheduler.nouns import WaitingJob
+from coscheduler.nouns import BY_PRESSURE, BY_PROGRESS, WaitingJob
 from coscheduler.standing import QUEUE_LOG_VERSION, Begun, JobStanding, Standings, entry_of
 from coscheduler.workload import Load, LoadPhase, paper_queue, phases
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _QUEUE = {"cores", "contention", "paper", "seed", "jobs"}
-_JOB = {"name", "application", "cores", "walltime", "submit", "exclusive", "slowdown_bound"}
+_JOB = {"name", "application", "cores", "walltime", "submit", "exclusive", "slowdown_bound", "bound_by"}
 _JOB |= {"run_time", "cpu", "phases", "memory", "command", "checkpoint", "signal", "signal_before"}
 _ABOUT = ("job", "host", "guest")
 
@@ -205,6 +205,7 @@ def _request(job: Mapping[str, Any], where: str) -> WaitingJob:
         submitted=0.0 if not job.get("submit") else duration(job["submit"], what=f"{where}: submit"),
         exclusive=bool(job.get("exclusive", False)),
         bound=bound_of(job.get("slowdown_bound"), f"{where}: slowdown_bound"),
+        bound_by=str(job.get("bound_by", BY_PROGRESS)),
     )
 
 
@@ -375,7 +376,8 @@ def logs(state: Path) -> list[Path]:
 def queued(job: WaitingJob, at: float = 0.0) -> Entry:
     """The entry of a job that waits, from this time [s] or its submission on."""
     bound = job.bound if math.isfinite(job.bound) else None
-    return {"at": max(at, job.submitted), "event": "queued", "job": job.name, "cores": job.cores, "bound": bound}
+    found = {"at": max(at, job.submitted), "event": "queued", "job": job.name, "cores": job.cores, "bound": bound}
+    return found if job.bound_by == BY_PROGRESS else found | {"bound_by": job.bound_by}
 
 
 def status(directory: Path | None = None) -> CommandResult:
@@ -489,7 +491,8 @@ def describe(entry: Entry, job: str) -> str:
         case "Keep":
             return "keeps its cores to itself"
         case "queued":
-            return f"waits for {counted(entry['cores'], 'core')}"
+            by = entry.get("bound_by") == BY_PRESSURE and entry["bound"] is not None
+            return f"waits for {counted(entry['cores'], 'core')}" + (_PRESSURE if by else "")
         case "started":
             return f"runs on {', '.join(entry['nodes'])}"
         case "taken over":
@@ -508,6 +511,9 @@ def describe(entry: Entry, job: str) -> str:
             return _end(entry)
         case other:
             return str(other)
+
+
+_PRESSURE = "; without progress reports its bound is on contention for CPUs only: not for caches or memory bandwidth"
 
 
 def _end(entry: Entry) -> str:
@@ -548,6 +554,8 @@ _UNITS = {
     "gain": " of a mean job's core-seconds saved",
     "lost": " s to guests so far",
     "expected": " s more",
+    "waited_least": " of its time beside them, by its mean thread",
+    "waited_most": " of its time beside them, by any of its threads",
     "bound": " of its run time alone",
 }
 

@@ -82,7 +82,9 @@ def _view(host: HostTasks, guest: StageSpec, now: float) -> SharingView:
         share=np.where(first, 1.0 - FLOOR * len(others), FLOOR),
         exclusive=np.zeros(count, dtype=np.bool_),
         bound=np.full(count, math.inf),
+        by_pressure=np.zeros(count, dtype=np.bool_),
         done=np.full(count, math.nan),
+        unhindered=np.full((count, 2), np.nan),
     )
     waiting = WaitingJob(guest.name, kind_of(guest.name), guest.task.cores, guest.walltime_s, submitted=now)
     return SharingView(now, host.cores, 0, (waiting,), running)

@@ -78,7 +78,9 @@ def sharing_view(seed: int, *, cores: int = 64, hosts: int = 6, waiting: int = 8
         share=np.where(host == ALONE, 1 - 0.1 * guests, 0.1),
         exclusive=(rng.random(n) < 0.2) & (host == ALONE) & (guests == 0),
         bound=np.where(np.arange(n) % 2, np.inf, 0.1),
+        by_pressure=np.arange(n) % 4 == 0,
         done=np.where(np.arange(n) % 3, np.linspace(0, 1, n), np.nan),
+        unhindered=np.where(np.arange(n)[:, None] % 2, np.nan, [250.0, 290.0]),
     )
     queue = tuple(
         WaitingJob(

@@ -36,6 +36,8 @@ class LoadPhase(NamedTuple):
         How much of the slowdown of a pair (`Contention.pairs`) shows: its exponent, in [0, 1].
     bandwidth
         Memory bandwidth that it takes at full speed, as a share of what belongs to the job's cores, in [0, 1].
+    coupled
+        Whether a thread that waits for a CPU holds up all others, as at barriers.
     """
 
     alone_s: float
@@ -43,6 +45,7 @@ class LoadPhase(NamedTuple):
     parallel: bool
     exposure: float = 1.0
     bandwidth: float = 0.0
+    coupled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +186,14 @@ class Contention:
     pairs
         How many times longer a job of the first application takes on the same cores as one of the second, 1 or more; 1
         for pairs that are not in it.
+    waits
+        Whether that is time in which threads wait for CPUs: else it is not seen where only that is measured.
     """
 
     tax: float = 0.97
     thrash: float = 0.4
     pairs: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    waits: bool = False
 
     def __post_init__(self) -> None:
         for name in ("tax", "thrash"):

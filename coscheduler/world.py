@@ -50,6 +50,8 @@ class Flow:
     done_s: float = 0.0  # work that is done [s]
     rate: float = 0.0  # its speed, 1 when alone
     granted: float = 0.0  # cores that it gets
+    unhindered_s: tuple[float, float] = (0.0, 0.0)  # see `RunningJobs` [s]
+    unhindered: tuple[float, float] = (1.0, 1.0)  # how fast that grows
     cpu_s: float = 0.0  # CPU time so far [s]
     own_from_s: float = 0.0  # work that was done when it had cores of its own [s]
     crowd_cpu: float = 0.0  # cores in use among its own, by itself and its guests; 0 for a guest
@@ -77,6 +79,8 @@ class Flow:
         """Progress for a time [s]; whether the phase has ended."""
         self.left_s -= over_s * self.rate
         self.done_s += over_s * self.rate
+        least, most = self.unhindered
+        self.unhindered_s = self.unhindered_s[0] + over_s * least, self.unhindered_s[1] + over_s * most
         self.cpu_s += over_s * self.granted
         self.busy_s += over_s * self.crowd_cpu
         self.memory_s += over_s * self.crowd_memory
@@ -146,6 +150,10 @@ class Fluid:
         flows = (self.flows[name] for name in ledger.running)
         return np.array([flow.load.reported(flow.done_s / flow.load.alone_s) for flow in flows])
 
+    def unhindered(self, ledger: Ledger) -> Floats:
+        """How long each running job has not waited for CPUs: that of `RunningJobs`."""
+        return np.array([self.flows[name].unhindered_s for name in ledger.running]).reshape(-1, 2)
+
     def _share_out(self, names: list[str], ledger: Ledger) -> None:
         """Cores and speed of a host, which is named first, and of its guests."""
         shares = [ledger.own_share(name) for name in names]
@@ -158,6 +166,7 @@ class Fluid:
         memory = sum(flow.load.memory * flow.load.request.cores for flow in flows)
         for flow in flows:
             flow.granted = flow.rate = flow.crowd_cpu = flow.crowd_memory = 0.0
+            flow.unhindered = (0.0, 0.0)
         flows = [flow for flow, share in zip(flows, shares, strict=True) if share]
         shares = [share for share in shares if share]
         wanted = [flow.wanted for flow in flows]
@@ -172,7 +181,17 @@ class Fluid:
             others = [other.load.request.application for other in flows if other is not flow]
             slow = self._contention.slowdown(flow.load.request.application, others) ** flow.doing.exposure
             flow.granted, flow.rate = got, factor * got / want / slow
+            flow.unhindered = _unhindered(flow, got / want / (slow if self._contention.waits else 1.0))
         flows[0].crowd_cpu, flows[0].crowd_memory = sum(granted), min(memory, cores)
+
+
+def _unhindered(flow: Flow, speed: float) -> tuple[float, float]:
+    """For which share of the time none of its threads waits for a CPU, at least and at most, by its processors' mean.
+
+    Threads wait at random; where each holds up the others, they run at this speed together if none waits.
+    """
+    running = float(speed ** (1 / max(1.0, flow.wanted))) if flow.doing.coupled else speed
+    return max(0.0, 1 - flow.load.request.cores * (1 - running)), running
 
 
 def _or_now(average: float, now: float) -> float:
@@ -192,6 +211,8 @@ class SimulatedWorld:
         How often monitoring looks [s].
     sampled
         Whether to keep what is measured.
+    pressure
+        Whether rules see how long jobs wait for CPUs.
     happiness_form
         ``"rate"`` or ``"literal"``: see `coscheduler.nouns.happiness`.
     log
@@ -217,12 +238,14 @@ class SimulatedWorld:
         *,
         period_s: float = PERIOD_S,
         sampled: bool = False,
+        pressure: bool = False,
         happiness_form: str = FORMS[0],
         log: Callable[[Entry], None] | None = None,
     ) -> None:
         if happiness_form not in FORMS:
             raise UnknownName("form of happiness", happiness_form, FORMS)
         self._period_s, self._sampled = check_positive(period_s, "period_s"), sampled
+        self._pressure = pressure
         self._loads = {load.request.name: load for load in loads}
         self._ledger, self._fluid = Ledger(cores), Fluid(contention, happiness_form)
         self._arrivals = Arrivals((load.request for load in loads), self._ledger)
@@ -291,7 +314,8 @@ class SimulatedWorld:
 
     def _view(self) -> SharingView:
         states = self._fluid.states(self._ledger, self._now)
-        return self._ledger.view(self._now, states, self._fluid.reported(self._ledger))
+        unhindered = self._fluid.unhindered(self._ledger) if self._pressure else None
+        return self._ledger.view(self._now, states, self._fluid.reported(self._ledger), unhindered)
 
 
 class PairOutcome(NamedTuple):

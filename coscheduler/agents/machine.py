@@ -450,4 +450,6 @@ def _used(item: Message) -> ContainerUsage | None:
         field(statistics, "mem_rss_bytes", int, None),
         field(statistics, "asa_memory_stalled_secs", float, None),
         field(statistics, "asa_node_available_bytes", int, None),
+        field(statistics, "asa_cpus_waited_secs", float, None),
+        field(statistics, "cpus_throttled_time_secs", float, None),
     )

@@ -40,13 +40,16 @@ class ContainerProgram:
 
 class ContainerUsage(NamedTuple):
     """What a container has used since it was started: CPU time [s], in seconds of the processor, and what it has in
-    memory now [bytes]; for how long it has waited for memory [s]; and the memory that the machine under it can still
-    give [bytes]. None for what is not counted."""
+    memory now [bytes]; for how long it has waited for memory [s]; the memory that the machine under it can still give
+    [bytes]; for how long its processors were others' while it wanted them, on average over these [s]; and for how long
+    it was held back by quotas, all processors together [s]. None for what is not counted."""
 
     cpu_s: float
     memory: int | None
     stalled_s: float | None = None
     available: int | None = None
+    waited_s: float | None = None
+    throttled_s: float | None = None
 
 
 class ContainerStarted(NamedTuple):

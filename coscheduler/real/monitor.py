@@ -51,6 +51,12 @@ class WatchedJob:
     available: dict[str, int] = field(default_factory=dict)  # what the machine under each can still give [bytes]
     stalls: dict[str, float] = field(default_factory=dict)  # how long each has waited for memory so far [s]
     stalled: dict[str, float] = field(default_factory=dict)  # for which share of the time lately
+    waits: dict[str, float] = field(default_factory=dict)  # how long each's processors were others' so far [s]
+    throttles: dict[str, float] = field(default_factory=dict)  # and how long quotas held it back [s]
+    waited_at: float = math.nan  # when it was measured last how long it has waited for CPUs [s]
+    unhindered: tuple[float, float] = (0.0, 0.0)  # as in `RunningJobs`, up to then [s]
+    pace: tuple[float, float] = (1.0, 1.0)  # for which share of the time that was before
+    measures: tuple[bool, bool] = (False, False)  # which of the two is known now
     memory: float = 0.0  # all of that, as a share of what belongs to its cores
     most: float = 0.0  # the most that was ever
     done: float | None = None  # share of its tasks that are done, None where it does not report
@@ -73,6 +79,7 @@ class WatchedJob:
         if not there:
             return 0.0
         over_s, self.at = now - self.at, now
+        self._wait(now, used)
         spent = 0.0
         for where in there:
             found = used[where.container]
@@ -100,6 +107,36 @@ class WatchedJob:
             before = self.stalls.get(container, found.stalled_s)
             self.stalled[container] = (found.stalled_s - before) / over_s if over_s > 0 else 0.0
             self.stalls[container] = found.stalled_s
+
+    def _wait(self, now: float, used: Mapping[str, ContainerUsage]) -> None:
+        """How long it has waited for CPUs.
+
+        While the mean over a container's k processors is p, the share of the time in which any of its threads waits is
+        p at least and k p at most. What quotas have held back is the sum over its processors: where that alone is
+        counted, it may have waited for longer.
+        """
+        if any(where.container not in used for where in self.where):
+            self.measures = (False, False)  # what is counted meanwhile shows at the next look
+            return
+        there = [used[where.container] for where in self.where]
+        pressed = all(found.waited_s is not None for found in there)
+        self.measures = (pressed, pressed or all(found.throttled_s is not None for found in there))
+        self.waited_at = now if math.isnan(self.waited_at) else self.waited_at
+        over_s = now - self.waited_at
+        waited = 0.0  # of all cores together [core-seconds]
+        for where, found in zip(self.where, there, strict=True):
+            others_s = where.cores * _more(self.waits, where.container, found.waited_s)
+            held_s = _more(self.throttles, where.container, found.throttled_s)
+            waited += min(where.cores * over_s, max(others_s, held_s))
+        cores = sum(where.cores for where in self.where)
+        if over_s > 0:
+            self.pace = max(0.0, 1 - waited / over_s), 1 - waited / cores / over_s
+        self.unhindered, self.waited_at = self.unhindered_by(now), now
+
+    def unhindered_by(self, now: float) -> tuple[float, float]:
+        """How long it has not waited by now, at the pace that was seen last [s]."""
+        more_s = now - self.waited_at
+        return self.unhindered[0] + more_s * self.pace[0], self.unhindered[1] + more_s * self.pace[1]
 
     def used(self, now: float) -> RunUsage:
         """What it has used by the end of its containers, since when it cannot be measured: CPU at the average rate."""
@@ -158,6 +195,12 @@ class Monitor:
         done = (self.jobs[name].done for name in ledger.running)
         return np.array([math.nan if each is None else each for each in done])
 
+    def unhindered(self, ledger: Ledger, now: float) -> Floats:
+        """How long each running job has not waited for CPUs: that of `RunningJobs`."""
+        jobs = [self.jobs[name] for name in ledger.running]
+        found = np.array([job.unhindered_by(now) for job in jobs]).reshape(-1, 2)
+        return np.where(np.array([job.measures for job in jobs]).reshape(-1, 2), found, math.nan)
+
     def states(self, ledger: Ledger, now: float) -> JobStates:
         """What is known of the running jobs, in the ledger's order.
 
@@ -178,6 +221,14 @@ class Monitor:
             elapsed=elapsed / walltime,
             happiness=np.where(np.isnan(rate), on_time, known),
         )
+
+
+def _more(seen: dict[str, float], container: str, now: float | None) -> float:
+    """By how much a container's counter has grown since it was seen last; 0 where it was not, or is not counted."""
+    if now is None:
+        return 0.0
+    before, seen[container] = seen.get(container, now), now
+    return max(0.0, now - before)
 
 
 def _progress_of(directory: Path, ranks: int) -> float | None:

@@ -1,9 +1,13 @@
 """A bound on the slowdown of hosts: what each has lost to its guests so far, and what it may still lose.
 
-Progress is all that is looked at. While a host is alone, its reports say how long its work takes; while it has guests,
-how much of the time is lost. A guest is admitted if what is expected of the pair fits into the bound, and stopped
-before the loss can have passed it; it goes on when the host may lose more. What slows the host down need not be known:
-CPU, caches, bandwidth, or a phase that no counter shows.
+While a host is alone, its progress reports say how long its work takes; while it has guests, how much of the time is
+lost. A guest is admitted if what is expected of the pair fits into the bound, and stopped before the loss can have
+passed it; it goes on when the host may lose more. What slows the host down need not be known: CPU, caches, bandwidth,
+or a phase that no counter shows.
+
+How long a host waits for CPUs is a second account, in the same terms: a second in which it does not wait is a second of
+progress. For a host that reports, what its mean thread waits is lost at least, and either account stops a guest. For
+one that does not, and whose bound is on contention for CPUs only, all time in which any thread waits counts as lost.
 """
 
 from __future__ import annotations
@@ -45,6 +49,8 @@ SPREAD = 0.05
 _KEPT = 0.995
 """What is kept of the knowledge about a pair at each refusal: in the end it is tried again."""
 _NOISE_MOST = 200  # looks that what is known of an application's noise counts as, at most
+_NOISES = ("noise", "waited_most_noise", "waited_least_noise")
+_ACCOUNTS = ("accounts", "waited_most", "waited_least")
 _LEAST_S, _MOST_S = 10.0, 7200.0
 """Times together that count: less than this is no knowledge about a pair, and more than that counts as that [s]."""
 
@@ -109,7 +115,7 @@ _NONE = Account("", 0.0, 0.0)
 
 
 class Balance(NamedTuple):
-    """What accounts come to; arrays of shape (p,).
+    """What accounts come to; arrays of shape (p,). Where waiting for CPUs is the evidence, the work is a second of it.
 
     Parameters
     ----------
@@ -140,6 +146,10 @@ class Balance(NamedTuple):
     weight: Floats
     open: Bools
 
+    def where(self, chosen: Bools | Sequence[bool], other: Balance) -> Balance:
+        """The other, for the chosen hosts."""
+        return Balance(*(np.where(chosen, theirs, mine) for mine, theirs in zip(self, other, strict=True)))
+
     def slack_s(self, more_s: Floats | float = 0.0, lost_s: Floats | float = 0.0) -> Floats:
         """What may still be lost once guests have stayed `more_s` longer and `lost_s` of that is lost [s].
 
@@ -152,15 +162,79 @@ class Balance(NamedTuple):
         return np.asarray(allowed - (self.lost_s + lost_s) - SURE * error - LOOK_S)
 
 
-class Promise:
-    """Accounts of all hosts with a bound, and how fast hosts were beside which guests."""
+class HostAccounts:
+    """HostAccounts of hosts by one kind of evidence, and how noisy it is for each application."""
 
     def __init__(self) -> None:
-        self._accounts: dict[str, Account] = {}
+        self.of: dict[str, Account] = {}
+        self.noise: dict[str, tuple[float, float]] = {}
+
+    def look(self, name: str, now: float, done: float, began: tuple[float, float], application: str) -> Account:
+        """Take in how much a host has done by now; a new account begins then, with so much done."""
+        account = self.of.setdefault(name, Account(application, *began))
+        account.look(now, done)
+        return account
+
+    def close(self, name: str) -> None:
+        """A host has ended, or goes by other evidence."""
+        account = self.of.pop(name)
+        squares, looks = self._seen_noise(account)
+        share = min(1.0, _NOISE_MOST / looks)
+        self.noise[account.application] = (share * squares, share * looks)
+
+    def balance(self, names: Sequence[str], bound: Floats) -> Balance:
+        """What the accounts of these hosts come to; those without one are not open."""
+        accounts = [self.of.get(name) or _NONE for name in names]
+        work_s, noise, weight = np.array([self.work(account) for account in accounts]).reshape(-1, 3).T
+        shared = np.array([account.shared_done for account in accounts])
+        return Balance(
+            bound=np.where(np.isfinite(bound), bound, 0.0),
+            work_s=work_s,
+            alone_s=np.array([account.alone_s for account in accounts]),
+            shared=shared,
+            lost_s=np.array([account.shared_s for account in accounts]) - work_s * shared,
+            noise=noise,
+            weight=weight,
+            open=np.array([account.looks >= LOOKS for account in accounts], dtype=np.bool_),
+        )
+
+    def work(self, account: Account) -> tuple[float, float, float]:
+        """How long the whole work takes alone [s], the variance of such times, and the weight of the estimate.
+
+        Both variances are shares of the square. What was seen of the host alone, and what other jobs took, count by the
+        inverse of their variances.
+        """
+        squares, looks = self._seen_noise(account)
+        noise = squares / looks
+        seen, known = account.alone_done / noise, SPREAD**-2 if account.known_s else 0.0
+        if not seen + known:
+            return 1.0, noise, 1.0  # unknown
+        mine_s = account.alone_s / account.alone_done if account.alone_done else 0.0
+        return (seen * mine_s + known * account.known_s) / (seen + known), noise, seen + known
+
+    def _seen_noise(self, account: Account) -> tuple[float, float]:
+        """Sum of the squared errors of an application's reports, this host's included, and how many these were."""
+        squares, looks = self.noise.get(account.application, (NOISE * _NOISE_LOOKS, _NOISE_LOOKS))
+        return squares + account.squares, looks + account.looks
+
+    def pending(self) -> dict[str, Any]:
+        return {name: asdict(account) for name, account in self.of.items()}
+
+    def restore(self, noise: Mapping[str, Sequence[float]]) -> None:
+        self.noise = {name: (squares, looks) for name, (squares, looks) in noise.items()}
+
+    def restore_pending(self, accounts: Mapping[str, Mapping[str, Any]]) -> None:
+        self.of = {name: Account(**{**each, "guests": tuple(each["guests"])}) for name, each in accounts.items()}
+
+
+class Promise:
+    """HostAccounts of all hosts with a bound, and how fast hosts were beside which guests."""
+
+    def __init__(self) -> None:
+        self._progress, self._waited_most, self._waited_least = HostAccounts(), HostAccounts(), HostAccounts()
         self._guests: set[str] = set()
         self._since: float | None = None  # of what was before nothing is known
         self._speeds: dict[tuple[str, str], tuple[float, float]] = {}
-        self._noise: dict[str, tuple[float, float]] = {}
 
     def watch(
         self, view: SharingView, profiles: Profiles, left: Callable[[], Floats], share: float
@@ -179,13 +253,13 @@ class Promise:
             kind = guests if running.share[guest] else stopped
             kind.setdefault(int(running.host[guest]), []).append(guest)
         rows = np.flatnonzero((running.host == ALONE) & np.isfinite(running.bound)).tolist()
-        for name in self._accounts.keys() - {running.names[row] for row in rows}:
-            self._close(self._accounts.pop(name))
+        for name in {name for each in self._kinds for name in each.of} - {running.names[row] for row in rows}:
+            self._close(name)
         for row in rows:
             self._look(view, row, guests.get(row, ()), profiles)
         self._guests = {running.names[row] for row in np.flatnonzero(running.host != ALONE).tolist()}
         found = self._stopped(view, profiles, stopped, left, share)
-        hosts = [row for row in rows if row in guests and running.names[row] in self._accounts]
+        hosts = [row for row in rows if row in guests and self._account(running.names[row])]
         if not hosts:
             return found
         balance = self.balance(running, np.array(hosts))
@@ -202,6 +276,7 @@ class Promise:
                 "lost": float(balance.lost_s[place]),
                 "expected": float(lost_s[place]),
                 "bound": float(balance.bound[place]),
+                **self._waited(running.names[hosts[place]]),
             }
             name = running.names[last[place]]
             found.append(SetShare(name, 0.0, why) if view.stops else Evict(name, why))
@@ -218,7 +293,7 @@ class Promise:
         """Of guests that are stopped, by host, those that may go on, and those that end sooner on cores of their own,
         from their beginning."""
         running = view.running
-        hosts = [row for row in stopped if running.names[row] in self._accounts]
+        hosts = [row for row in stopped if self._account(running.names[row])]
         found: list[Evict | SetShare] = []
         if not hosts:
             return found
@@ -238,7 +313,7 @@ class Promise:
     def _hopeful(self, running: RunningJobs, hosts: Sequence[int], balance: Balance) -> Floats:
         """Speeds that these hosts may have beside their present guests, shape (p,): a standard deviation above what
         was seen, at most 1; 1 where that was for less than `TRIAL_S`."""
-        accounts = [self._accounts[running.names[row]] for row in hosts]
+        accounts = [self._account(running.names[row]) or _NONE for row in hosts]
         seen_s = np.array([account.pair_s for account in accounts])
         done = np.array([account.pair_done for account in accounts])
         error = np.sqrt(balance.noise * done + done**2 / balance.weight)
@@ -296,20 +371,20 @@ class Promise:
         kinds = {job.name: job.application for job in view.queue}
         for decision in decisions:
             match decision:
-                case StartGuest(host=host) if host in self._accounts:
-                    account = self._accounts[host]
-                    self._change(account, (*account.guests, kinds[decision.job]))
+                case StartGuest(host=host) if account := self._account(host):
+                    self._change(host, (*account.guests, kinds[decision.job]))
                 case Evict(guest=guest):
                     self._have(running, places[guest], runs=False)
                 case SetShare(guest=guest, share=share):
                     self._have(running, places[guest], runs=share > 0)
-        rows = [row for row, name in enumerate(running.names) if name in self._accounts]
+        known = self._progress.of.keys() | self._waited_most.of.keys()
+        rows = [row for row, name in enumerate(running.names) if name in known]
         if not rows:
             return []
         balance = self.balance(running, np.array(rows))
         waits = []
         for row, slack_s, ready in zip(rows, balance.slack_s().tolist(), balance.open.tolist(), strict=True):
-            if self._accounts[running.names[row]].guests:
+            if (self._account(running.names[row]) or _NONE).guests:
                 waits.append(max(LOOK_S, slack_s))
             elif not ready:
                 waits.append(ALONE_S)
@@ -317,85 +392,88 @@ class Promise:
 
     def _have(self, running: RunningJobs, guest: int, *, runs: bool) -> None:
         """From now on a guest (its row) runs, or does not."""
-        account = self._accounts.get(running.names[running.host[guest]])
+        host = running.names[running.host[guest]]
+        account = self._account(host)
         if account is not None and runs != (running.share[guest] > 0):
             kind, guests = running.applications[running.application[guest]], list(account.guests)
             (guests.append if runs else guests.remove)(kind)
-            self._change(account, tuple(guests))
+            self._change(host, tuple(guests))
 
     def balance(self, running: RunningJobs, hosts: Ints) -> Balance:
-        """What the accounts of these hosts come to; those without one are not open."""
-        accounts = [self._accounts.get(running.names[row]) or _NONE for row in hosts.tolist()]
-        work_s, noise, weight = np.array([self._work(account) for account in accounts]).reshape(-1, 3).T
-        shared = np.array([account.shared_done for account in accounts])
-        bound = running.bound[hosts]
-        return Balance(
-            bound=np.where(np.isfinite(bound), bound, 0.0),
-            work_s=work_s,
-            alone_s=np.array([account.alone_s for account in accounts]),
-            shared=shared,
-            lost_s=np.array([account.shared_s for account in accounts]) - work_s * shared,
-            noise=noise,
-            weight=weight,
-            open=np.array([account.looks >= LOOKS for account in accounts]),
-        )
+        """What the accounts of these hosts come to; those without one are not open.
 
-    def _work(self, account: Account) -> tuple[float, float, float]:
-        """How long the whole work takes alone [s], the variance of such times, and the weight of the estimate.
-
-        Both variances are shares of the square. What was seen of the host alone, and what other jobs took, count by the
-        inverse of their variances.
+        Of a host that reports it is that of its progress, or of its waiting, whichever may lose less.
         """
-        squares, looks = self._seen_noise(account)
-        noise = squares / looks
-        seen, known = account.alone_done / noise, SPREAD**-2 if account.known_s else 0.0
-        if not seen + known:
-            return 1.0, noise, 1.0  # unknown
-        mine_s = account.alone_s / account.alone_done if account.alone_done else 0.0
-        return (seen * mine_s + known * account.known_s) / (seen + known), noise, seen + known
+        names, bound = [running.names[row] for row in hosts.tolist()], running.bound[hosts]
+        found = self._progress.balance(names, bound)
+        if not (self._waited_most.of or self._waited_least.of):
+            return found
+        found = found.where([name in self._waited_most.of for name in names], self._waited_most.balance(names, bound))
+        beside = self._waited_least.balance(names, bound)
+        return found.where(beside.open & (beside.slack_s() < found.slack_s()), beside._replace(open=found.open))
+
+    @property
+    def _kinds(self) -> tuple[HostAccounts, HostAccounts, HostAccounts]:
+        return self._progress, self._waited_most, self._waited_least
+
+    def _account(self, name: str) -> Account | None:
+        """The account that a host goes by; None where there is no evidence."""
+        return self._progress.of.get(name) or self._waited_most.of.get(name)
+
+    def _waited(self, name: str) -> dict[str, float]:
+        """For which share of its time with these guests a host has waited for CPUs, where that is known."""
+        return {
+            kind: 1 - account.pair_done / account.pair_s
+            for kind, each in zip(_ACCOUNTS[1:], self._kinds[1:], strict=True)
+            if (account := each.of.get(name)) is not None and account.pair_s
+        }
 
     def _look(self, view: SharingView, row: int, guests: Sequence[int], profiles: Profiles) -> None:
         running, name = view.running, view.running.names[row]
-        done = float(running.done[row])
-        if np.isnan(done):
-            return
-        kinds = running.applications
-        if name in self._accounts and self._accounts[name].at < running.started[row]:
-            self._close(self._accounts.pop(name))  # it was lost with a node, and began anew
-        if name not in self._accounts:
-            began = float(running.started[row])
-            # its work so far was done as a guest, or beside guests perhaps, before another co-scheduler took over
-            unseen = name in self._guests or (self._since is not None and began < self._since)
-            since = (view.now, done) if unseen else (began, 0.0)
-            self._accounts[name] = Account(kinds[running.application[row]], *since)
-        account = self._accounts[name]
-        account.known_s = profiles.known_run_time(account.application, int(running.cores[row])) or 0.0
-        account.look(view.now, done)
-        self._change(account, tuple(kinds[running.application[guest]] for guest in guests))
+        done, (least_s, most_s) = float(running.done[row]), running.unhindered[row].tolist()
+        began, application = float(running.started[row]), running.applications[running.application[row]]
+        if any(name in each.of and each.of[name].at < began for each in self._kinds):
+            self._close(name)  # it was lost with a node, and began anew
+        # its work so far was done as a guest, or beside guests perhaps, before another co-scheduler took over
+        unseen = name in self._guests or (self._since is not None and began < self._since)
+        had = self._account(name)
+        if not np.isnan(done):
+            late = unseen or (name in self._waited_most.of and self._waited_most.of[name].shared_s > 0)
+            account = self._progress.look(name, view.now, done, (view.now, done) if late else (began, 0.0), application)
+            account.known_s = profiles.known_run_time(application, int(running.cores[row])) or 0.0
+            if name in self._waited_most.of:
+                self._waited_most.close(name)
+            if not np.isnan(most_s):
+                self._waited_least.look(name, view.now, most_s, (view.now, most_s), application)
+        elif running.by_pressure[row] and not np.isnan(least_s):
+            self._waited_most.look(name, view.now, least_s, (view.now, least_s), application)
+        elif had is not None:
+            had.look(view.now, had.done)  # its node does not answer: while it has guests, that is lost
+        if self._account(name):
+            self._change(name, tuple(running.applications[running.application[guest]] for guest in guests))
 
-    def _change(self, account: Account, guests: tuple[str, ...]) -> None:
+    def _change(self, host: str, guests: tuple[str, ...]) -> None:
         """From now on the host has guests of these applications."""
-        if guests != account.guests:
-            self._learn_pair(account)
-            account.guests, account.pair_s, account.pair_done = guests, 0.0, 0.0
+        self._learn_pair(host, guests)
+        for account in (each.of[host] for each in self._kinds if host in each.of):
+            if guests != account.guests:
+                account.guests, account.pair_s, account.pair_done = guests, 0.0, 0.0
 
-    def _close(self, account: Account) -> None:
+    def _close(self, name: str) -> None:
         """A host has ended, or runs no more."""
-        self._learn_pair(account)
-        squares, looks = self._seen_noise(account)
-        share = min(1.0, _NOISE_MOST / looks)
-        self._noise[account.application] = (share * squares, share * looks)
+        self._learn_pair(name)
+        for each in self._kinds:
+            if name in each.of:
+                each.close(name)
 
-    def _seen_noise(self, account: Account) -> tuple[float, float]:
-        """Sum of the squared errors of an application's reports, this host's included, and how many these were."""
-        squares, looks = self._noise.get(account.application, (NOISE * _NOISE_LOOKS, _NOISE_LOOKS))
-        return squares + account.squares, looks + account.looks
-
-    def _learn_pair(self, account: Account) -> None:
-        if len(account.guests) == 1 and account.pair_s > 0:
+    def _learn_pair(self, host: str, guests: tuple[str, ...] | None = None) -> None:
+        """What was seen of a host with its guest until now, unless it keeps the same `guests`."""
+        account = self._account(host)
+        if account is not None and len(account.guests) == 1 and account.pair_s > 0 and guests != account.guests:
+            kind = self._progress if host in self._progress.of else self._waited_most
             pair = (account.application, account.guests[0])
             seen_s, alone_s = self._speeds.get(pair, (0.0, 0.0))
-            seen_s, alone_s = seen_s + account.pair_s, alone_s + self._work(account)[0] * account.pair_done
+            seen_s, alone_s = seen_s + account.pair_s, alone_s + kind.work(account)[0] * account.pair_done
             share = min(1.0, _MOST_S / seen_s)
             self._speeds[pair] = (share * seen_s, share * alone_s)
 
@@ -403,13 +481,16 @@ class Promise:
         """What was learned of pairs and applications, JSON-able."""
         return {
             "speeds": [[*pair, *times] for pair, times in self._speeds.items()],
-            "noise": {application: list(seen) for application, seen in self._noise.items()},
+            **{
+                kind: {application: list(seen) for application, seen in each.noise.items()}
+                for kind, each in zip(_NOISES, self._kinds, strict=True)
+            },
         }
 
     def pending(self) -> dict[str, Any]:
         """The accounts, JSON-able."""
         return {
-            "accounts": {name: asdict(account) for name, account in self._accounts.items()},
+            **{kind: each.pending() for kind, each in zip(_ACCOUNTS, self._kinds, strict=True)},
             "guests": sorted(self._guests),
             "since": self._since,
         }
@@ -417,12 +498,11 @@ class Promise:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what `state` has returned."""
         self._speeds = {(host, guest): (seen, alone) for host, guest, seen, alone in state.get("speeds", [])}
-        self._noise = {name: (squares, looks) for name, (squares, looks) in state.get("noise", {}).items()}
+        for kind, each in zip(_NOISES, self._kinds, strict=True):
+            each.restore(state.get(kind, {}))
 
     def restore_pending(self, state: Mapping[str, Any]) -> None:
         """Take over what `pending` has returned."""
-        self._accounts = {
-            name: Account(**account | {"guests": tuple(account["guests"])})
-            for name, account in state.get("accounts", {}).items()
-        }
+        for kind, each in zip(_ACCOUNTS, self._kinds, strict=True):
+            each.restore_pending(state.get(kind, {}))
         self._guests, self._since = set(state.get("guests", [])), state.get("since")

@@ -25,6 +25,9 @@ class GroupUsage:
         How many there are now.
     stalled_s
         For how long some of its processes have waited for memory (pressure stall information) [s].
+    waited_s
+        For how long its processors ran something else, or nothing, though it had something to run there (pressure stall
+        information): the mean over these processors [s].
     available
         What its node can give without swapping [bytes].
     """
@@ -39,6 +42,7 @@ class GroupUsage:
     processes: int
     threads: int | None
     stalled_s: float | None = None
+    waited_s: float | None = None
     available: int | None = None
 
 

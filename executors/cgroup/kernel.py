@@ -211,12 +211,23 @@ def read_number(file: Path) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def stalled_s(group: Path) -> float | None:
-    """For how long some process of a group has waited for memory [s]; None where the kernel does not say.
+def pressure_s(group: Path, resource: str, kind: str) -> float | None:
+    """For how long the processes of a group have waited for ``cpu`` or ``memory`` [s]; None where the kernel does not
+    say.
 
-    Source: Documentation/accounting/psi.rst of the kernel; the total is in microseconds.
+    Parameters
+    ----------
+    kind
+        ``some`` of them, or ``full``: all that were not idle. A processor waits in full while it has something of this
+        group to run, and runs something else, or nothing, since a quota is used up (Linux 5.13 and later). Both are
+        means over the processors, weighted by how long each had something to do for the group.
+
+    References
+    ----------
+    Documentation/accounting/psi.rst and kernel/sched/psi.c of Linux; totals are in microseconds.
     """
-    found = re.search(r"^some .*\btotal=(\d+)", read_file(group / "memory.pressure"), re.MULTILINE)
+    text = read_file(group / f"{resource}.pressure")
+    found = re.search(rf"^{kind} .*\btotal=(\d+)", text, re.MULTILINE)
     return None if found is None else int(found[1]) / 1e6
 
 
@@ -595,7 +606,8 @@ class V2Group:
             memory_limit=read_number(directory / "memory.max"),
             processes=len(self.pids()),
             threads=count_threads(directory, "cgroup.threads"),
-            stalled_s=stalled_s(directory),
+            stalled_s=pressure_s(directory, "memory", "some"),
+            waited_s=pressure_s(directory, "cpu", "full"),
         )
 
     def starved(self) -> bool:

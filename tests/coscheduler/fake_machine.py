@@ -17,14 +17,14 @@ from coscheduler.real.machine import ContainerEnded, ContainerProgram, Container
 from executors.cgroup import probe
 
 
-def _has_weights() -> bool:
+def has_weights() -> bool:
     try:
         return probe.best(f"test-{os.getpid()}").name.startswith("cgroup")
     except StateError:
         return False
 
 
-needs_weights = pytest.mark.skipif(not _has_weights(), reason="needs control groups that may be written")
+needs_weights = pytest.mark.skipif(not has_weights(), reason="needs control groups that may be written")
 
 
 @dataclass
@@ -63,6 +63,8 @@ class FakeMachine:
     memory: dict[str, float] = field(default_factory=dict)  # of a container of each job, as a share of its node's
     limits: bool = True  # whether they are kept
     stalled: dict[str, float] = field(default_factory=dict)  # share of the time that a job waits for memory
+    waits: Callable[[FakeMachine, str], float] | None = None  # for which share of the time a job waits for CPUs
+    waited: dict[str, tuple[float, float]] = field(default_factory=dict)  # of containers: so long, up to then [s]
     held: list[tuple[str, int | None]] = field(default_factory=list)
     signals: list[tuple[float, str, str]] = field(default_factory=list)
     on_signal: Callable[[Container], None] = lambda container: None
@@ -130,9 +132,18 @@ class FakeMachine:
                 self.cpu_s(each) * there[each.node].speed,
                 int(there[each.node].memory * self.memory.get(each.job, 0.001)),
                 None if each.job not in self.stalled else self.stalled[each.job] * (self.now - each.started),
+                waited_s=self.wait(each),
             )
             for each in self.running.values()
         }
+
+    def wait(self, here):
+        """How long its processors were others' [s], None where nobody counts; to be asked whenever that changes."""
+        if self.waits is None:
+            return None
+        waited, at = self.waited.get(here.name, (0.0, here.started))
+        self.waited[here.name] = waited + self.waits(self, here.job) * (self.now - at), self.now
+        return self.waited[here.name][0]
 
     def news(self, timeout_s):
         if not self.pending:

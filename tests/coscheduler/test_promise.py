@@ -13,8 +13,8 @@ from asa.cli.main import main
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput
 from coscheduler.drive import drive
-from coscheduler.nouns import Evict, LookAgain, StartGuest, WaitingJob
-from coscheduler.queuefile import bound_of
+from coscheduler.nouns import ON_TIME, Evict, LookAgain, StartGuest, WaitingJob
+from coscheduler.queuefile import bound_of, describe, queued, read_queue
 from coscheduler.registry import SHARING_RULES
 from coscheduler.sharing.promise import LOOK_S, LOOKS, Account
 from coscheduler.workload import Contention, Load, LoadPhase, hidden_interference, hide, paper_queue
@@ -71,15 +71,119 @@ def test_hosts_that_report_exactly_are_never_beyond_their_bound(seed, bound, cor
     assert queue.promises()[1] == ()
 
 
-def test_a_job_that_does_not_report_has_no_guests():
-    class Silent(SimulatedWorld):
-        def advance(self):
-            view = super().advance()
-            return view and replace(view, running=replace(view.running, done=np.full(len(view.running), np.nan)))
+class Silent(SimulatedWorld):
+    """No job reports its progress; how long each waits for CPUs is measured, but while `deaf` says so."""
 
-    world = Silent([load("host", "idle", 7200.0, bound=0.1), load("guest", "busy")], 16, pair(1.0))
+    def __init__(self, *args, deaf=(math.inf, math.inf), **more):
+        super().__init__(*args, **more)
+        self.deaf = deaf
+
+    def advance(self):
+        view = super().advance()
+        if view is None:
+            return None
+        running, (since, until) = view.running, self.deaf
+        unhindered = np.where(since <= view.now < until, np.nan, running.unhindered)
+        states = replace(running.states, happiness=np.where(running.states.elapsed < 1, ON_TIME, 0.0))
+        silent = np.full(len(running), np.nan)
+        return replace(view, running=replace(running, states=states, done=silent, unhindered=unhindered))
+
+
+def silent(loads, contention, by="pressure", cores=16, **more):
+    """What comes of these jobs, by name, if none reports."""
+    loads = [replace(each, request=replace(each.request, bound_by=by)) for each in loads]
+    world = Silent(loads, cores, contention, pressure=True, **more)
     drive(world, SHARING_RULES.create("scavenger"))
-    assert [job.host_slowdown for job in world.result().jobs if not math.isnan(job.host_slowdown)] == []
+    return {job.name: job for job in world.result().jobs}
+
+
+def slowed(jobs):
+    return [job.host_slowdown for job in jobs.values() if not math.isnan(job.host_slowdown)]
+
+
+def test_a_job_that_does_not_report_has_no_guests():
+    """Pressure does not change that, unless its user says so: it does not show all that slows a host down."""
+    loads = [load("host", "idle", 7200.0, bound=0.1), load("guest", "busy")]
+    assert slowed(silent(loads, pair(1.0), by="progress")) == []
+    assert len(slowed(silent(loads, pair(1.0)))) == 1
+
+
+@pytest.mark.parametrize("slowdown", [1.1, 1.5, 10.0])
+@pytest.mark.parametrize("coupled", [False, True])
+def test_contention_for_cpus_is_kept_within_the_bound_by_pressure(slowdown, coupled):
+    """Whether each thread loses what it waits, or all lose what any of them waits."""
+    host = load("host", "idle", 7200.0, bound=0.1)
+    host = replace(host, phases=(host.phases[0]._replace(demand=0.25, coupled=coupled),))
+    found = silent([host, load("guest", "busy", 1800.0)], replace(pair(slowdown), waits=True))
+    assert slowed(found), "it has guests"
+    assert all(1 < each <= 1.1 for each in slowed(found))
+
+
+def test_what_pressure_does_not_show_breaks_a_bound_that_goes_by_it():
+    """So only its user can say that it does."""
+    loads = [load("host", "idle", 7200.0, bound=0.1), load("guest", "busy", 5400.0)]
+    assert max(slowed(silent(loads, pair(2.0)))) > 1.3
+    assert max(slowed(silent(loads, replace(pair(2.0), waits=True)))) <= 1.1
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6), bound=st.sampled_from([0.05, 0.1, 0.3]), cores=st.sampled_from([64, 128]))
+def test_silent_hosts_are_never_beyond_a_bound_on_contention_for_cpus(seed, bound, cores):
+    rng = np.random.default_rng(seed)
+    cost = replace(hidden_interference(rng), waits=True)
+    loads = []
+    for each in (hide(one, rng) for one in paper_queue(cores, rng)):
+        parts = tuple(part._replace(coupled=bool(rng.random() < 0.5), bandwidth=0.0) for part in each.phases)
+        loads.append(replace(each, phases=parts, request=each.request.bounded(bound)))
+    assert all(each <= 1 + bound + 1e-9 for each in slowed(silent(loads, cost, cores=cores)))
+
+
+def test_while_a_node_does_not_answer_all_time_counts_as_lost():
+    """Once it does, it counts as it was."""
+    loads = [load("host", "idle", 7200.0, bound=0.1), load("guest", "busy", 5400.0)]
+    whole, gap = (silent(loads, pair(1.0), deaf=deaf) for deaf in ((math.inf, math.inf), (1000.0, 3000.0)))
+    stops = [stay for stay in gap["guest"].stays if stay.share == 0]
+    assert any(1000 < stay.since < 1200 for stay in stops)
+    assert any(stay.until == pytest.approx(3000, abs=120) for stay in stops)
+    assert whole["guest"].ended < gap["guest"].ended
+    assert not any(1000 < stay.since < 3000 for stay in whole["guest"].stays if stay.share == 0)
+
+
+def test_pressure_shows_what_reports_hide():
+    """The host's first tasks take 1.4 times as long as the others: it seems to be fast with its guest."""
+    ends = np.concatenate([np.linspace(0, 0.2, 301)[1:], np.linspace(0.2, 1, 1701)[1:]])
+    loads = [replace(load("host", "idle", 7200.0, bound=0.1), tasks=ends), load("guest", "busy", 5400.0)]
+    cost = replace(pair(1.2), waits=True)
+    worlds = [SimulatedWorld(loads, 16, cost, pressure=pressure) for pressure in (False, True)]
+    for world in worlds:
+        drive(world, SHARING_RULES.create("scavenger"))
+    blind, seeing = (slowed({job.name: job for job in world.result().jobs}) for world in worlds)
+    assert blind[0] > 1.13
+    assert seeing[0] <= 1.1
+
+
+def test_how_much_a_host_waits_is_said():
+    loads = [load("host", "idle", 7200.0, bound=0.1), load("guest", "busy", 5400.0)]
+    entries = []
+    silent(loads, replace(pair(2.0), waits=True), log=entries.append)
+    why = next(entry["why"] for entry in entries if entry.get("decision") == "SetShare" and entry["share"] == 0)
+    assert why["waited_most"] == pytest.approx(1.0), "16 cores, of which each may wait at another time"
+    assert why["lost"] == pytest.approx(why["waited_most"] * 6, abs=5)
+
+
+@pytest.mark.parametrize("bound_by", ["pressure", "progress"])
+def test_what_a_bound_goes_by(bound_by, tmp_path):
+    path = tmp_path / "queue.toml"
+    path.write_text(QUEUE.format(bound=f'slowdown_bound = "20%"\nbound_by = "{bound_by}"'))
+    loads = read_queue(path).loads
+    assert [each.request.bound_by for each in loads] == [bound_by, "progress"]
+    said = describe(queued(loads[0].request), "host")
+    assert ("on contention for CPUs only" in said) == (bound_by == "pressure")
+
+
+def test_a_bound_goes_by_one_of_two():
+    with pytest.raises(InvalidInput, match="bound_by is 'luck': 'progress' or 'pressure' expected"):
+        WaitingJob("a", "idle", 1, 60.0, bound_by="luck")
 
 
 def test_a_guest_that_inherits_cores_is_slowed_down_by_its_own_guests_only():

@@ -2,6 +2,9 @@
 
 import itertools
 import math
+import os
+import shlex
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +16,11 @@ from hypothesis import strategies as st
 
 from asa.core.decision import Start
 from asa.core.errors import BackendError, InvalidInput, Starved
+from coscheduler.agents.groups import LocalAgents
+from coscheduler.agents.machine import AgentMachine
 from coscheduler.drive import drive
 from coscheduler.ledger import Ledger
-from coscheduler.nouns import Evict, SetShare, StartGuest, WaitingJob
+from coscheduler.nouns import Evict, SetShare, StartGuest, WaitingJob, first_fit
 from coscheduler.profiles import Profiles
 from coscheduler.queuefile import QueuedCommand, SharedQueueLog, ended_well, read
 from coscheduler.real.gangs import AGAIN_S, LEASE_S, RENEW_S, STOPPED_CPUS, Leases, NodeCores, Places
@@ -24,7 +29,8 @@ from coscheduler.real.monitor import ContainerPlace, Monitor
 from coscheduler.real.world import NODES_S, RealWorld
 from coscheduler.registry import SHARING_RULES
 from coscheduler.sharing.promise import Promise
-from tests.coscheduler.fake_machine import FakeMachine, Script, nodes
+from executors.cgroup import probe
+from tests.coscheduler.fake_machine import FakeMachine, Script, has_weights, nodes
 
 
 def test_the_smallest_gap_that_is_large_enough():
@@ -232,6 +238,46 @@ def test_how_long_a_container_has_waited_for_memory(monitor, two_jobs):
         assert monitor.jobs["host"].stalled == {"h0": lately}
     assert monitor.jobs["host"].peaks == {"h0": 9 * MIB, "h1": 0}
     assert monitor.jobs["host"].available == {"h0": 50 * MIB}
+
+
+def waits(h0, h1, throttled=(None, None)):
+    return {
+        name: ContainerUsage(0.0, None, waited_s=waited_s, throttled_s=throttled_s)
+        for name, waited_s, throttled_s in zip(("h0", "h1"), (h0, h1), throttled, strict=True)
+    }
+
+
+def test_how_long_a_job_has_waited_for_cpus(monitor, two_jobs):
+    """Two containers of two cores each."""
+    monitor.look(10.0, waits(4.0, 3.0), two_jobs)
+    assert monitor.unhindered(two_jobs, 10.0)[0].tolist() == [0.0, 0.0], "not what was before it was seen first"
+    assert np.isnan(monitor.unhindered(two_jobs, 10.0)[1]).all(), "nor what is not measured"
+    monitor.look(20.0, waits(4.5, 4.0), two_jobs)  # for 5 and 10 % of the time
+    least, most = monitor.unhindered(two_jobs, 20.0)[0]
+    assert least == pytest.approx(10 - 2 * 0.5 - 2 * 1.0), "each of four processors at another time"
+    assert most == pytest.approx(10 - 0.75)
+    assert monitor.unhindered(two_jobs, 21.0)[0].tolist() == pytest.approx([7.7, 10.175]), "at the same pace"
+    monitor.look(25.0, waits(9.0, 4.0), two_jobs)
+    assert monitor.unhindered(two_jobs, 25.0)[0, 0] == pytest.approx(7.0), "no longer than there was time"
+
+
+def test_while_a_node_does_not_answer_it_is_not_known(monitor, two_jobs):
+    for at, h0 in ((10.0, 0.0), (20.0, 1.0)):
+        monitor.look(at, waits(h0, 0.0), two_jobs)
+    monitor.look(30.0, {"h0": ContainerUsage(0.0, None, waited_s=1.0)}, two_jobs)
+    assert np.isnan(monitor.unhindered(two_jobs, 30.0)[0]).all()
+    monitor.look(40.0, waits(1.5, 0.0), two_jobs)
+    assert monitor.unhindered(two_jobs, 40.0)[0].tolist() == pytest.approx([30 - 3.0, 30 - 0.75])
+
+
+def test_quotas_hold_back_too(monitor, two_jobs):
+    """Which is the sum over processors; alone it says how long a job has waited at least."""
+    for at, h0, held in ((0.0, 0.0, 0.0), (10.0, 0.2, 3.0)):
+        monitor.look(at, waits(h0, 0.0, (held, 0.0)), two_jobs)
+    assert monitor.unhindered(two_jobs, 10.0)[0].tolist() == pytest.approx([7.0, 9.25])
+    monitor.look(20.0, waits(None, None, (7.0, 0.0)), two_jobs)
+    least, most = monitor.unhindered(two_jobs, 20.0)[0]
+    assert np.isnan(least) and most == pytest.approx(9.25 + 9.0)
 
 
 @pytest.mark.parametrize("text", ["", "3", "a b", "nan 10", "5 0"])
@@ -569,3 +615,97 @@ def test_any_rule_brings_any_queue_to_its_end(tmp_path_factory, data):
     assert not machine.running
     for job in ended.values():
         assert job.evictions or job.ended - job.started == pytest.approx(times[job.name], abs=1e-6)
+
+
+class Bounded:
+    """Starts what fits, and any job beside any host whose account is open: the promise decides when it stops."""
+
+    def __init__(self, share):
+        self.promise, self.share = Promise(), share
+
+    def decide(self, view):
+        running, left = view.running, np.full(len(view.running), 1000.0)
+        kept = self.promise.watch(view, Profiles(), lambda: left, self.share)
+        own = [Start(job.name) for job in first_fit(view.queue, view.free)]
+        found = [*kept, *own]
+        hosts = np.flatnonzero((running.host < 0) & (running.guests() == 0))
+        guests = [job for job in view.queue if Start(job.name) not in own][:1]
+        if guests and len(hosts):
+            one = np.ones((1, len(hosts)))
+            fits = self.promise.allows(view, hosts, [guests[0].application], one, 0.0 * one)[0]
+            found += [StartGuest(guests[0].name, running.names[row], self.share) for row in hosts[fits][:1]]
+        return [*found, *self.promise.decided(view, found)]
+
+    def learn(self, run): ...
+
+
+def pressed(name, bound):
+    return WaitingJob(name, name, 1, 5000.0, bound=bound, bound_by="pressure")
+
+
+def burdened(machine, job):
+    """The host's processor is its guest's from the fifth second of sharing on, while that is not stopped."""
+    guest = [each for each in machine.running.values() if each.job == "guest"]
+    return float(job == "host" and bool(guest) and guest[0].left_s is None and machine.now > guest[0].started + 5.0)
+
+
+@pytest.mark.parametrize("bound", [0.1, 0.5])
+def test_a_silent_host_is_rid_of_its_guest_before_its_bound_is_broken(tmp_path, bound):
+    """As far as pressure shows, which is measured once a second."""
+    machine, entries = FakeMachine(nodes(1), {"host": 600.0, "guest": 300.0}, waits=burdened), []
+    jobs = [replace(command("host", 1), request=pressed("host", bound)), command("guest", 1, walltime=5000.0)]
+    run(jobs, machine, Bounded(0.05), tmp_path, log=entries.append)
+    began = next(each["at"] for each in entries if each.get("decision") == "StartGuest")
+    stops = [each for each in entries if each.get("decision") == "SetShare" and not each["share"]]
+    breach = began + 5.0 + bound * began  # when it has lost what it may by then, but for what five quiet seconds allow
+    assert began + 5.0 < stops[0]["at"] <= breach + 2.0
+    assert stops[0]["why"]["waited_most"] > 0.1
+    sent = next(at for at, name, _, limit, _ in machine.asked if name.startswith("guest") and limit <= STOPPED_CPUS)
+    assert sent - 1000.0 == pytest.approx(stops[0]["at"], abs=1.0)
+    lost_s = max(waited for waited, _ in machine.waited.values())
+    assert 0 < lost_s <= bound * (600.0 - lost_s)
+
+
+def test_where_pressure_is_not_measured_a_silent_host_has_no_guest(tmp_path):
+    jobs = [replace(command("host", 1), request=pressed("host", 0.5)), command("guest", 1, walltime=5000.0)]
+    found = run(jobs, FakeMachine(nodes(1), {"host": 600.0, "guest": 300.0}), Bounded(0.05), tmp_path)
+    assert [stay.host for stay in found["guest"].stays] == [None]
+
+
+needs_pressure = pytest.mark.skipif(
+    not (has_weights() and probe.best(f"test-{os.getpid()}").name == "cgroup v2"), reason="needs cgroups of version 2"
+)
+BURNS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): sum(range(100000))"
+
+
+@pytest.mark.slow
+@needs_pressure
+def test_a_guest_that_takes_its_hosts_cpu_is_stopped(tmp_path):
+    """Both want the same one; nobody reports anything."""
+    bound, over, seen, entries = 0.5, tmp_path / "over", [], []
+
+    class Rule(Bounded):
+        def decide(self, view):
+            if view.running.names[:1] == ("host",):
+                seen.append((view.now, view.running.unhindered[0, 0]))
+            return super().decide(view)
+
+    def log(entry):
+        entries.append(entry)
+        if entry.get("decision") == "SetShare" and not entry["share"]:
+            over.touch()
+
+    line = f"exec taskset -c 0 {sys.executable} -S -c {shlex.quote(BURNS)} {over}"
+    jobs = [QueuedCommand(pressed("host", bound), line), QueuedCommand(WaitingJob("guest", "guest", 1, 5000.0), line)]
+    with AgentMachine(LocalAgents(1, cores=1)) as machine:
+        drive(RealWorld(jobs, machine, tmp_path / "jobs", log=log), Rule(0.9))
+    began = next(each["at"] for each in entries if each.get("decision") == "StartGuest")
+    stop = next(each for each in entries if each.get("decision") == "SetShare")
+    assert stop["why"]["waited_most"] > 0.5
+    alone = [each for each in seen if each[0] <= began and not math.isnan(each[1])]
+    pace = (alone[-1][1] - alone[0][1]) / (alone[-1][0] - alone[0][0])
+    now, least = next(each for each in seen if each[0] >= stop["at"] - 0.5)
+    done = (least - alone[-1][1]) / pace  # so long would it have taken alone
+    lost = now - alone[-1][0] - done
+    assert lost <= bound * (alone[-1][0] - alone[0][0] + done) + 1.0
+    assert not [each for each in entries if each.get("decision") == "Evict"]

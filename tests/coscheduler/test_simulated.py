@@ -185,7 +185,8 @@ def running(count: int) -> RunningJobs:
         names=tuple(f"job {number}" for number in range(count)), applications=("blast",),
         application=np.zeros(count, dtype=np.int64), cores=whole, walltime=np.full(count, 9.0),
         started=np.zeros(count), states=idle_states(count), host=np.full(count, ALONE), share=np.ones(count),
-        exclusive=np.zeros(count, dtype=bool), bound=np.full(count, np.inf), done=np.full(count, np.nan),
+        exclusive=np.zeros(count, dtype=bool), bound=np.full(count, np.inf),
+        by_pressure=np.zeros(count, dtype=bool), done=np.full(count, np.nan), unhindered=np.full((count, 2), np.nan),
     )  # fmt: skip
 
 

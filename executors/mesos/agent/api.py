@@ -344,6 +344,7 @@ def _statistics(core: AgentCore, instance: ContainerState, used: GroupUsage | No
             "processes": used.processes,
             "threads": used.threads,
             "asa_memory_stalled_secs": used.stalled_s,
+            "asa_cpus_waited_secs": used.waited_s,
             "asa_node_available_bytes": used.available,
         }
     return {name: value for name, value in found.items() if value is not None}

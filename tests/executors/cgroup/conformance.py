@@ -248,6 +248,20 @@ class Conformance:
         if line:  # a systemd scope goes with its last process, and what it has counted with it
             assert group.starved()
 
+    def test_how_long_a_processor_is_others(self) -> None:
+        """As long as it is not used: where that is measured, of two that want the same one."""
+        both = [self.start(f"taskset -c 0 sh -c '{BURN}'", weight=weight)[0] for weight in (2.0, 1.0)]
+        until(lambda: all(measured.used(group.pids()) > 0 for group in both), "both run")
+        if both[0].usage().waited_s is None:
+            return
+        before, began = [group.usage() for group in both], time.monotonic()
+        time.sleep(measured.WINDOW_S)
+        over_s = time.monotonic() - began
+        for group, was in zip(both, before, strict=True):
+            now = group.usage()
+            used = (now.user_s + now.system_s - was.user_s - was.system_s) / over_s
+            assert abs(((now.waited_s or 0.0) - (was.waited_s or 0.0)) / over_s - (1 - used)) < 0.1
+
     def test_memory_that_is_held(self) -> None:
         """It stays about there, alive, while what it waits for is counted; and goes on once it is held no more."""
         grow = "import time; held = []; print('ready', flush=True)\n"

@@ -20,6 +20,7 @@ V2_FILES = (
     "cgroup.threads",
     "cgroup.subtree_control",
     "cpu.max",
+    "cpu.pressure",
     "cpu.weight",
     "cpu.stat",
     "memory.high",

@@ -389,7 +389,10 @@ def test_version_2_adds_up_what_the_files_say(tmp_path: Path) -> None:
     assert group.usage() == GroupUsage(2.5, 0.5, 9, 4, 1.5, 7, 100, 2, 3)
     pressure = "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n"
     (directory / "memory.pressure").write_text(pressure)
-    assert group.usage().stalled_s == 2.5
+    (directory / "cpu.pressure").write_text(pressure.replace("=1\n", "=1500000\n"))
+    assert (group.usage().stalled_s, group.usage().waited_s) == (2.5, 1.5)
+    (directory / "cpu.pressure").write_text(pressure.splitlines()[0])
+    assert group.usage().waited_s is None, "older kernels do not say who has the processor"
     group.hold_memory(1 << 20)
     assert said(directory, "memory.high") == "1048576"
     group.hold_memory(None)
