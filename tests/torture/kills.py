@@ -437,7 +437,7 @@ def go_through(now: Ongoing) -> list[str]:
                 wait_for(lambda out=now.folder / f"{name}.out", says=says: says in out.read_text(), 60.0)  # type: ignore[misc]
         problems += _until_done(now)
         problems += [] if problems else _left(now)
-        problems += [*_harmed(now, now.worst), *_twice(now), *_ended(now)] if not problems else []
+        problems += [*harmed(now, now.worst), *_twice(now), *_ended(now)] if not problems else []
     finally:
         now.observer.over.set()
         now.observer.join()
@@ -529,7 +529,7 @@ class Worst:
     looks: int = 0
 
 
-def _harmed(now: Ongoing, worst: Worst) -> Iterator[str]:
+def harmed(now: Ongoing, worst: Worst) -> Iterator[str]:
     """Hosts that had less than their cores, or were slowed down too much, for too long after a kill."""
     bound, idle = now.trial.bound or 0.1, {job.name: job.idle for job in now.trial.jobs}
     for struck in looked_after(now):

@@ -69,7 +69,7 @@ def test_what_is_held_for_too_long_after_a_kill_is_seen(tmp_path: Path, held: Se
     times = [100 + tenth / 10 for tenth in range(150)]
     now.observer.samples = [(at, {HOST: held if at < 100 + until_s else free}) for at in times]
     worst = kills.Worst()
-    found = list(kills._harmed(now, worst))
+    found = list(kills.harmed(now, worst))
     assert worst.throttled_s == pytest.approx(until_s, abs=0.2)
     assert bool(found) is bool(words) and all(re.search(words, each) for each in found)
 
