@@ -20,7 +20,7 @@ help:
 	@echo "make test-slow   run the tests with real agents, programs and everything that takes long"
 	@echo "make test-torture  thousands of runs of the whole system under seeded faults, in virtual time: six minutes"
 	@echo "make test CLOCK=fresh  make test, on a monotonic clock that starts at 0, as on a machine that has just booted (root)"
-	@echo "make torture-real  such faults on real processes and a real Slurm, as root: TORTURE_REAL_TIME=1h"
+	@echo "make torture-real  such faults on real processes and a real Slurm, as root, then 50 kills of co-schedulers: TORTURE_REAL_TIME=1h"
 	@echo "make wheel       dist/*.whl, with the laboratory's loops compiled: its commands need no half minute at their first use"
 	@echo "make sbom        dist/asa.cdx.json: what is installed with ASA, in CycloneDX's format"
 	@echo "make nightly     a hundred thousand damaged files to all readers of the laboratory: ten minutes"
@@ -106,8 +106,10 @@ test-torture: .venv/.test
 # The same faults in real time: no part of CI, and no run is like another. One trial again: TORTURE_REAL="--seed 7 --trials 1"
 TORTURE_REAL_TIME ?= 1h
 TORTURE_REAL ?= --time $(TORTURE_REAL_TIME)
+TORTURE_KILLS ?= --kills 50
 torture-real: .venv/.test packages
 	$(BIN)/python -m tests.torture.real $(TORTURE_REAL)
+	$(BIN)/python -m tests.torture.kills $(TORTURE_KILLS)
 
 # The same as in `make test`, ten times as many, so that each night others are among them.
 nightly: .venv/.test

@@ -217,11 +217,13 @@ class ShareCall(NamedTuple):
 
 
 class HoldCall(NamedTuple):
-    """How much memory a container may have before it is held up [bytes]; None for any amount."""
+    """How much memory a container may have before it is held up [bytes], for so long [s]; None for any amount, and for
+    good."""
 
     agent: str
     id: str
     memory: int | None
+    lease_s: float | None = None
 
 
 class SignalCall(NamedTuple):
@@ -327,9 +329,10 @@ class AgentContainers:
         container.shares = [*lasting, (request, limit, until)]
         return []
 
-    def hold_memory(self, name: str, memory: int | None) -> list[AgentDecision]:
+    def hold_memory(self, name: str, memory: int | None, lease_s: float | None) -> list[AgentDecision]:
         container = self._all.get(name)
-        return [HoldCall(container.agent, container.id, memory)] if container is not None and container.id else []
+        there = container is not None and container.id
+        return [HoldCall(container.agent, container.id, memory, lease_s)] if container is not None and there else []
 
     def signal(self, name: str, signal: str) -> list[AgentDecision]:
         container = self._all.get(name)

@@ -243,9 +243,9 @@ class AgentMachine:
         until = None if lease_s is None else time.monotonic() + lease_s
         self._do(self._containers.share(container, request, limit, until))
 
-    def hold_memory(self, container: str, memory: int | None) -> None:
+    def hold_memory(self, container: str, memory: int | None, lease_s: float | None) -> None:
         """See `SharedMachine.hold_memory`; returns at once."""
-        self._do(self._containers.hold_memory(container, memory))
+        self._do(self._containers.hold_memory(container, memory, lease_s))
 
     def signal(self, container: str, name: str) -> None:
         """See `SharedMachine.signal`; returns at once."""

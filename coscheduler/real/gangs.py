@@ -157,13 +157,16 @@ class _LeasedContainer:
     due: float = math.inf
     settled: bool = True
     """Whether it started with this: else it was sent to the node, which may not have received it."""
+    memory: int | None = None
+    """How much memory it may have before it is held up [bytes], while that is leased."""
+    memory_due: float = math.inf
 
     def differs(self, request: float, limit: float) -> bool:
         return abs(request - self.request) > _NEAR * self.request or limit != self.limit
 
 
 class Leases:
-    """Requests and limits of the containers of a machine, leased, so that a dead co-scheduler harms no host for long.
+    """Requests and limits of the containers of a machine, leased, so that a dead co-scheduler harms no job for long.
 
     What a container starts with is what it falls back to: hosts to all but the reserve, without a limit, and guests to
     the least share. Anything else is leased, and renewed while it is wanted.
@@ -207,18 +210,26 @@ class Leases:
             own.leased = request, limit
             self._renew(container, own, now)
 
+    def hold_memory(self, container: str, memory: int | None, now: float) -> None:
+        """From now on [s] a container may have so much memory before it is held up [bytes]; None for any amount."""
+        own = self._all[container]
+        own.memory, own.memory_due = memory, math.inf if memory is None else now + RENEW_S
+        self._machine.hold_memory(container, memory, None if memory is None else LEASE_S)
+
     def end(self, container: str) -> None:
         self._all.pop(container, None)
 
     def due(self) -> float:
         """When `renew` is to be called again [s]; infinite while there is nothing to be asked for."""
-        return min((own.due for own in self._all.values()), default=math.inf)
+        return min((min(own.due, own.memory_due) for own in self._all.values()), default=math.inf)
 
     def renew(self, now: float) -> None:
         """Renew what is leased, and send again what is permanent."""
         for container, own in self._all.items():
             if own.due <= now:
                 self._renew(container, own, now)
+            if own.memory_due <= now:
+                self.hold_memory(container, own.memory, now)
 
     def _renew(self, container: str, own: _LeasedContainer, now: float) -> None:
         if own.leased is None:
@@ -365,13 +376,14 @@ class Gangs:
         for container in gang.left:
             self._machine.stop(container)
 
-    def hold_memory(self, job: str, node: str, memory: int | None) -> None:
-        """From now on a job's container on this node may have so much [bytes] before it is held up; None: any amount.
+    def hold_memory(self, job: str, node: str, memory: int | None, now: float) -> None:
+        """From now on [s] a job's container on this node may have so much [bytes] before it is held up; None: any
+        amount.
 
         One that does not answer is held up less, or more, than it should be.
         """
         for container in (container for container, place in self._alive(job) if place.node == node):
-            self._machine.hold_memory(container, memory)
+            self.leases.hold_memory(container, memory, now)
 
     def signal(self, job: str, name: str) -> None:
         """Send a signal to all of a job."""

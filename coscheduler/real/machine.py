@@ -101,8 +101,9 @@ class SharedMachine(Protocol):
     def share(self, container: str, request: float, limit: float, lease_s: float | None) -> None:
         """Change what a container may have: for so long [s], then it has again what it had; None for good."""
 
-    def hold_memory(self, container: str, memory: int | None) -> None:
-        """Take memory back from a container while it has more than this [bytes]; None for no such limit.
+    def hold_memory(self, container: str, memory: int | None, lease_s: float | None) -> None:
+        """Take memory back from a container while it has more than this [bytes], for so long [s]; None for no such
+        limit, and for good.
 
         Nothing happens where that is not possible, or it does not run.
         """

@@ -260,7 +260,7 @@ class RealWorld:
             self._places.inherit(guest)
             self._gangs.inherit(guest, self._now())
             for node in self._memory.inherit(guest):
-                self._gangs.hold_memory(guest, node, None)
+                self._gangs.hold_memory(guest, node, None, self._now())
         self._placed()
 
     def _gone(self, name: str) -> WatchedJob:
@@ -317,7 +317,7 @@ class RealWorld:
             self._history.note({"at": now, "event": event, "job": step.guest, "because": step.because})
             _log.info("at %.1f s: guest %s is %s: %s", now, step.guest, event, step.because)
         for guest, node, most in self._memory.limits(nodes, self._ledger):
-            self._gangs.hold_memory(guest, node, most)
+            self._gangs.hold_memory(guest, node, most, now)
         for guest in (step.guest for step in steps if step.to == "asked"):
             self._placed()  # one that was stopped has to run for that
             saves = self._commands[guest].saves

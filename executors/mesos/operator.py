@@ -182,13 +182,16 @@ class Operator:
             asked["lease_seconds"] = lease_s
         return self.call_agent(agent_id, "ASA_UPDATE_LIMITS", **asked)
 
-    def hold_memory(self, agent_id: str, container_id: str, memory: int | None) -> None:
+    def hold_memory(self, agent_id: str, container_id: str, memory: int | None, lease_s: float | None = None) -> None:
         """Take memory back from a container while it has more than this [bytes]; None for no such limit.
 
-        An extension, as `signal`. What a means of keeping quotas makes of it: `executors.cgroup.group.Group`.
+        That lasts `lease_s` [s]; None for as long as the agent lives. An extension, as `signal`. What a means of
+        keeping quotas makes of it: `executors.cgroup.group.Group`.
         """
-        most = "Infinity" if memory is None else memory
-        self.call_agent(agent_id, "ASA_HOLD_MEMORY", container_id=identity(container_id), memory_bytes=most)
+        asked: Message = {"memory_bytes": "Infinity" if memory is None else memory}
+        if lease_s is not None:
+            asked["lease_seconds"] = lease_s
+        self.call_agent(agent_id, "ASA_HOLD_MEMORY", container_id=identity(container_id), **asked)
 
     def signal(self, agent_id: str, container_id: str, name: str) -> None:
         """Send a signal, by its name without ``SIG``, to all processes of a container."""

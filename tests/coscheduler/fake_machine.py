@@ -44,6 +44,8 @@ class Container:
     cpu_s: float = 0.0  # used before `at`
     at: float = 0.0
     left_s: float | None = None  # of its work, while its limit lets it do none
+    memory: int | None = None  # what it may have
+    memory_until: float = math.inf
 
     @property
     def job(self) -> str:
@@ -113,9 +115,12 @@ class FakeMachine:
         elif not stands and here.left_s is not None:
             here.left_s, here.ends = None, self.now + here.left_s
 
-    def hold_memory(self, container, memory):
-        if container in self.running:
-            self.held.append((container, memory))
+    def hold_memory(self, container, memory, lease_s):
+        if here := self.running.get(container):
+            again = here.memory == memory and memory is not None
+            here.memory, here.memory_until = memory, math.inf if lease_s is None else self.now + lease_s
+            if not again:
+                self.held.append((container, memory))
 
     def signal(self, container, name):
         if container in self.running:
@@ -148,13 +153,15 @@ class FakeMachine:
     def news(self, timeout_s):
         if not self.pending:
             ends = min((each.ends for each in self.running.values()), default=math.inf)
-            leases = min((each.until for each in self.running.values()), default=math.inf)
+            leases = min((min(each.until, each.memory_until) for each in self.running.values()), default=math.inf)
             wait = max(timeout_s, 1e-6)  # as if clocks were that fine: a difference of times may round to nothing
             self.now = min(self.now + wait, max(self.now, ends), max(self.now, leases))
             for each in list(self.running.values()):
                 if each.until <= self.now:
                     self.give(each, *each.base)
                     each.until = math.inf
+                if each.memory_until <= self.now:
+                    each.memory, each.memory_until = None, math.inf
                 if each.ends <= self.now + 1e-9:
                     self.end_container(each.name, self.problems.get(each.job, ""))
         news, self.pending = self.pending, []

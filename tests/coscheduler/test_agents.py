@@ -219,8 +219,8 @@ class Said:
     def update_limits(self, agent: str, id: str, cpus: float, lease_s: float, *, request: float) -> None:
         self._said(agent, id, request, cpus, lease_s)
 
-    def hold_memory(self, agent: str, id: str, memory: int | None) -> None:
-        self._said(agent, id, memory)
+    def hold_memory(self, agent: str, id: str, memory: int | None, lease_s: float | None) -> None:
+        self._said(agent, id, memory, lease_s)
 
     def signal(self, agent: str, id: str, name: str) -> None:
         self._said(agent, id, name)
@@ -272,10 +272,10 @@ def test_calls_to_an_agent_are_made_in_order(calls: AgentCalls, said: Said) -> N
 
 def test_memory_is_held_and_signals_are_sent_until_an_agent_answers(calls: AgentCalls, said: Said) -> None:
     said.answers = [silent(), CallRefused("no such container", 404), silent()]
-    calls.tell(HoldCall("A", "id-1", 7))
+    calls.tell(HoldCall("A", "id-1", 7, 5.0))
     calls.tell(SignalCall("A", "id-1", "USR1"))
     until(lambda: len(said.calls) == 4)
-    assert said.calls == [("A", "id-1", 7)] * 2 + [("A", "id-1", "USR1")] * 2
+    assert said.calls == [("A", "id-1", 7, 5.0)] * 2 + [("A", "id-1", "USR1")] * 2
 
 
 def test_permanent_shares_are_retried_and_leased_ones_are_not(calls: AgentCalls, said: Said) -> None:

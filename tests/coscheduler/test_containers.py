@@ -337,12 +337,12 @@ def test_shares_are_sent_once_the_container_runs(containers: AgentContainers) ->
 
 def test_memory_is_held_and_signals_are_sent_while_a_container_runs(containers: AgentContainers) -> None:
     start(containers, "c")
-    assert containers.hold_memory("c", 7) == containers.signal("c", "USR1") == []
+    assert containers.hold_memory("c", 7, 5.0) == containers.signal("c", "USR1") == []
     containers.update(runs("c"))
-    assert containers.hold_memory("c", 7) == [HoldCall("A", "id-c", 7)]
+    assert containers.hold_memory("c", 7, 5.0) == [HoldCall("A", "id-c", 7, 5.0)]
     assert containers.signal("c", "USR1") == [SignalCall("A", "id-c", "USR1")]
     containers.update(status("c", "FINISHED"))
-    assert containers.hold_memory("c", None) == containers.signal("c", "USR1") == []
+    assert containers.hold_memory("c", None, None) == containers.signal("c", "USR1") == []
 
 
 def test_one_with_a_limit_below_its_request_has_its_weight_once_it_runs(containers: AgentContainers) -> None:

@@ -260,8 +260,8 @@ def test_for_a_while_it_is_nobodys_guest(tmp_path: Path) -> None:
 class GivesWay(FakeMachine):
     """Guests have no more memory than they may."""
 
-    def hold_memory(self, container: str, memory: int | None) -> None:
-        super().hold_memory(container, memory)
+    def hold_memory(self, container: str, memory: int | None, lease_s: float | None) -> None:
+        super().hold_memory(container, memory, lease_s)
         if memory is not None:
             self.memory["census"] = min(self.memory["census"], memory / (1 << 30))
 

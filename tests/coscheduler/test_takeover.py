@@ -296,6 +296,18 @@ def test_a_guest_that_was_asked_to_save_its_state_is_not_done(tmp_path: Path) ->
         assert jobs["host"].evictions == 0 and jobs["guest"].ended == pytest.approx(800.0)
 
 
+def test_memory_is_held_as_long_as_somebody_looks(tmp_path: Path) -> None:
+    """A guest is not held up for good when its co-scheduler dies, and nobody goes on with the queue."""
+    machine = FakeMachine(nodes(1), {"host": 300.0, "guest": 500.0}, memory={"host": 0.5, "guest": 0.4})
+    night = Night(tmp_path, machine, [command("host", 1), command("guest", 1)])
+    script, seen = Script([Start("host"), StartGuest("guest", "host", 0.5)]), list[int | None]()
+    script.at |= dict.fromkeys(range(3, 30), lambda: seen.append(machine.running["guest.1.0"].memory))
+    night.run(script, until_s=100.0)
+    assert len(seen) > 10 and None not in seen and len(machine.held) == 1, "renewed, and not changed"
+    night.pass_time(LEASE_S + 0.1)
+    assert machine.running["guest.1.0"].memory is None
+
+
 def test_it_can_be_killed_again_and_again(tmp_path: Path) -> None:
     night = host_and_guest(tmp_path, 300.0, 500.0)
     night.run(Script(SHARED), until_s=20.0)

@@ -227,14 +227,9 @@ class TrialState:
 
     def processes(self) -> dict[int, proc.Stat]:
         """Those of the trial that live, drivers and what they have called included; their command lines are noted."""
-        mark, found = f"{MARK}={self.folder}\0".encode(), {}
-        for pid, stat in proc.living():
-            with suppress(OSError):
-                line = Path(f"/proc/{pid}/cmdline").read_bytes()
-                if mark in (proc.environment(pid) or b"") or os.fsencode(self.folder) in line:
-                    found[pid] = stat
-                    self.seen[pid] = line.replace(b"\0", b" ").decode(errors="replace")
-        return found
+        found = living(self.folder)
+        self.seen |= {pid: line for pid, (_, line) in found.items()}
+        return {pid: stat for pid, (stat, _) in found.items()}
 
     def of_nodes(self, first: bool) -> list[int]:
         """Processes of allocations: the first on each node (agent or supervisor), or others (workers among them)."""
@@ -246,6 +241,17 @@ class TrialState:
         with suppress(subprocess.SubprocessError, OSError):  # the controller may be away
             return self.cluster.run("squeue", "--noheader", "--format=%A").split() if self.cluster else []
         return []
+
+
+def living(folder: Path) -> dict[int, tuple[proc.Stat, str]]:
+    """Processes of the trial in this folder, with their command lines."""
+    mark, found = f"{MARK}={folder}\0".encode(), {}
+    for pid, stat in proc.living():
+        with suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if mark in (proc.environment(pid) or b"") or os.fsencode(folder) in line:
+                found[pid] = stat, line.replace(b"\0", b" ").decode(errors="replace")
+    return found
 
 
 def _pick(found: Sequence[Any], fault: Fault) -> Any:

@@ -21,7 +21,6 @@ from executors.mesos.agent.state import (
     AgentExecutor,
     AgentTask,
     ContainerState,
-    HoldMemory,
     SignalContainer,
 )
 from executors.mesos.codec import BadMessage, Message
@@ -251,12 +250,10 @@ def operate(core: AgentCore, call: Message, usage: UsageOf) -> Message:
 def _update_limits(core: AgentCore, asked: Message) -> Message:
     instance = _known_container(core, value_of(asked, "container_id"))
     limit, request = _asked_cores(core, asked, "limits", "a limit"), _asked_cores(core, asked, "requests", "a request")
-    seconds: float | None = field(asked, "lease_seconds", float, None)
+    seconds = _lease_seconds(asked)
     cores = {what: given for what, given in (("limit", limit), ("request", request)) if given is not None}
     if not cores:
         raise HTTPError(400, "expected 'limits.cpus.value', 'requests.cpus.value' or both: nothing is to be changed")
-    if seconds is not None and not 0 <= seconds <= LEASE_MOST_S:
-        raise HTTPError(400, f"expected 'lease_seconds' to be from 0 to {LEASE_MOST_S:g}, found {seconds:g}")
     tasks.change_cpus(core, instance, cores, seconds)
     answer: Message = {
         "container_id": identity(instance.id),
@@ -272,8 +269,16 @@ def _hold_memory(core: AgentCore, asked: Message) -> Message:
     memory: float = field(asked, "memory_bytes", float)
     if not memory > 0:
         raise HTTPError(400, f"expected 'memory_bytes' above 0, found {memory:g}")
-    core.add(HoldMemory(instance.id, None if math.isinf(memory) else int(memory)))
+    tasks.hold_memory(core, instance, None if math.isinf(memory) else int(memory), _lease_seconds(asked))
     return message("ASA_HOLD_MEMORY")
+
+
+def _lease_seconds(asked: Message) -> float | None:
+    """How long a change is to last [s]; None for good."""
+    seconds: float | None = field(asked, "lease_seconds", float, None)
+    if seconds is not None and not 0 <= seconds <= LEASE_MOST_S:
+        raise HTTPError(400, f"expected 'lease_seconds' to be from 0 to {LEASE_MOST_S:g}, found {seconds:g}")
+    return seconds
 
 
 def _signal_container(core: AgentCore, asked: Message) -> Message:

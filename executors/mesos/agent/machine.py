@@ -216,7 +216,7 @@ class NodeAgent:
                 tasks.retry_update(core, *ids)
             elif what == "heartbeat":
                 api.send_heartbeat(core, *ids)
-            elif what in ("limit", "request"):
+            elif what in ("limit", "request", "memory"):
                 tasks.lease_over(core, what, *ids)
             elif what == "ends":
                 allocation_ends(core)

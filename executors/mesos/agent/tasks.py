@@ -22,6 +22,7 @@ from executors.mesos.agent.state import (
     ContainerSpec,
     ContainerState,
     CpuShare,
+    HoldMemory,
     LimitCpu,
     RemoveContainer,
     StartContainer,
@@ -404,7 +405,7 @@ def drop_container(core: AgentCore, instance: ContainerState, why: str) -> None:
     """It has ended, and nothing of it is needed any more; `why` is for the log."""
     _move(instance, "ended", why)
     del core.state.instances[instance.id]
-    for what in ("limit", "request"):
+    for what in ("limit", "request", "memory"):
         core.timers.cancel(what, instance.id)
     records.forget(core, "instances", instance)
     core.add(RemoveContainer(instance.id))
@@ -555,13 +556,29 @@ def change_cpus(core: AgentCore, instance: ContainerState, asked: Mapping[str, f
 
 
 def lease_over(core: AgentCore, what: str, container_id: str) -> None:
-    """A lease has expired, by the name of its timer: the container has its own share again."""
-    if (instance := core.state.instances.get(container_id)) is not None:
+    """A lease has expired, by the name of its timer: the container has its own share again, or all memory."""
+    if (instance := core.state.instances.get(container_id)) is None:
+        return
+    if what == "memory":
+        hold_memory(core, instance, None, None)
+    else:
         change_cpus(core, instance, {what: 0.0}, 0)
+
+
+def hold_memory(core: AgentCore, instance: ContainerState, memory: int | None, seconds: float | None) -> None:
+    """Take memory back from a container while it has more than this [bytes]; None for no such limit.
+
+    That lasts so long [s], None for as long as this agent lives: the next one lets it go, and is told again.
+    """
+    core.timers.cancel("memory", instance.id)
+    if memory is not None and seconds is not None:
+        core.timers.at(("memory", instance.id), core.now + seconds)
+    core.add(HoldMemory(instance.id, memory))
 
 
 def resume_leases(core: AgentCore, instance: ContainerState) -> None:
     """After a restart: leases go on, and limit and weight are set again: they may not have been written."""
+    hold_memory(core, instance, None, None)
     for what in ("limit", "request"):
         if (share := _share(instance, what)).lent is not None:
             core.timers.at((what, instance.id), share.until)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executors.mesos.agent.state import OUT_OF_MEMORY, LimitCpu, StopContainer, WeighCpu
+from executors.mesos.agent.state import OUT_OF_MEMORY, HoldMemory, LimitCpu, StopContainer, WeighCpu
 from executors.mesos.agent.task_info import variables
 from executors.mesos.codec import BadMessage
-from executors.mesos.messages import base64_of, identity, nanoseconds
+from executors.mesos.messages import base64_of, identity, message, nanoseconds
 from executors.mesos.resources import scalars, to_json
 
 
@@ -482,6 +482,34 @@ def test_leases_of_a_container_that_ends_end_with_it(busy):
     busy.acknowledge("t1")
     busy.wake(busy.now + 60)
     assert (len(busy.limits), len(busy.weights)) == (1, 1) and busy.agent.due() == float("inf")
+
+
+def _hold(node, memory, **lease):
+    container = node.container("t1").id
+    asked = {"container_id": identity(container), "memory_bytes": memory, **lease}
+    node.do(node.agent.operate(message("ASA_HOLD_MEMORY", **asked), lambda _: None, node.now)[1])
+    return container
+
+
+def test_memory_is_held_for_as_long_as_it_is_renewed(busy):
+    for _ in range(3):
+        container = _hold(busy, 7, lease_seconds=5)
+        busy.wake(busy.now + 4)
+    assert busy.told == [HoldMemory(container, 7)] * 3
+    busy.wake(busy.now + 1)
+    assert busy.told[3:] == [HoldMemory(container, None)] and busy.agent.due() == float("inf")
+    _hold(busy, 7, lease_seconds=5)
+    _hold(busy, "Infinity")
+    busy.wake(busy.now + 60)
+    assert busy.told[4:] == [HoldMemory(container, 7), HoldMemory(container, None)]
+
+
+def test_an_agent_that_is_started_again_holds_no_memory(busy):
+    """Nothing says how long it was to be held."""
+    container = _hold(busy, 7, lease_seconds=5)
+    busy.restart()
+    busy.wake(busy.now + 1)
+    assert busy.told == [HoldMemory(container, 7), HoldMemory(container, None)]
 
 
 def test_limits_change_before_the_container_has_started(node, task):
