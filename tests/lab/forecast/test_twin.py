@@ -16,7 +16,7 @@ from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import Resources
 from asa.core.view import QueuedJob, QueueView, RunningJob
 from asa.lab.backend.simulated import Simulated
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import Cluster, Partition
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import rule_of
 from asa.lab.forecast.futures import visible
@@ -109,6 +109,23 @@ def test_so_it_is_on_machines_with_nodes_that_differ_partitions_windows_and_limi
         world = engine.state.world[0]
         world["arrivals"] = world["arrival"]
         np.testing.assert_array_equal(Twin.of(seen).under(then).starts, to_the_end(engine, then, seen))
+
+
+def test_like_nodes_become_one_node_with_partitions_and_what_runs_kept() -> None:
+    cluster = replace(Cluster.of(6, 2), partitions={"a": Partition((0, 1, 2, 3)), "b": Partition((2, 3, 4, 5))})
+    jobs = Workload.of(
+        submit=[0, 0, 0, 0], run=[50] * 4, walltime=[50, 60, 70, 80], cores=[8, 3, 4, 2], partition=[0, 1, 1, 0],
+        labels={"partition": ("a", "b")},
+    )  # fmt: skip
+    engine = Engine(jobs, cluster, MachineSettings())
+    engine.dispatch(rule_of("fcfs"), 1.0)
+    seen = Snapshot.of_engine(engine)
+    coarse = seen.coarse()
+    assert coarse.cluster.capacity.tolist() == [[4], [4], [4]]
+    assert [each.nodes for each in coarse.cluster.partitions.values()] == [(0, 1), (1, 2)]
+    assert coarse.cores_used == seen.cores_used == 11
+    for name in COMPARED:
+        np.testing.assert_array_equal(Twin.of(coarse).under(name).starts, Twin.of(seen).under(name).starts)
 
 
 @pytest.mark.shared
