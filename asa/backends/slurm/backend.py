@@ -535,6 +535,19 @@ class Slurm:
             for site, own in zip(sites, map(set, rivals), strict=True)
         ]
 
+    def prints(self, argv: Sequence[str]) -> str:
+        """What one of Slurm's commands prints that only asks, such as ``scontrol show node``.
+
+        Raises
+        ------
+        BackendError
+            When it does not answer, or slurmrestd is used instead of commands.
+        """
+        ask: Callable[[Sequence[str]], str] | None = getattr(self._slurm, "prints", None)
+        if ask is None:
+            raise BackendError(f"{self._slurm.name()} does not print what {argv[0]} does")
+        return ask(argv)
+
     def close(self) -> None:
         """There is nothing to close."""
 

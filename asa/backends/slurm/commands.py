@@ -158,7 +158,14 @@ class SlurmCommands:
         argv = ["sacctmgr", "--noheader", "--parsable2", "show", *what, f"format={','.join(fields)}"]
         self.questions += 1
         printed = self._briefly(argv)  # which cluster is said in `what`
-        return [dict(zip(fields, row, strict=True)) for row in _rows(printed, "sacctmgr", len(fields))]
+        return [dict(zip(fields, row, strict=True)) for row in rows(printed, "sacctmgr", len(fields))]
+
+    def prints(self, argv: Sequence[str]) -> str:
+        """What a command prints that only asks."""
+        if argv[0] != "sacctmgr":
+            return self._ask([*argv])
+        self.questions += 1
+        return self._briefly([*argv])
 
     def _jobs(self, argv: list[str]) -> list[JobRecord]:
         return parse_queue(self._ask(argv, unless=words.is_unknown_job))
@@ -448,7 +455,7 @@ def parse_nodes(text: str) -> list[NodeGroup]:
     """Groups of like nodes."""
     return [
         NodeGroup(partition, int(count), int(cores.rstrip("+")), int(memory.rstrip("+")) * MIB, gpus, state, kinds)
-        for partition, count, cores, memory, resources, state in _rows(text, "sinfo", 6)
+        for partition, count, cores, memory, resources, state in rows(text, "sinfo", 6)
         for gpus, kinds in [parse_gpus(resources)]
     ]
 
@@ -524,10 +531,11 @@ def parse_exit_status(text: str) -> int | None:
 
 
 def _jobs(text: str, command: str, fields: Sequence[str]) -> Iterator[dict[str, str]]:
-    return (dict(zip(fields, row, strict=True)) for row in _rows(text, command, len(fields)))
+    return (dict(zip(fields, row, strict=True)) for row in rows(text, command, len(fields)))
 
 
-def _rows(text: str, command: str, width: int) -> Iterator[list[str]]:
+def rows(text: str, command: str, width: int) -> Iterator[list[str]]:
+    """The columns of each line; the last one may have the delimiter in it."""
     some = False
     for line in text.split("\n"):  # other signs at which Python would split may be part of names
         if not line.strip() or line.startswith(_OTHER_CLUSTER):

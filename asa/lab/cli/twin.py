@@ -6,13 +6,16 @@ import argparse
 import itertools
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.allocations.budget import QUERY, SharedBudget
+from asa.backends.slurm.backend import Slurm
 from asa.backends.slurm.commands import own_name
 from asa.core.command import CommandResult, duration, fitted, positive, table
 from asa.core.errors import BackendError, InvalidInput
@@ -26,10 +29,16 @@ from asa.report.words import counted
 from asa.security.files import write_private
 
 if TYPE_CHECKING:  # NumPy is for those who look, not for those who ask for help
-    from asa.core.view import QueueView
+    from asa.lab.forecast.twin import Snapshot
 
-SHOWN, DRAWN = 20, 6
-"""Own jobs that are shown to people, and that are drawn; ``--json`` has all."""
+SHOWN, DRAWN, NAMED = 20, 6, 3
+"""Own jobs that are shown to people, and that are drawn, and things left out that are named; ``--json`` has all."""
+
+EXACT = 2000
+"""Waiting jobs times nodes up to which each node is looked at; beyond that, like nodes are one."""
+
+SLOW = "conservative"
+"""The dispatcher that takes far longer than the others where there are kinds of nodes or partitions."""
 
 _log = logging.getLogger(__name__)
 
@@ -74,9 +83,9 @@ class TwinCommand:
         try:
             looker = _Looker(backend, options.backend)
             for seen in itertools.count(1):
-                view = looker.look(patient=result is not None)
-                if view is not None:
-                    result = self._say(view, names, options, virtual=looker.virtual)
+                snapshot = looker.look(patient=result is not None)
+                if snapshot is not None:
+                    result = self._say(snapshot, names, options, virtual=looker.virtual)
                     if seen == looks:
                         return result
                     _publish(result, options.json)
@@ -92,9 +101,9 @@ class TwinCommand:
         return CommandResult(result.data, "")  # which was shown already
 
     def _say(
-        self, view: QueueView, names: Sequence[str], options: argparse.Namespace, *, virtual: bool
+        self, seen: Snapshot, names: Sequence[str], options: argparse.Namespace, *, virtual: bool
     ) -> CommandResult:
-        data = outlook(view, names, options.user or own_name())
+        data = outlook(seen, names, options.user or own_name())
         if options.picture:
             draw(data, options.picture)
         return CommandResult(data, _text(data, virtual=virtual))
@@ -108,8 +117,13 @@ class _Looker:
         self._clock = backend.enter() if isinstance(backend, VirtualBackend) else None
         self.virtual = self._clock is not None
         self._budget = None if self.virtual else SharedBudget.of(state_directory())
+        self._slurm, self._without = None, ""
+        if isinstance(backend, Slurm):
+            from asa.lab.forecast.slurm_queue import SlurmQueue
 
-    def look(self, *, patient: bool) -> QueueView | None:
+            self._slurm = SlurmQueue(backend.prints, lambda: time.time())
+
+    def look(self, *, patient: bool) -> Snapshot | None:
         """The queue; None when a patient one was not answered this time.
 
         Raises
@@ -121,7 +135,7 @@ class _Looker:
         if self._budget is not None:
             self._budget.wait(QUERY)
         try:
-            view = self._backend.look()
+            return self._snapshot()
         except BackendError as error:
             if not (patient and error.transient):
                 raise
@@ -130,11 +144,26 @@ class _Looker:
         finally:
             if self._budget is not None and (more := self._questions() - asked - 1) > 0:
                 self._budget.charge(QUERY, time.time(), more)
+
+    def _snapshot(self) -> Snapshot:
+        from asa.lab.backend.simulated import Simulated
+        from asa.lab.forecast.twin import Snapshot
+
+        if isinstance(self._backend, Simulated):
+            return Snapshot.of_engine(self._backend.engine)
+        if self._slurm is not None:
+            try:
+                return self._slurm.look()
+            except (BackendError, InvalidInput) as error:
+                if isinstance(error, BackendError) and error.transient:
+                    raise
+                self._slurm, self._without = None, f" ({str(error).splitlines()[0]:.200})"
+        view = self._backend.look()
         if view is None:
             raise BackendError(
                 f"backend {self._name!r} shows no queue of other users: slurm does where the site lets it, and sim:"
             )
-        return view.plain()
+        return replace(Snapshot.of_view(view.plain()), left_out=(f"nodes, partitions and limits{self._without}",))
 
     def wait(self, seconds: float) -> None:
         """Let time pass [s], that of the queue."""
@@ -147,33 +176,38 @@ class _Looker:
         return self._backend.questions if isinstance(self._backend, CountsQuestions) else 0
 
 
-def outlook(view: QueueView, dispatchers: Sequence[str], user: str) -> dict[str, Any]:
+def outlook(seen: Snapshot, dispatchers: Sequence[str], user: str) -> dict[str, Any]:
     """What these dispatchers would do to a queue, for ``--json``: `rows`, one for each; and `jobs` of a user's.
 
-    Times are [s] as the view counts, and `starts_in_s` from now on; None for a job that never starts.
+    Times are [s] as the snapshot counts, and `starts_in_s` from now on; None for a job that never starts.
     """
-    import numpy as np
+    from asa.lab.forecast.twin import COMPARED, Twin
 
-    from asa.lab.forecast.futures import visible
-    from asa.lab.forecast.twin import Twin
-
-    seen = visible(view)
-    twin = Twin.of(seen)
+    many = (len(seen.keys) - seen.running) * seen.cluster.nodes > EXACT
+    if many and not (seen.cluster.uniform and len(seen.cluster.resources) == 1 and not seen.cluster.partitions):
+        seen = replace(seen.coarse(), left_out=(*seen.left_out, "on which of like nodes a job is"))
+        if tuple(dispatchers) == COMPARED:
+            dispatchers = [name for name in COMPARED if name != SLOW]
+            seen = replace(seen, left_out=(f"{SLOW}, which takes minutes (--dispatcher {SLOW})", *seen.left_out))
+    twin, first, work = Twin.of(seen), seen.running, seen.jobs
     found = [twin.under(name) for name in dispatchers]
-    own = [place for place, job in enumerate(view.queue) if user and job.user == user]
     jobs = []
-    for place in own:
-        job = view.queue[place]
+    for place in range(len(work) - first):
+        row = first + place
+        if not user or work.label("user", row) != user:
+            continue
         starts_in = {each.dispatcher: float(each.starts[place] - seen.now) for each in found}
         jobs.append({
-            "job": job.key, "name": job.name, "cores": job.resources.cores, "limit_s": float(seen.walltime_s[place]),
-            "submitted": job.submitted,
+            "job": seen.keys[row], "name": work.label("name", row), "cores": int(work.cores[row]),
+            "limit_s": float(seen.walltime_s[row]), "submitted": float(seen.submitted[row]),
+            "waits_for": twin.waits_for(place),
             "starts_in_s": {name: None if at != at else at for name, at in starts_in.items()},
         })  # fmt: skip
     return {
-        "at": view.now, "cores": seen.cores, "cores_used": int(seen.running_cores.sum()), "running": len(seen.running),
-        "waiting": len(seen.waiting), "without_limit": sum(not np.isfinite(job.walltime_s) for job in view.queue),
+        "at": seen.now, "cores": seen.cluster.cores, "cores_used": seen.cores_used, "running": first,
+        "waiting": len(work) - first, "without_limit": sum(map(math.isnan, work.walltime[first:].tolist())),
         "run_times": "limits", "rows": [each.to_json() for each in found], "user": user, "jobs": jobs,
+        "left_out": list(seen.left_out),
     }  # fmt: skip
 
 
@@ -196,13 +230,16 @@ def _text(data: Mapping[str, Any], *, virtual: bool) -> str:
     lines += [table(rows, "no dispatcher"), ""]
     lines += _of_own_jobs(data)
     if never := data["rows"][0]["never"]:
-        lines.append(f"{counted(never, 'job')} larger than the machine: in no mean.")
+        lines.append(f"{counted(never, 'job')} larger than the machine, or a limit of it: in no mean.")
     if data["without_limit"]:
         lines.append(f"{counted(data['without_limit'], 'job')} without a limit: taken to run for the longest one here.")
     lines.append(
         "Run times are not known: each job is taken to run until its limit. Most end before: waits will be shorter.\n"
         "Not counted: jobs that are held or wait for others, and jobs that are still to come."
     )
+    if left_out := data["left_out"]:
+        more = f", and {len(left_out) - NAMED} more: --json has all" if len(left_out) > NAMED else ""
+        lines.append(f"Left out: {'; '.join(left_out[:NAMED])}{more}.")
     return fitted("\n".join(lines))
 
 
@@ -213,7 +250,15 @@ def _of_own_jobs(data: Mapping[str, Any]) -> list[str]:
     rows = []
     for job in sorted(jobs, key=_soonest)[:SHOWN]:
         starts = {name: _span(at) for name, at in job["starts_in_s"].items()}
-        rows.append({"job": job["job"], "cores": job["cores"], "limit": _span(job["limit_s"]), **starts})
+        rows.append(
+            {
+                "job": job["job"],
+                "cores": job["cores"],
+                "limit": _span(job["limit_s"]),
+                "waits for": job["waits_for"],
+                **starts,
+            }
+        )
     more = [f"... and {len(jobs) - SHOWN} more: --json has all"] if len(jobs) > SHOWN else []
     return [f"Jobs of {user} start in", table(rows, ""), *more, ""]
 

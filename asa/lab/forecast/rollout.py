@@ -19,8 +19,8 @@ from asa.lab.core.cluster import Cluster
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import Backfill, BackfillRule, Easy, decide_on_tables
-from asa.lab.forecast.futures import Coming, Visible, visible
-from asa.lab.forecast.twin import Twin
+from asa.lab.forecast.futures import Visible, visible
+from asa.lab.forecast.twin import Snapshot, Twin
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.settings import MachineSettings
 from asa.lab.simulator.state import StopReason
@@ -263,19 +263,17 @@ class Rollout:
         walltime = np.append(ran[:running] + seen.left_s, seen.walltime_s)
         run = self.predictor.draw(users, walltime, ran, self._rng) - ran
         left = np.maximum(run[:running], 1.0)
-        return Twin.of(seen, left_s=left, run_s=run[running:], coming=self._coming(seen)).engine
+        return Twin.of(Snapshot.of(seen), left_s=left, run_s=run[running:], coming=self._coming(seen)).engine
 
-    def _coming(self, seen: Visible) -> Coming:
+    def _coming(self, seen: Visible) -> Workload:
         """What was submitted a whole number of days ago, drawn."""
         fewest = math.ceil(self._horizon / DAY)
         back = DAY * int(self._rng.integers(fewest, max(fewest, int(self._memory // DAY)), endpoint=True))
         jobs = self.predictor.since(seen.now - back, seen.now - back + self._horizon)
         jobs = [job for job in jobs if job.resources.cores <= seen.cores]
-        return Coming(
-            np.array([job.submitted + back for job in jobs], dtype=np.float64),
-            *_columns(jobs),
-            self.predictor.runs(jobs, self._rng),
-        )
+        cores, walltime = _columns(jobs)
+        submit = np.array([job.submitted + back for job in jobs], dtype=np.float64)
+        return Workload.of(submit=submit, run=self.predictor.runs(jobs, self._rng), cores=cores, walltime=walltime)
 
     def _easy_longest(self, seen: Visible) -> float:
         """The longest wait [s] that EASY would have had with the jobs that are remembered."""

@@ -110,10 +110,15 @@ def _least(*limits: int) -> int:
 def limit_tables(cluster: Cluster, jobs: Sequence[Whose]) -> LimitTables:
     """The tables of a machine without jobs; what nothing bounds is not counted."""
     bounded = [bounds(cluster, job) for job in jobs]
-    used = dict.fromkeys(counter for each in bounded for counter, most in each.items() if any(most))
-    number = {counter: row for row, counter in enumerate(used)}
+    number = {counter: row for row, counter in enumerate(counters(cluster, jobs))}
     rows = [[(*most, number[counter]) for counter, most in each.items() if counter in number] for each in bounded]
     limits = np.array([row for each in rows for row in each], np.int64).reshape(-1, 4)
     limits[:, :COUNTER][limits[:, :COUNTER] == 0] = 2**62
     spans = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     return LimitTables(spans, limits, np.zeros((len(number), 3), np.int64))
+
+
+def counters(cluster: Cluster, jobs: Sequence[Whose]) -> list[Counter]:
+    """What the rows of `LimitTables.counts` count."""
+    bounded = (bounds(cluster, job) for job in jobs)
+    return [*dict.fromkeys(counter for each in bounded for counter, most in each.items() if any(most))]

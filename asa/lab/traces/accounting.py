@@ -525,7 +525,7 @@ def _places(path: str | Path, heading: Sequence[str], names: Mapping[str, str]) 
 def _held(table: Mapping[str, list[str]], kind: str) -> Floats:
     """Cores, nodes, memory [bytes] and GPUs that were allocated ("Alloc") or requested ("Req"), shape (n, 4)."""
     words = table[f"{kind}TRES"]
-    known = {text: _tres(text) for text in dict.fromkeys(words)}
+    known = {text: tres(text) for text in dict.fromkeys(words)}
     held = np.array([known[text] for text in words], dtype=np.float64)
     for column, name in enumerate(("CPUS", "Nodes")):
         alone = np.nan_to_num(each(table[kind + name], seconds))
@@ -533,10 +533,10 @@ def _held(table: Mapping[str, list[str]], kind: str) -> Floats:
     return held
 
 
-def _tres(text: str) -> tuple[float, float, float, float]:
+def tres(text: str) -> tuple[float, float, float, float]:
     """Cores, nodes, bytes of memory and GPUs of ``cpu=4,mem=8G,node=2,gres/gpu=1``.
 
-    >>> _tres("billing=4,cpu=4,gres/gpu:a100=2,gres/gpu=2,mem=8G,node=2")
+    >>> tres("billing=4,cpu=4,gres/gpu:a100=2,gres/gpu=2,mem=8G,node=2")
     (4.0, 2.0, 8589934592.0, 2.0)
     """
     amounts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)

@@ -113,12 +113,15 @@ class SlurmSite:
         As `asa.lab.simulator.run.simulate` takes them.
     not_simulated
         What Slurm does besides, one setting or a few alike in each text.
+    away
+        Numbers of the nodes that take no jobs now.
     """
 
     cluster: Cluster
     dispatcher: str
     priority: str
     not_simulated: tuple[str, ...]
+    away: tuple[int, ...] = ()
 
 
 def read_slurm(path: str | Path) -> SlurmSite:
@@ -171,7 +174,7 @@ def parse_slurm(text: str) -> SlurmSite:
         accounts=accounts,
         requeue_delay_s=_requeue_delay(config),
     )
-    return SlurmSite(cluster, dispatcher, priority, tuple(dict.fromkeys(each[:_SHOWN] for each in said)))
+    return SlurmSite(cluster, dispatcher, priority, tuple(dict.fromkeys(each[:_SHOWN] for each in said)), _away(nodes))
 
 
 Fields = dict[str, str]
@@ -254,8 +257,8 @@ def _machine(nodes: Mapping[str, Fields], said: list[str], *, memory: bool) -> C
     said += [f"Gres={each} of {count:,} nodes" for each, count in others.items()]
     if len({each.get("Weight") for each in nodes.values()}) > 1:
         said.append("Weight of nodes, which differs")
-    if away := sum(bool(_AWAY.search(each.get("State", ""))) for each in nodes.values()):
-        said.append(f"State of {away:,} nodes, which take no jobs now")
+    if away := _away(nodes):
+        said.append(f"State of {len(away):,} nodes, which take no jobs now")
     capacity = np.array(amounts, dtype=np.int64)
     used = [column for column in range(3) if column == 0 or capacity[:, column].any()]
     return Cluster(
@@ -264,6 +267,12 @@ def _machine(nodes: Mapping[str, Fields], said: list[str], *, memory: bool) -> C
         names=tuple(nodes),
         features={name: tuple(places) for name, places in features.items()},
     )
+
+
+def _away(nodes: Mapping[str, Fields]) -> tuple[int, ...]:
+    """Numbers of the nodes that take no jobs; those that are powered down do."""
+    states = (re.sub(r"POWER\w*", "", each.get("State", "")) for each in nodes.values())
+    return tuple(place for place, state in enumerate(states) if _AWAY.search(state))
 
 
 def _gpus(text: str) -> tuple[Counter[str], list[str]]:

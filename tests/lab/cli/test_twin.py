@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import pwd
 import secrets
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,14 @@ from asa.core.errors import BackendError, InvalidInput
 from asa.core.job import JobHandle, JobRequest, JobState, Resources
 from asa.lab.cli import twin
 from asa.lab.cli.twin import TwinCommand
+from asa.lab.core.cluster import Cluster as Machine
+from asa.lab.core.cluster import Partition, Qos
 from asa.lab.forecast.twin import COMPARED
 from tests.backends.slurm.fake import NOW, FakeSlurm
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import wait_until
+from tests.integration.replay import SCHEDULER
+from tests.integration.test_simulator_against_slurm import arranged, live
 
 pytest_plugins = ("tests.cluster.fixtures",)
 QUEUE = "sim:uppmax,warmup=10"
@@ -106,7 +112,7 @@ def test_who_has_no_job_is_told_so(fake: FakeSlurm) -> None:
 def test_jobs_larger_than_the_machine_are_told(fake: FakeSlurm) -> None:
     fake.visible = [RUNS, replace(OWN, cores=64, nodes=8)]
     found = look(Slurm(transport=fake, clock=ManualClock(NOW)))
-    assert "1 job larger than the machine" in found.text
+    assert "1 job larger than the machine, or a limit" in found.text
     assert "never" in found.text
 
 
@@ -242,3 +248,55 @@ def test_a_real_queue(slurm_cluster: Cluster, tmp_path: Path, monkeypatch: pytes
         assert all(0 < at <= 121 for at in job["starts_in_s"].values())
     finally:
         slurm.cancel(handles)
+
+
+MACHINE = dataclasses.replace(
+    Machine.of(4),
+    partitions={"main": Partition((0, 1, 2, 3), max_time_s=86400.0), "upper": Partition((3,), max_time_s=86400.0)},
+    qos={"normal": Qos(), "few": Qos(max_jobs_per_user=1)},
+)
+RUN = (("--constraint=fast", 20), ("--partition=upper", 25), ("--qos=few", 30))
+"""What three jobs ask for, and their limits [min]; three others ask for the same, and wait."""
+
+
+@pytest.fixture
+def blocked() -> Iterator[Cluster]:
+    own = {"AccountingStorageEnforce": "limits,qos", "SchedulerParameters": SCHEDULER}
+    with arranged(MACHINE, {"features": ("fast", "slow", "slow", "slow")}, **own) as cluster:
+        yield cluster
+
+
+@live
+def test_jobs_wait_for_a_feature_a_partition_and_a_limit_as_on_a_live_cluster(
+    blocked: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of four nodes is free all the time, and would do for any of them."""
+    monkeypatch.setenv("SLURM_CONF", str(blocked.config.slurm_conf))
+    monkeypatch.setenv("ASA_SCHEDULER_BUDGET", "off")
+
+    def submit(asked: str, minutes: int) -> str:
+        words = "--nodes=1", asked, f"--time={minutes}", "--output=/dev/null", "--chdir=/", "--wrap=sleep 600"
+        return blocked.run("sbatch", "--parsable", *words, user="daemon").strip()
+
+    numbers = [submit(*each) for each in RUN]
+    assert wait_until(lambda: all(blocked.job(number)["JobState"] == "RUNNING" for number in numbers), 60)
+    waiting = [submit(asked, 10) for asked, _ in RUN]
+    reasons = ["Resources", "Resources", "QOSMaxJobsPerUserLimit"]
+    assert wait_until(lambda: blocked.job(waiting[2])["Reason"] == reasons[2], 60)
+    slurm = Slurm()
+    data = look(slurm, user="daemon", dispatcher=["fcfs,easy"]).data
+    assert slurm.questions == 7
+    jobs = {job["job"]: job for job in data["jobs"]}
+    assert [*jobs] == waiting
+    assert [jobs[number]["waits_for"] for number in waiting] == ["nodes", "nodes", "limit of user daemon of QOS 'few'"]
+    for number, (_, minutes) in zip(waiting, RUN, strict=True):
+        for at in jobs[number]["starts_in_s"].values():
+            assert 60 * minutes - 120 < at <= 60 * minutes
+    assert (data["cores"], data["cores_used"], data["running"]) == (4, 3, 3)
+    assert [row["never"] for row in data["rows"]] == [0, 0]
+    blocked.run("scontrol", "update", f"NodeName={blocked.nodes[0]}", "State=DRAIN", "Reason=test")
+    again = look(slurm, user="daemon", dispatcher=["easy"]).data
+    assert slurm.questions == 14, "another command reads the machine anew"
+    first = {job["job"]: job["starts_in_s"]["easy"] for job in again["jobs"]}
+    assert first[waiting[0]] is None, "no other node has the feature"
+    assert first[waiting[1]] is not None
