@@ -204,7 +204,7 @@ def sent_to(machine: Machine, jobs: Sequence[Sleeper], seed: int, users: int) ->
         qos = [
             name
             for name, each in machine.qos.items()
-            if job.nodes <= min(each.max_cores_per_user or machine.nodes, each.grp_cores or machine.nodes)
+            if all(job.nodes <= most for most in (each.max_cores_per_user, each.grp_cores) if most is not None)
         ]
         sent.append(
             dataclasses.replace(
@@ -234,11 +234,12 @@ def arrange(cluster: Cluster, machine: Machine) -> None:
             cluster.run("sacctmgr", "--immediate", "add", "qos", name)
         numbers = {
             "Priority": limits.priority,
-            "MaxJobsPerUser": limits.max_jobs_per_user or -1,
-            "MaxSubmitJobsPerUser": limits.max_submit_jobs_per_user or -1,
-            "MaxTRESPerUser=cpu": limits.max_cores_per_user or -1,
-            "GrpTRES=cpu": limits.grp_cores or -1,
+            "MaxJobsPerUser": limits.max_jobs_per_user,
+            "MaxSubmitJobsPerUser": limits.max_submit_jobs_per_user,
+            "MaxTRESPerUser=cpu": limits.max_cores_per_user,
+            "GrpTRES=cpu": limits.grp_cores,
         }
+        numbers = {word: -1 if most is None else most for word, most in numbers.items()}
         words = {"Preempt": ",".join(limits.preempts), "PreemptMode": limits.preempt_mode}
         changed = (f"{key}={value}" for key, value in (numbers | {k: v for k, v in words.items() if v}).items())
         cluster.run("sacctmgr", "--immediate", "modify", "qos", name, "set", *changed)
@@ -276,7 +277,7 @@ def _limits(association: Association) -> list[str]:
         "GrpTRES=cpu": association.grp_cores, "MaxJobs": association.max_jobs,
         "MaxSubmitJobs": association.max_submit_jobs, "MaxTRES=cpu": association.max_cores,
     }  # fmt: skip
-    return [f"{word}={most}" for word, most in words.items() if most]
+    return [f"{word}={most}" for word, most in words.items() if most is not None]
 
 
 def _log(cluster: Cluster) -> Path:

@@ -78,8 +78,9 @@ class Partition:
 def _check_counts(what: str, each: Partition | Qos | Association) -> None:
     """Refuse fields of whole numbers that are out of their bounds."""
     for item in fields(each):
-        if item.type == "int":
-            _check_count(f"{what} has {item.name}", getattr(each, item.name))
+        value = getattr(each, item.name)
+        if item.type == "int" or (item.type == "int | None" and value is not None):
+            _check_count(f"{what} has {item.name}", value)
 
 
 def _check_count(what: str, value: object) -> None:
@@ -102,17 +103,18 @@ def _check_preemption(what: str, each: Partition | Qos) -> None:
 class Qos:
     """A quality of service: limits of the jobs that have it, and their priority.
 
-    A job that a limit keeps from starting waits, and is passed over; one beyond `max_submit_jobs_per_user`, or larger
-    than a limit of cores, is refused. Jobs of unknown users are under `grp_cores` only.
+    A limit of 0 means that there may be none, None that there is no limit. A job that a limit keeps from starting
+    waits, and is passed over; one beyond `max_submit_jobs_per_user`, or by itself beyond another limit, is refused.
+    Jobs of unknown users are under `grp_cores` only.
 
     Parameters
     ----------
     max_jobs_per_user, max_cores_per_user
-        How many jobs of a user may run at a time, and on how many cores in all; 0 for no limit.
+        How many jobs of a user may run at a time, and on how many cores in all.
     max_submit_jobs_per_user
-        How many jobs of a user may wait or run at a time; 0 for no limit.
+        How many jobs of a user may wait or run at a time.
     grp_cores
-        On how many cores all jobs of this QOS may run at a time; 0 for no limit.
+        On how many cores all jobs of this QOS may run at a time.
     priority
         Relative to the highest of the machine's it is the QOS factor of the multifactor priority; >= 0.
     preempts
@@ -131,10 +133,10 @@ class Qos:
     and PreemptExemptTime of a QOS.
     """
 
-    max_jobs_per_user: int = 0
-    max_submit_jobs_per_user: int = 0
-    max_cores_per_user: int = 0
-    grp_cores: int = 0
+    max_jobs_per_user: int | None = None
+    max_submit_jobs_per_user: int | None = None
+    max_cores_per_user: int | None = None
+    grp_cores: int | None = None
     priority: int = 0
     preempts: tuple[str, ...] = ()
     preempt_mode: str = ""
@@ -146,8 +148,8 @@ class Qos:
 
     @property
     def has_limits(self) -> bool:
-        own = self.max_jobs_per_user, self.max_submit_jobs_per_user, self.max_cores_per_user, self.grp_cores
-        return any(own)
+        own = (item.name for item in fields(Qos) if item.type == "int | None")
+        return any(getattr(self, name) is not None for name in own)
 
 
 ROOT = "root"
@@ -158,7 +160,7 @@ MOST_LEVELS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Association:
-    """Limits of an account, or of a user in an account; 0 for no limit.
+    """Limits of an account, or of a user in an account; None for no limit, and 0 where there may be none.
 
     A limit of a job's QOS takes the place of that of the same kind here.
 
@@ -183,19 +185,27 @@ class Association:
     "Resource Limits".
     """
 
-    grp_jobs: int = 0
-    grp_submit_jobs: int = 0
-    grp_cores: int = 0
-    max_jobs: int = 0
-    max_submit_jobs: int = 0
-    max_cores: int = 0
+    grp_jobs: int | None = None
+    grp_submit_jobs: int | None = None
+    grp_cores: int | None = None
+    max_jobs: int | None = None
+    max_submit_jobs: int | None = None
+    max_cores: int | None = None
 
     def __post_init__(self) -> None:
         _check_counts("an association", self)
 
     @property
     def has_limits(self) -> bool:
-        return any(getattr(self, item.name) for item in fields(Association))
+        return any(getattr(self, item.name) is not None for item in fields(Association))
+
+    def under(self, above: Association) -> Association:
+        """The same, with the limits of the one above for each user and job where it has none of its own."""
+        return replace(self, **{name: getattr(above, name) for name in FROM_ABOVE if getattr(self, name) is None})
+
+
+FROM_ABOVE = tuple(item.name for item in fields(Association) if item.name.startswith("max_"))
+"""Limits that users and accounts have from the account above unless they have their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,13 +538,10 @@ class Cluster:
 
     def association(self, account: str, user: str) -> Association:
         """The limits of a user in an account; of those for each user his own, else that of the nearest account."""
-        accounts = [self.account(name) for name in self.levels(account)]
-        own = accounts[0].user_limits.get(user, Association())
-        nearest = {
-            name: next(filter(None, (getattr(each, name) for each in (own, *accounts))), 0)
-            for name in ("max_jobs", "max_submit_jobs", "max_cores")
-        }
-        return replace(own, **nearest)
+        found = self.account(account).user_limits.get(user, Association())
+        for name in self.levels(account):
+            found = found.under(self.account(name))
+        return found
 
     @property
     def uniform(self) -> bool:

@@ -20,7 +20,7 @@ from asa.lab.core.schedule import OUTCOMES, Placements, Schedule
 from asa.lab.core.table import CANCELS, EXEMPT, JOB, PREEMPTS, RANK
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.placement.nodes import BLOCK
-from asa.lab.simulator.limits import limit_tables, most_cores, whose
+from asa.lab.simulator.limits import KINDS, REASONS, amounts, limit_tables, limits_of_one, whose
 from asa.lab.simulator.settings import MachineSettings
 
 # -- Tables -----------------------------------------------------------------------------------------------------------
@@ -171,6 +171,7 @@ class SimulationState(NamedTuple):
     spans: Ints  # this and the next two as in `asa.lab.simulator.limits.LimitTables`
     limits: Ints
     counts: Ints
+    amounts: Ints  # shape (jobs, kinds): what they count for; no rows where there are no limits
     windows: Floats  # when nodes are kept from jobs, as in `TableView`
     preemption: Floats  # who preempts whom, as in `TableView`
     runs: Ints  # scratch, shape (nodes, 3)
@@ -202,8 +203,9 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, allowed: Ints) -> Simu
         demands=np.ascontiguousarray(demands),
         allowed=allowed,
         spans=np.zeros(2, np.int64),
-        limits=np.zeros((0, 4), np.int64),
-        counts=np.zeros((0, 3), np.int64),
+        limits=np.zeros((0, 3), np.int64),
+        counts=np.zeros(0, np.int64),
+        amounts=np.zeros((0, len(KINDS)), np.int64),
         windows=np.zeros((0, 2)),
         preemption=_preemption(cluster),
         runs=np.zeros((nodes, 3), np.int64),
@@ -233,9 +235,12 @@ def grown(state: SimulationState) -> SimulationState:
         ("edges", world["edges"], 16),
         ("jobs", world["jobs"], 16),
         ("job_states", world["jobs"], 16),
+        ("amounts", world["jobs"], 16),
         ("placed", world["placed"], len(state.runs) + 64),
     ):
         table = getattr(state, name)
+        if name == "amounts" and not len(state.counts):
+            continue
         if len(table) - used < needed:
             changed[name] = _longer(table, int(used + 2 * needed))
     if world["vacancies"] < len(state.runs) + 64:
@@ -247,7 +252,7 @@ def grown(state: SimulationState) -> SimulationState:
 
 
 def _longer(table: npt.NDArray[Any], least: int) -> npt.NDArray[Any]:
-    longer = np.zeros(max(2 * len(table), least), table.dtype)
+    longer = np.zeros((max(2 * len(table), least), *table.shape[1:]), table.dtype)
     longer[: len(table)] = table
     return longer
 
@@ -310,7 +315,7 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     _count_slots(state, cluster, workload)
     if cluster.has_limits:
         job_states["whose"], known = whose(workload, service, cluster)
-        state = state._replace(**limit_tables(cluster, known)._asdict())
+        state = state._replace(**limit_tables(cluster, known)._asdict(), amounts=amounts(workload))
     usage, windows = np.zeros((associations, 3)), _windows(cluster, workload)
     return _tie(state._replace(usage=usage, tree=tree, windows=windows), workload)
 
@@ -386,8 +391,8 @@ def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints
 
 
 REFUSALS = (
-    "", "larger than the machine", "PartitionNodeLimit", "PartitionTimeLimit", "QOSMaxCpuPerUserLimit",
-    "QOSGrpCpuLimit", "AssocGrpCpuLimit", "AssocMaxCpuPerJobLimit", "BadConstraints", "limit of submitted jobs",
+    "", "larger than the machine", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints",
+    *dict.fromkeys(reason for each in REASONS.values() for reason in each if reason), "limit of submitted jobs",
 )  # fmt: skip
 """Why a job is refused at its submission, by code; with Slurm's words for what its partition, QOS or account does not
 allow, or what no node of its partition has."""
@@ -417,10 +422,14 @@ def why_refused(workload: Workload, cluster: Cluster) -> Ints:
     why[workload.walltime > np.array([each.max_time_s for each in limits])[partition]] = 3
     if cluster.has_limits:
         job, known = whose(workload, codes_of("qos", workload, cluster), cluster)
-        most = [most_cores(cluster, each) for each in known]
-        for code, name in enumerate(REFUSALS):
-            cores = np.array([each.get(name, 0) or np.inf for each in most])
-            why[workload.cores > cores[job]] = code
+        has, most = amounts(workload), np.full((len(REFUSALS), len(known)), np.inf)
+        kinds = dict[int, int]()
+        for row, each in enumerate(known):
+            for what, least, word in limits_of_one(cluster, each):
+                code = REFUSALS.index(word)
+                kinds[code], most[code, row] = what, min(most[code, row], least)
+        for code, what in sorted(kinds.items()):
+            why[has[:, what] > most[code, job]] = code
     return why
 
 

@@ -479,7 +479,7 @@ class SiteModel:
                 f"site {self.name!r} has jobs with QOS {shortened(name)}: its own are {', '.join(self.qos) or 'none'}"
             )
         for most in (self.qos[name].max_cores_per_user, self.qos[name].grp_cores):
-            if 0 < most < max(jobs.cores):
+            if most is not None and most < max(jobs.cores):
                 raise InvalidInput(
                     f"site {self.name!r} has jobs of {max(jobs.cores)} cores with QOS {name!r}, which allows {most}"
                 )
@@ -587,7 +587,7 @@ class SiteModel:
         for name in accounts:
             limits = [cluster.account(each).grp_cores for each in cluster.levels(name)]
             limits.append(cluster.association(name, "").max_cores)
-            found.append(min(filter(None, limits), default=self.cores))
+            found.append(min((most for most in limits if most is not None), default=self.cores))
         return np.array(found)
 
     def to_dict(self) -> dict[str, Any]:
@@ -831,13 +831,13 @@ def _make(kind: Any, values: Mapping[str, Any]) -> Any:
             given = values[item.name]
             items = given if "tuple" in str(item.type) else [given]
             if not isinstance(items, list | tuple) or not all(type(each) in wanted for each in items):
-                raise ValueError(f"{item.name} is {shortened(given)}: {item.type} expected")
+                raise ValueError(f"{item.name} is {shortened(given)}: {str(item.type).split(' | None')[0]} expected")
     return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
 
 
 _JSON = {
-    "int": (int,), "float": (int, float), "float | None": (int, float), "float | str": (int, float, str),
-    "float | str | None": (int, float, str),
+    "int": (int,), "int | None": (int,), "float": (int, float), "float | None": (int, float),
+    "float | str": (int, float, str), "float | str | None": (int, float, str),
     "str": (str,), "tuple[int, ...]": (int,), "tuple[float, ...]": (int, float), "tuple[str, ...]": (str,),
     "Mapping[str, int]": (dict,), "Mapping[str, Association]": (dict,),
 }  # fmt: skip

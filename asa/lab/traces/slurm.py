@@ -27,7 +27,17 @@ import numpy as np
 
 from asa.core.errors import InvalidInput, cause
 from asa.core.hostlist import expand
-from asa.lab.core.cluster import MOST_NODES, RESOURCES, ROOT, Association, Cluster, ClusterAccount, Partition, Qos
+from asa.lab.core.cluster import (
+    FROM_ABOVE,
+    MOST_NODES,
+    RESOURCES,
+    ROOT,
+    Association,
+    Cluster,
+    ClusterAccount,
+    Partition,
+    Qos,
+)
 from asa.lab.core.files import LARGEST, shortened
 from asa.lab.traces.accounting import seconds
 
@@ -318,7 +328,7 @@ def _qos(given: Mapping[str, Fields], *, limits: bool, said: list[str]) -> dict[
         who = f"QOS {shortened(name)} has"
         found, others = _limits(each, _QOS_LIMITS, who)
         said += _others(f"QOS {name}: ", others, _QOS, _QOS_OTHERS, all_of_them=True)
-        if not limits and any(found.values()):
+        if not limits and any(most is not None for most in found.values()):
             said.append(f"QOS {name}: limits (AccountingStorageEnforce has none enforced)")
             found = {}
         made[name] = Qos(priority=_whole(each.get("Priority", "") or "0", f"{who} Priority"), **found)
@@ -335,7 +345,7 @@ def _limits(each: Fields, columns: Mapping[str, str], who: str) -> tuple[dict[st
             parts = dict(part.partition("=")[::2] for part in text.split(",") if part)
             text = parts.pop("cpu", "")
             others[column] = ",".join(f"{tres}={value}" for tres, value in parts.items())
-        found[key] = _whole(text or "0", f"{who} {column}")
+        found[key] = _whole(text, f"{who} {column}") if text else None
     return found, others
 
 
@@ -361,7 +371,6 @@ def _accounts(
             said.append(f"{what}: Fairshare=parent (one share is taken)")
         own, rest = _limits(each, _ASSOCIATION_LIMITS, f"{what} has") if limits else ({}, {})
         others.update(f"{key}={value}" for key, value in rest.items() if key[:3] in ("Grp", "Max") and value)
-        others.update(f"{key}=0 (no limit is taken)" for key in _ASSOCIATION_LIMITS if limits and each.get(key) == "0")
         if user and user not in account["users"]:
             account["users"][user], account["user_limits"][user] = share, Association(**own)
         elif not user:
@@ -383,8 +392,7 @@ def _without_inherited(tree: Cluster, name: str) -> ClusterAccount:
 
 def _unlike(own: Association, above: Association) -> Any:
     """The same without those limits for each user that are as above."""
-    names = ("max_jobs", "max_submit_jobs", "max_cores")
-    return replace(own, **{name: 0 for name in names if getattr(own, name) == getattr(above, name)})
+    return replace(own, **{name: None for name in FROM_ABOVE if getattr(own, name) == getattr(above, name)})
 
 
 _MODES = {"REQUEUE": "requeue", "CANCEL": "cancel"}

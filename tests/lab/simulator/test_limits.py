@@ -32,8 +32,8 @@ from tests.lab.simulator.test_windows import windowed
 def limited(draw: st.DrawFn) -> tuple[Workload, Cluster]:
     """A few jobs of three users, with two QOS, and a machine with partitions and windows."""
     jobs, cluster = draw(windowed())
-    few, some = st.sampled_from([0, 0, 1, 2]), st.sampled_from([0, 3, 4, 6])
-    qos = {name: Qos(draw(few), draw(st.sampled_from([0, 0, 2, 3])), draw(some), draw(some)) for name in ("a", "b")}
+    few, some = st.sampled_from([None] * 4 + [0, 1, 1, 2, 2]), st.sampled_from([None] * 3 + [0, 3, 3, 4, 4, 6, 6])
+    qos = {name: Qos(draw(few), draw(few), draw(some), draw(some)) for name in ("a", "b")}
     codes = draw(st.lists(st.integers(-1, 1), min_size=len(jobs), max_size=len(jobs)))
     jobs = replace(jobs, qos=np.array(codes), labels={**jobs.labels, "qos": ("a", "b")})
     return jobs, replace(cluster, qos=qos)
@@ -43,7 +43,7 @@ def limited(draw: st.DrawFn) -> tuple[Workload, Cluster]:
 def in_accounts(draw: st.DrawFn) -> tuple[Workload, Cluster]:
     """The same, in a tree of accounts that have limits, too, as have their users."""
     jobs, cluster = draw(limited())
-    values = st.sampled_from([0, 0, 0, 1, 2, 4, 6])
+    values = st.sampled_from([None] * 6 + [0, 1, 1, 2, 2, 4, 4, 6, 6])
     association = st.builds(Association, **{item.name: values for item in fields(Association)})
     accounts = {}
     for name, parents in ((ROOT, [ROOT]), ("a", [ROOT]), ("b", [ROOT, "a"]), ("c", [ROOT, "a", "b"])):
@@ -200,6 +200,36 @@ def test_a_limit_of_the_qos_takes_the_place_of_the_same_one_of_an_account() -> N
     assert np.isnan(started(few, *both, n=more)).tolist() == [False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (ClusterAccount(grp_jobs=0), "AssocGrpJobsLimit"),
+        (ClusterAccount(max_jobs=0), "AssocMaxJobsLimit"),
+        (ClusterAccount(grp_cores=0), "AssocGrpCpuLimit"),
+        (ClusterAccount(max_cores=0), "AssocMaxCpuPerJobLimit"),
+        (ClusterAccount(max_submit_jobs=0), "limit of submitted jobs"),
+        (ClusterAccount(grp_submit_jobs=0), "limit of submitted jobs"),
+        (Qos(max_jobs_per_user=0), "QOSMaxJobsPerUserLimit"),
+        (Qos(max_cores_per_user=0), "QOSMaxCpuPerUserLimit"),
+        (Qos(grp_cores=0), "QOSGrpCpuLimit"),
+        (Qos(max_submit_jobs_per_user=0), "limit of submitted jobs"),
+    ],
+)
+def test_a_limit_of_0_means_none_may(limits: ClusterAccount | Qos, reason: str) -> None:
+    closed = {"qos": {"n": limits}} if isinstance(limits, Qos) else {"accounts": {"a": limits}}
+    jobs = work((0, 10, 1, 0), (1, 10, 1, 0), group=[0, 0], labels={"group": ("a",)})
+    schedule = simulate(jobs, replace(Cluster.of(2), **closed))
+    assert {OUTCOMES[code] for code in schedule.outcome} == {JobState.FAILED} and violations(schedule) == []
+    why = REFUSALS[why_refused(jobs, schedule.cluster)[0]]
+    assert (why or REFUSALS[-1]) == reason
+    if isinstance(limits, Qos):
+        return
+    own = {"a": replace(limits, parent="b"), "b": ClusterAccount(max_jobs=0, max_cores=0, max_submit_jobs=0)}
+    open_again = {"a": ClusterAccount(parent="b", max_jobs=1, max_cores=1, max_submit_jobs=2), "b": own["b"]}
+    assert np.isnan(started(own, [0], [0])).all()
+    assert started(open_again, [0, 0], [0, 0]) == [0.0, 10.0], "its own takes the place of that from above"
+
+
 @pytest.mark.parametrize("limits", [{"max_submit_jobs": 2}, {"grp_submit_jobs": 2}])
 def test_a_job_beyond_the_submitted_ones_of_an_account_is_refused(limits: dict[str, int]) -> None:
     assert np.isnan(started({"a": ClusterAccount(**limits)}, [0, 0, 0, 1], [0, 0, 0, 0])).tolist() == [0, 0, 1, 0]
@@ -286,8 +316,8 @@ def test_laws_of_limits_are_checked() -> None:
     assert violations(after) == [
         "QOS 'n' has 4 cores at 0 s: 3 allowed",
         "user 0 of QOS 'n' has 2 running jobs at 0 s: 1 allowed",
-        "user 0 of QOS 'n' has 4 cores at 0 s: 3 allowed",
         "user 0 of QOS 'n' has 2 submitted jobs at 0 s: 1 allowed",
+        "user 0 of QOS 'n' has 4 cores at 0 s: 3 allowed",
     ]
 
 
@@ -298,7 +328,14 @@ def test_limits_hold_on_a_machine_with_partitions_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"max_jobs_per_user": -1}, {"grp_cores": 1.5}, {"priority": True}, {"max_cores_per_user": 2**31}]
+    "values",
+    [
+        {"max_jobs_per_user": -1},
+        {"grp_cores": 1.5},
+        {"priority": True},
+        {"priority": None},
+        {"max_cores_per_user": 2**31},
+    ],
 )
 def test_a_qos_has_sensible_limits(values: dict[str, int]) -> None:
     with pytest.raises(InvalidInput, match=f"a QOS has {next(iter(values))} .*: a whole number from 0 to 2"):

@@ -117,14 +117,15 @@ def test_whose_limits_count() -> None:
         "root": ClusterAccount(grp_cores=99, max_jobs=7, max_cores=12, users={"root": 1}),
         "bio": ClusterAccount(
             grp_jobs=20, grp_submit_jobs=50, max_jobs=5, users={"ann": 1, "bob": 1},
-            user_limits={"ann": Association(grp_cores=3, max_submit_jobs=6), "bob": Association(max_jobs=7)},
+            user_limits={
+                "ann": Association(grp_cores=3, max_submit_jobs=6), "bob": Association(grp_jobs=0, max_jobs=7),
+            },
         ),
         "cells": ClusterAccount(max_cores=8, parent="bio"),
     }  # fmt: skip
     assert {
         "GrpTRES=node=9 of 1 associations",
         "MaxWall=60 of 2 associations",
-        "GrpJobs=0 (no limit is taken) of 1 associations",
     } <= {*found.not_simulated}
     assert "limits of accounts and associations" not in found.not_simulated
 
