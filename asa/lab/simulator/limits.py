@@ -6,6 +6,7 @@ account is looked at in all accounts above as well. There is a counter for each 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,11 +16,11 @@ from asa.core.arrays import Ints
 from asa.lab.core.cluster import ROOT, Association, Cluster, Qos
 from asa.lab.core.workload import UNKNOWN, Workload
 
-JOBS, SUBMITTED_JOBS, CORES = range(3)
-"""Kinds of what is counted: running jobs, waiting and running jobs, and cores of running jobs."""
-KINDS = ("jobs", "submit_jobs", "cores")
+JOBS, SUBMITTED_JOBS, CORES, NODES, MEMORY, GPUS = range(6)
+"""Kinds of what is counted: running jobs, waiting and running jobs, and what running jobs have."""
+KINDS = ("jobs", "submit_jobs", "cores", "nodes", "memory", "gpus")
 """What these are called in the names of limits."""
-WORDS = ("running jobs", "submitted jobs", "cores")
+WORDS = ("running jobs", "submitted jobs", "cores", "nodes", "bytes of memory", "GPUs")
 KIND, MOST, COUNTER = range(3)
 """Columns of the table of limits: the kind, how much there may be, and the number of the counter."""
 NO_LIMIT = 2**62
@@ -84,13 +85,20 @@ def whose(workload: Workload, service: Ints, cluster: Cluster) -> tuple[Ints, li
     return number[users:], found
 
 
+_OF_ACCOUNT = "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpMemLimit", "AssocGrpGRES"
 REASONS = {
-    "QOS": ("QOSGrpJobsLimit", "", "QOSGrpCpuLimit"),
-    "user of QOS": ("QOSMaxJobsPerUserLimit", "", "QOSMaxCpuPerUserLimit"),
-    "account": ("AssocGrpJobsLimit", "", "AssocGrpCpuLimit"),
-    "user of account": ("AssocMaxJobsLimit", "", "AssocGrpCpuLimit"),
-    "job": ("", "", "AssocMaxCpuPerJobLimit"),
-}
+    "QOS": ("QOSGrpJobsLimit", "", "QOSGrpCpuLimit", "QOSGrpNodeLimit", "QOSGrpMemLimit", "QOSGrpGRES"),
+    "user of QOS": (
+        "QOSMaxJobsPerUserLimit", "", "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxMemoryPerUser",
+        "QOSMaxGRESPerUser",
+    ),
+    "job of QOS": (
+        "", "", "QOSMaxCpuPerJobLimit", "QOSMaxNodePerJobLimit", "QOSMaxMemoryPerJob", "QOSMaxGRESPerJob",
+    ),
+    "account": ("AssocGrpJobsLimit", "", *_OF_ACCOUNT),
+    "user of account": ("AssocMaxJobsLimit", "", *_OF_ACCOUNT),
+    "job": ("", "", "AssocMaxCpuPerJobLimit", "AssocMaxNodePerJobLimit", "AssocMaxMemPerJob", "AssocMaxGRESPerJob"),
+}  # fmt: skip
 """Slurm's words for jobs that may never start, by kind: more submitted jobs are refused on the way."""
 
 
@@ -104,7 +112,7 @@ def bounds(cluster: Cluster, job: Whose) -> dict[Counter, Bound]:
         found[Counter(words, kind)] = Bound(kind, most, REASONS[what][kind])
 
     for kind, name in enumerate(KINDS):
-        of_qos: int | None = getattr(qos, f"grp_{name}", None)
+        of_qos: int | None = getattr(qos, f"grp_{name}")
         count("QOS", f"QOS {job.qos!r}", kind, of_qos)
         if job.user:
             of_user = getattr(qos, f"max_{name}_per_user")
@@ -120,16 +128,26 @@ def bounds(cluster: Cluster, job: Whose) -> dict[Counter, Bound]:
 
 def limits_of_one(cluster: Cluster, job: Whose) -> list[tuple[int, int, str]]:
     """What a job may have by itself, as in `Bound`: one that has more never starts."""
-    own = cluster.association(job.account, job.user)
-    found = [Bound(CORES, own.max_cores, REASONS["job"][CORES]), *bounds(cluster, job).values()]
+    own, qos = cluster.association(job.account, job.user), cluster.qos.get(job.qos, Qos())
+    found = [*bounds(cluster, job).values()]
+    for kind, name in enumerate(KINDS[CORES:], CORES):
+        of_qos = getattr(qos, f"max_{name}")
+        most, which = (getattr(own, f"max_{name}"), "job") if of_qos is None else (of_qos, "job of QOS")
+        found.append(Bound(kind, most, REASONS[which][kind]))
     return [(kind, most, reason) for kind, most, reason in found if most is not None and kind != SUBMITTED_JOBS]
 
 
-def amounts(workload: Workload) -> Ints:
-    """How much each job has of each kind, shape (n, kinds)."""
-    found = np.ones((len(workload), len(KINDS)), dtype=np.int64)
-    found[:, CORES] = workload.cores
-    return found
+TOO_LONG = "QOSMaxWallDurationPerJobLimit", "AssocMaxWallDurationPerJobLimit"
+"""Slurm's words for jobs that ask for more time than their QOS, or their association, allows."""
+
+
+def longest_s(cluster: Cluster, job: Whose) -> tuple[float, str]:
+    """The longest wall time that a job may ask for [s], infinite for no limit; and whose limit it is, of `TOO_LONG`."""
+    of_qos = cluster.qos.get(job.qos, Qos()).max_time_s
+    own = cluster.association(job.account, job.user).max_time_s
+    if of_qos is not None:
+        return of_qos, TOO_LONG[0]
+    return math.inf if own is None else own, TOO_LONG[1]
 
 
 def limit_tables(cluster: Cluster, jobs: Sequence[Whose]) -> LimitTables:

@@ -20,7 +20,20 @@ from asa.lab.core.schedule import OUTCOMES, Placements, Schedule
 from asa.lab.core.table import CANCELS, EXEMPT, JOB, PREEMPTS, RANK
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.placement.nodes import BLOCK
-from asa.lab.simulator.limits import KINDS, REASONS, amounts, limit_tables, limits_of_one, whose
+from asa.lab.simulator.limits import (
+    CORES,
+    GPUS,
+    KINDS,
+    MEMORY,
+    NODES,
+    REASONS,
+    TOO_LONG,
+    Whose,
+    limit_tables,
+    limits_of_one,
+    longest_s,
+    whose,
+)
 from asa.lab.simulator.settings import MachineSettings
 
 # -- Tables -----------------------------------------------------------------------------------------------------------
@@ -315,7 +328,14 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     _count_slots(state, cluster, workload)
     if cluster.has_limits:
         job_states["whose"], known = whose(workload, service, cluster)
-        state = state._replace(**limit_tables(cluster, known)._asdict(), amounts=amounts(workload))
+        has = amounts(workload, cluster)
+        state = state._replace(**limit_tables(cluster, known)._asdict(), amounts=has)
+        nodes = np.array([most_nodes(cluster, each) for each in known])[job_states["whose"]]
+        jobs["max_nodes"] = np.where(
+            (nodes > 0) & ((jobs["max_nodes"] == 0) | (nodes < jobs["max_nodes"])), nodes, jobs["max_nodes"]
+        )
+        if (has[nodes > 0, NODES] < jobs["units"][nodes > 0]).any():  # where nodes are chosen, not to choose more
+            world["special"], world["slots"] = 1, NONE
     usage, windows = np.zeros((associations, 3)), _windows(cluster, workload)
     return _tie(state._replace(usage=usage, tree=tree, windows=windows), workload)
 
@@ -392,7 +412,8 @@ def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints
 
 REFUSALS = (
     "", "larger than the machine", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints",
-    *dict.fromkeys(reason for each in REASONS.values() for reason in each if reason), "limit of submitted jobs",
+    *dict.fromkeys(reason for each in REASONS.values() for reason in each if reason), *TOO_LONG,
+    "limit of submitted jobs",
 )  # fmt: skip
 """Why a job is refused at its submission, by code; with Slurm's words for what its partition, QOS or account does not
 allow, or what no node of its partition has."""
@@ -422,7 +443,7 @@ def why_refused(workload: Workload, cluster: Cluster) -> Ints:
     why[workload.walltime > np.array([each.max_time_s for each in limits])[partition]] = 3
     if cluster.has_limits:
         job, known = whose(workload, codes_of("qos", workload, cluster), cluster)
-        has, most = amounts(workload), np.full((len(REFUSALS), len(known)), np.inf)
+        has, most = amounts(workload, cluster), np.full((len(REFUSALS), len(known)), np.inf)
         kinds = dict[int, int]()
         for row, each in enumerate(known):
             for what, least, word in limits_of_one(cluster, each):
@@ -430,7 +451,32 @@ def why_refused(workload: Workload, cluster: Cluster) -> Ints:
                 kinds[code], most[code, row] = what, min(most[code, row], least)
         for code, what in sorted(kinds.items()):
             why[has[:, what] > most[code, job]] = code
+        longest, words = zip(*(longest_s(cluster, each) for each in known), strict=True)
+        allowed_s = np.array(longest)[job]
+        too_long = (walltimes(workload, cluster) > allowed_s) | (allowed_s == 0)
+        why[too_long] = np.array([REFUSALS.index(word) for word in words])[job][too_long]
     return why
+
+
+def amounts(workload: Workload, cluster: Cluster) -> Ints:
+    """How much each job has of each kind, shape (n, kinds), as `asa.lab.simulator.limits.KINDS` has them."""
+    found = np.ones((len(workload), len(KINDS)), dtype=np.int64)
+    found[:, CORES] = workload.cores
+    for kind in (MEMORY, GPUS):
+        asked = workload.demands[:, [name == KINDS[kind] for name in workload.resources]].sum(axis=1)
+        found[:, kind] = workload.units * asked[workload.kind]
+    demands = aligned(workload.demands, workload.resources, cluster)
+    sets, row = node_sets(workload, cluster)
+    groups, member = np.unique(np.stack([workload.kind, workload.per_node, row]), axis=1, return_inverse=True)
+    for group, (kind, per_node, which) in enumerate(groups.T.tolist()):
+        mine = member.reshape(-1) == group
+        found[mine, NODES] = cluster.fewest_nodes(workload.units[mine], demands[kind], sets[which] > 0, per_node)
+    return found
+
+
+def most_nodes(cluster: Cluster, job: Whose) -> int:
+    """How many nodes limits allow a job; 0 for no limit."""
+    return min((most for kind, most, _ in limits_of_one(cluster, job) if kind == NODES), default=0)
 
 
 def node_sets(workload: Workload, cluster: Cluster) -> tuple[Ints, Ints]:
@@ -451,10 +497,17 @@ def node_sets(workload: Workload, cluster: Cluster) -> tuple[Ints, Ints]:
 
 
 def walltimes(workload: Workload, cluster: Cluster) -> Floats:
-    """Wall time of each job [s], shape (n,): what it asks for, or what its partition gives; NaN for no limit."""
-    given = [each.default_time_s or each.max_time_s for each in cluster.all_partitions]
-    defaults = np.where(np.isinf(given), np.nan, given)[codes_of("partition", workload, cluster)]
-    found: Floats = np.where(np.isnan(workload.walltime), defaults, workload.walltime)
+    """Wall time of each job [s], shape (n,): what it asks for, its partition's default, or its limit; NaN for none."""
+    if not np.isnan(workload.walltime).any():
+        return workload.walltime
+    partition = codes_of("partition", workload, cluster)
+    usual = np.array([each.default_time_s or np.nan for each in cluster.all_partitions])[partition]
+    most = np.array([each.max_time_s for each in cluster.all_partitions])[partition]
+    if cluster.has_limits:
+        job, known = whose(workload, codes_of("qos", workload, cluster), cluster)
+        most = np.minimum(most, np.array([longest_s(cluster, each)[0] for each in known])[job])
+    given = np.where(np.isnan(usual), np.where(np.isinf(most), np.nan, most), usual)
+    found: Floats = np.where(np.isnan(workload.walltime), given, workload.walltime)
     return found
 
 

@@ -11,8 +11,8 @@ from asa.core.arrays import Floats, Ints
 from asa.core.job import JobState
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.limits import SUBMITTED_JOBS, WORDS, Counter, amounts, bounds, whose
-from asa.lab.simulator.state import FINISHED, REQUEUED, STARTED, codes_of, walltimes
+from asa.lab.simulator.limits import SUBMITTED_JOBS, WORDS, Counter, bounds, longest_s, whose
+from asa.lab.simulator.state import FINISHED, REQUEUED, STARTED, amounts, codes_of, walltimes
 
 # -- Laws -------------------------------------------------------------------------------------------------------------
 
@@ -158,12 +158,15 @@ def _limits(schedule: Schedule) -> Iterator[str]:
     if not cluster.has_limits:
         return
     number, known = whose(jobs, codes_of("qos", jobs, cluster), cluster)
-    has, there = amounts(jobs), ~(np.isnan(schedule.start) & (schedule.outcome == _REFUSED))
+    longest = np.array([longest_s(cluster, each)[0] for each in known])[number]
+    for row in np.flatnonzero(schedule.ran & (walltimes(jobs, cluster) > longest)).tolist():
+        yield f"job {jobs.number[row]} asks for {jobs.walltime[row]:g} s: a limit allows {longest[row]:g} s"
+    has, there = amounts(jobs, cluster), ~(np.isnan(schedule.start) & (schedule.outcome == _REFUSED))
     limits: dict[Counter, Floats] = {}
-    for row, each in enumerate(known):
+    for place, each in enumerate(known):
         for counter, limit in bounds(cluster, each).items():
             most = limits.setdefault(counter, np.full(len(known), np.nan))
-            most[row] = np.inf if limit.most is None else limit.most
+            most[place] = np.inf if limit.most is None else limit.most
     for counter, most in sorted(limits.items(), key=lambda each: each[0].words):
         if np.isfinite(most).any():
             waits = counter.kind == SUBMITTED_JOBS

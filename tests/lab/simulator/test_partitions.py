@@ -29,6 +29,9 @@ from tests.lab.simulator.cases import SLOTS, pull, whole_numbers, workloads
 # -- A slow scheduler, in Slurm's words -------------------------------------------------------------------------------
 
 
+BY_JOB = "cores", "nodes", "memory", "gpus"
+
+
 @dataclass
 class Box:
     """Units on nodes, each of which takes so much, from one time until another [s]."""
@@ -57,10 +60,11 @@ class Oracle:
         self.partitions = [*self.cluster.partitions.values()]
         qos = self.cluster.qos
         self.qos = [qos[jobs.label("qos", row) or next(iter(qos))] if qos else Qos() for row in range(len(jobs))]
-        self.wall = [
-            limit.default_time_s or limit.max_time_s if math.isnan(asked) else asked
-            for asked, limit in zip(jobs.walltime.tolist(), (self.partitions[part] for part in self.part), strict=True)
-        ]
+        self.wall = jobs.walltime.tolist()
+        for row, limit in enumerate(self.partitions[part] for part in self.part):
+            if math.isnan(self.wall[row]):
+                most = self.of_job(row, "time_s")
+                self.wall[row] = limit.default_time_s or min(limit.max_time_s, math.inf if most is None else most)
 
     def need(self, row: int) -> tuple[int, ...]:
         """What a unit of a job takes, in the order of the machine's resources."""
@@ -90,12 +94,12 @@ class Oracle:
 
     def place(self, row: int, start: float, closed: set[int]) -> dict[int, int]:
         """Nodes for a job from that time on, {} for none."""
-        limit = self.partitions[self.part[row]]
+        most = self.most_nodes(row)
         nodes = sorted(self.eligible(row) - closed - self.kept(row, start))
         there = {node: self.free(row, node, start, start + self.wall[row]) for node in nodes}
         found = self.first(row, there)
-        if limit.max_nodes and len(found) > limit.max_nodes:
-            fullest = sorted(there, key=lambda node: (-there[node], node))[: limit.max_nodes]
+        if most and len(found) > most:
+            fullest = sorted(there, key=lambda node: (-there[node], node))[:most]
             found = self.first(row, {node: there[node] for node in sorted(fullest)})
         return found
 
@@ -141,8 +145,11 @@ class Oracle:
         limit = self.partitions[self.part[row]]
         there = (self.fitting(row, self.cluster.capacity[node].tolist()) for node in self.eligible(row))
         sizes = sorted(there, reverse=True)
-        own = self.of_user(row, "max_cores")
-        if self.held(row, []) or (own is not None and self.jobs.cores[row] > own):
+        longest = self.of_job(row, "time_s")
+        if longest is not None and (self.wall[row] > longest or longest == 0):
+            return False
+        alone = ((self.amount(row, what), self.of_job(row, what)) for what in BY_JOB)
+        if self.held(row, []) or any(most is not None and amount > most for amount, most in alone):
             return False
         return self.wall[row] <= limit.max_time_s and sum(sizes[: limit.max_nodes or None]) >= self.jobs.units[row]
 
@@ -153,7 +160,7 @@ class Oracle:
             found.append(self.cluster.accounts[found[-1]].parent if found[-1] in self.cluster.accounts else ROOT)
         return found
 
-    def of_user(self, row: int, name: str) -> int | None:
+    def of_user(self, row: int, name: str) -> float | None:
         """A limit that a user has of his own, or from the nearest account."""
         accounts = [self.cluster.accounts.get(each, ClusterAccount()) for each in self.chain(row)]
         own = accounts[0].user_limits.get(self.jobs.label("user", row), Association())
@@ -163,12 +170,31 @@ class Oracle:
         return self.chain(row)[0], self.jobs.label("user", row)
 
     def amount(self, row: int, what: str) -> int:
-        return int(self.jobs.cores[row]) if what == "cores" else 1
+        if what == "nodes":
+            there = (self.fitting(row, self.cluster.capacity[node].tolist()) for node in self.eligible(row))
+            sizes = sorted(there, reverse=True)
+            fewest = [count for count in range(len(sizes) + 1) if sum(sizes[:count]) >= self.jobs.units[row]]
+            return min(fewest, default=math.inf)
+        if what in BY_JOB:
+            column = [*self.cluster.resources].index(what) if what in self.cluster.resources else None
+            return 0 if column is None else int(self.jobs.units[row]) * self.need(row)[column]
+        return 1
+
+    def of_job(self, row: int, what: str) -> float | None:
+        """How much a job may have: as its QOS says, or else its user or the nearest account."""
+        by_qos: float | None = getattr(self.qos[row], f"max_{what}")
+        return self.of_user(row, f"max_{what}") if by_qos is None else by_qos
+
+    def most_nodes(self, row: int) -> int:
+        """How many nodes a job may have, 0 for any number."""
+        limits = [*(most for most, _ in self.limits(row, "nodes")), self.of_job(row, "nodes")]
+        found = [*filter(None, limits), *filter(None, [self.partitions[self.part[row]].max_nodes])]
+        return min(found, default=0)
 
     def limits(self, row: int, what: str) -> Iterator[tuple[int | None, Callable[[int], bool]]]:
         """The limits that a job is under, and which others count towards each."""
         qos, accounts, (name, user) = self.qos[row], self.cluster.accounts, self.whose(row)
-        by_qos = getattr(qos, f"grp_{what}", None)
+        by_qos = getattr(qos, f"grp_{what}")
         yield by_qos, lambda other: self.qos[other] is qos
         by_user = getattr(qos, f"max_{what}_per_user")
         if user:
@@ -196,7 +222,7 @@ class Oracle:
 
     def held(self, row: int, running: list[int]) -> bool:
         """Whether a limit keeps a job from starting beside these."""
-        return any(self.beyond(row, running, what) for what in ("jobs", "cores"))
+        return any(self.beyond(row, running, what) for what in ("jobs", *BY_JOB))
 
     def depths(self, now: float) -> list[float]:
         """Where there are windows, Slurm's main scheduler comes first, which knows of no reservations of jobs; it comes

@@ -94,8 +94,20 @@ SITE = json.dumps(
             {"start": 60, "end": 600, "nodes": "n[0-3,7]", "name": "pumps", "users": ["ann"]},
             {"start": "2026-11-27T08:00", "end": "2026-11-27T10:00+01:00"},
         ],
-        "qos": {"normal": {"max_jobs_per_user": 9, "grp_cores": 900, "priority": 1}},
-        "accounts": {"a": {"shares": 3, "users": {"ann": 2}}, "b": {"parent": "a"}, "root": {"users": {"root": 1}}},
+        "qos": {
+            "normal": {
+                "max_jobs_per_user": 9,
+                "grp_cores": 900,
+                "grp_memory": "64G",
+                "max_nodes": 40,
+                "max_time_s": 1e6,
+            }
+        },
+        "accounts": {
+            "a": {"shares": 3, "users": {"ann": 2}, "user_limits": {"ann": {"max_gpus": 0, "grp_memory": "1T"}}},
+            "b": {"parent": "a", "max_nodes": 60},
+            "root": {"users": {"root": 1}},
+        },
         "power": {"idle_w": 90, "busy_w": 350.5, "off_w": 9, "off_after_s": 60},
         "intensity": 312,
     }
@@ -119,7 +131,10 @@ WINDOWS = json.dumps(
         "instances": [{"idle": [0, 1, 5, 6, 7, 9], "sizes": [2, 3]}],
     }
 )  # fmt: skip
-SLURM = (Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt").read_text()
+SLURM = (Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt").read_text() + (
+    "Cluster|Account|ParentName|User|Share|GrpJobs|GrpTRES|MaxTRES|MaxWall\n"
+    "asa|root|||1||cpu=9,node=3,mem=64G,gres/gpu=2||\nasa|bio|root||1|0||node=2|1-00:00:00\nasa|bio||ann|1|||cpu=4,mem=1.50G|12:00:00\n"
+)
 
 
 def simulated(trace: Trace) -> None:
