@@ -84,7 +84,13 @@ LIMITED = dataclasses.replace(
         ACCOUNT: ClusterAccount(users=dict.fromkeys(USERS, 1)),
         "bio": ClusterAccount(users={"daemon": 1, "bin": 1}, user_limits={"bin": Association(max_jobs=1)}, grp_cores=7),
         "cells": ClusterAccount(parent="bio", users={"sys": 1}, grp_jobs=2),
-        "geo": ClusterAccount(users={"games": 1}, user_limits={"games": Association(grp_cores=4)}),
+        "geo": ClusterAccount(users={"games": 1}, user_limits={"games": Association(grp_nodes=4)}),
+        "short": ClusterAccount(max_time_s=120.0),
+        "shut": ClusterAccount(grp_jobs=0),
+        "still": ClusterAccount(max_jobs=0),
+        "empty": ClusterAccount(grp_cores=0),
+        "narrow": ClusterAccount(grp_nodes=3),
+        "small": ClusterAccount(max_nodes=2, grp_nodes=3),
     },
 )
 """Accounts with limits, one below another, and a QOS whose own take the place of some of them."""
@@ -205,7 +211,7 @@ def sent_to(machine: Machine, jobs: Sequence[Sleeper], seed: int, users: int) ->
         qos = [
             name
             for name, each in machine.qos.items()
-            if job.nodes <= min(each.max_cores_per_user or machine.nodes, each.grp_cores or machine.nodes)
+            if all(job.nodes <= most for most in (each.max_cores_per_user, each.grp_cores) if most is not None)
         ]
         sent.append(
             dataclasses.replace(
@@ -233,15 +239,8 @@ def arrange(cluster: Cluster, machine: Machine) -> None:
     for name, limits in machine.qos.items():
         if name != "normal":  # which is there from the start
             cluster.run("sacctmgr", "--immediate", "add", "qos", name)
-        numbers = {
-            "Priority": limits.priority,
-            "MaxJobsPerUser": limits.max_jobs_per_user or -1,
-            "MaxSubmitJobsPerUser": limits.max_submit_jobs_per_user or -1,
-            "MaxTRESPerUser=cpu": limits.max_cores_per_user or -1,
-            "GrpTRES=cpu": limits.grp_cores or -1,
-        }
         words = {"Preempt": ",".join(limits.preempts), "PreemptMode": limits.preempt_mode}
-        changed = (f"{key}={value}" for key, value in (numbers | {k: v for k, v in words.items() if v}).items())
+        changed = [f"Priority={limits.priority}", *_limits(limits), *(f"{k}={v}" for k, v in words.items() if v)]
         cluster.run("sacctmgr", "--immediate", "modify", "qos", name, "set", *changed)
     for name, account in machine.accounts.items():
         if name in (ROOT, ACCOUNT):  # which are there from the start
@@ -270,14 +269,27 @@ def arrange(cluster: Cluster, machine: Machine) -> None:
         )  # fmt: skip
 
 
-def _limits(association: Association) -> list[str]:
+def _limits(limits: Association | Qos) -> list[str]:
     """As sacctmgr sets them."""
-    words = {
-        "GrpJobs": association.grp_jobs, "GrpSubmitJobs": association.grp_submit_jobs,
-        "GrpTRES=cpu": association.grp_cores, "MaxJobs": association.max_jobs,
-        "MaxSubmitJobs": association.max_submit_jobs, "MaxTRES=cpu": association.max_cores,
-    }  # fmt: skip
-    return [f"{word}={most}" for word, most in words.items() if most]
+    found = []
+    for word, name in (("GrpTRES", "grp_{}"), ("MaxTRESPerUser", "max_{}_per_user"), ("MaxTRES", "max_{}")):
+        given = ((tres, getattr(limits, name.format(what), None)) for tres, what in _TRES.items())
+        if amounts := ",".join(f"{tres}={most}" for tres, most in given if most is not None):
+            found.append(f"{word}={amounts}")
+    for word, name in _COUNTS.items():
+        if (most := getattr(limits, name, None)) is not None:
+            found.append(f"{word}={most}")
+    if (longest_s := limits.max_time_s) is not None:
+        found.append(f"MaxWall={longest_s / 60:.0f}")
+    return found
+
+
+_TRES = {"cpu": "cores", "node": "nodes"}
+_COUNTS = {
+    "GrpJobs": "grp_jobs", "GrpSubmitJobs": "grp_submit_jobs", "MaxJobs": "max_jobs",
+    "MaxSubmitJobs": "max_submit_jobs", "MaxJobsPerUser": "max_jobs_per_user",
+    "MaxSubmitJobsPerUser": "max_submit_jobs_per_user",
+}  # fmt: skip
 
 
 def _log(cluster: Cluster) -> Path:

@@ -23,6 +23,7 @@ from asa.lab.core.workload import Workload
 from asa.lab.metrics.agreement import equal_positions, kendall, spearman
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
+from asa.lab.simulator.state import REFUSALS, why_refused
 from asa.lab.simulator.validate import violations
 from asa.lab.traces.load import load_trace
 from asa.lab.traces.slurm import ASSOCIATION, SlurmSite, parse_slurm
@@ -205,6 +206,44 @@ def test_limits_of_accounts_hold_jobs_as_on_a_live_cluster(limited: Cluster) -> 
     assert sum(wrong) < sum(right) - 0.1
     with pytest.raises(IllegalDecision, match="a limit keeps the job"):  # those of the QOS take the place of some
         replay.same_state(bound, "conservative", on, priority=found.priority)
+
+
+@live
+def test_jobs_that_may_never_start_wait_for_slurm_s_reason(limited: Cluster) -> None:
+    """In accounts that are closed, or too small for them."""
+    sent = [
+        ("shut", 1, 1),
+        ("still", 1, 1),
+        ("empty", 1, 1),
+        ("narrow", 4, 1),
+        ("small", 3, 1),
+        ("small", 2, 1),
+        ("short", 1, 3),
+        ("short", 1, 2),
+    ]
+    names = tuple(dict.fromkeys(name for name, _, _ in sent))
+    for name in names:
+        limited.run("sacctmgr", "--immediate", "add", "user", "daemon", f"account={name}")
+    time.sleep(3.0)
+    numbers = [
+        limited.run(
+            "sbatch", "--parsable", f"--account={name}", f"--nodes={nodes}", f"--time={minutes}",
+            "--output=/dev/null", "--chdir=/", "--wrap=sleep 60", user="daemon",
+        ).strip()
+        for name, nodes, minutes in sent
+    ]  # fmt: skip
+    time.sleep(5.0)
+    jobs = [limited.job(number) for number in numbers]
+    limited.run("scancel", *numbers)
+    workload = Workload.of(
+        submit=[0.0] * len(sent), run=[60.0] * len(sent), cores=[nodes for _, nodes, _ in sent],
+        walltime=[60.0 * minutes for _, _, minutes in sent], group=[names.index(name) for name, _, _ in sent],
+        user=[0] * len(sent), labels={"group": names, "user": ("daemon",)},
+    )  # fmt: skip
+    expected = [REFUSALS[code] for code in why_refused(workload, replay.LIMITED)]
+    print(f"\n{expected}")
+    assert [job["Reason"] for job in jobs] == [reason or "None" for reason in expected]
+    assert [job["JobState"] == "RUNNING" for job in jobs] == [reason == "" for reason in expected]
 
 
 PREEMPTED = dataclasses.replace(Machine.of(6), qos=replay.PREEMPTING.qos, requeue_delay_s=6.0)

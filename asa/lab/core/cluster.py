@@ -78,13 +78,17 @@ class Partition:
 def _check_counts(what: str, each: Partition | Qos | Association) -> None:
     """Refuse fields of whole numbers that are out of their bounds."""
     for item in fields(each):
-        if item.type == "int":
-            _check_count(f"{what} has {item.name}", getattr(each, item.name))
+        value = getattr(each, item.name)
+        if item.type == "int" or (item.type == "int | None" and value is not None):
+            _check_count(f"{what} has {item.name}", value, most=62 if "memory" in item.name else 31)
+    longest_s = getattr(each, "max_time_s", None)
+    if longest_s is not None and not isinstance(each, Partition) and not 0 <= longest_s < math.inf:
+        raise InvalidInput(f"{what} has max_time_s {longest_s!r}: a finite time from 0 s on expected")
 
 
-def _check_count(what: str, value: object) -> None:
-    if type(value) is not int or not 0 <= value < 2**31:
-        raise InvalidInput(f"{what} {value!r}: a whole number from 0 to 2^31 expected")
+def _check_count(what: str, value: object, most: int = 31) -> None:
+    if type(value) is not int or not 0 <= value < 2**most:
+        raise InvalidInput(f"{what} {value!r}: a whole number from 0 to 2^{most} expected")
 
 
 PREEMPT_MODES = ("", "requeue", "cancel")
@@ -102,17 +106,25 @@ def _check_preemption(what: str, each: Partition | Qos) -> None:
 class Qos:
     """A quality of service: limits of the jobs that have it, and their priority.
 
-    A job that a limit keeps from starting waits, and is passed over; one beyond `max_submit_jobs_per_user`, or larger
-    than a limit of cores, is refused. Jobs of unknown users are under `grp_cores` only.
+    A limit of 0 means that there may be none, None that there is no limit. A job that a limit keeps from starting
+    waits, and is passed over; one beyond `max_submit_jobs_per_user`, or by itself beyond another limit, is refused.
+    Jobs of unknown users are under the limits of all jobs and of one only. Memory is in bytes; a job's nodes are the
+    fewest that it can be on, and one that jobs share counts for each.
 
     Parameters
     ----------
-    max_jobs_per_user, max_cores_per_user
-        How many jobs of a user may run at a time, and on how many cores in all; 0 for no limit.
+    max_jobs_per_user, max_cores_per_user, max_nodes_per_user, max_memory_per_user, max_gpus_per_user
+        How many jobs of a user may run at a time, and what they may have in all.
     max_submit_jobs_per_user
-        How many jobs of a user may wait or run at a time; 0 for no limit.
-    grp_cores
-        On how many cores all jobs of this QOS may run at a time; 0 for no limit.
+        How many jobs of a user may wait or run at a time.
+    grp_jobs, grp_cores, grp_nodes, grp_memory, grp_gpus
+        The same of all jobs of this QOS.
+    grp_submit_jobs
+        How many of these may wait or run at a time.
+    max_cores, max_nodes, max_memory, max_gpus
+        What a job may have.
+    max_time_s
+        Longest wall time of a job [s]; >= 0.
     priority
         Relative to the highest of the machine's it is the QOS factor of the multifactor priority; >= 0.
     preempts
@@ -127,18 +139,31 @@ class Qos:
 
     References
     ----------
-    SchedMD, "sacctmgr": MaxJobsPerUser, MaxTRESPerUser, MaxSubmitJobsPerUser, GrpTRES, Priority, Preempt, PreemptMode
-    and PreemptExemptTime of a QOS.
+    SchedMD, "sacctmgr": MaxJobsPerUser, MaxTRESPerUser, MaxSubmitJobsPerUser, GrpJobs, GrpSubmitJobs, GrpTRES, MaxTRES,
+    MaxWall, Priority, Preempt, PreemptMode and PreemptExemptTime of a QOS.
     """
 
-    max_jobs_per_user: int = 0
-    max_submit_jobs_per_user: int = 0
-    max_cores_per_user: int = 0
-    grp_cores: int = 0
+    max_jobs_per_user: int | None = None
+    max_submit_jobs_per_user: int | None = None
+    max_cores_per_user: int | None = None
+    grp_cores: int | None = None
     priority: int = 0
     preempts: tuple[str, ...] = ()
     preempt_mode: str = ""
     exempt_s: float = 0.0
+    max_nodes_per_user: int | None = None
+    max_memory_per_user: int | None = None
+    max_gpus_per_user: int | None = None
+    grp_jobs: int | None = None
+    grp_submit_jobs: int | None = None
+    grp_nodes: int | None = None
+    grp_memory: int | None = None
+    grp_gpus: int | None = None
+    max_cores: int | None = None
+    max_nodes: int | None = None
+    max_memory: int | None = None
+    max_gpus: int | None = None
+    max_time_s: float | None = None
 
     def __post_init__(self) -> None:
         _check_counts("a QOS", self)
@@ -146,8 +171,8 @@ class Qos:
 
     @property
     def has_limits(self) -> bool:
-        own = self.max_jobs_per_user, self.max_submit_jobs_per_user, self.max_cores_per_user, self.grp_cores
-        return any(own)
+        own = (item.name for item in fields(Qos) if item.name.startswith(("max_", "grp_")))
+        return any(getattr(self, name) is not None for name in own)
 
 
 ROOT = "root"
@@ -158,19 +183,20 @@ MOST_LEVELS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Association:
-    """Limits of an account, or of a user in an account; 0 for no limit.
+    """Limits of an account, or of a user in an account; None for no limit, and 0 where there may be none.
 
     A limit of a job's QOS takes the place of that of the same kind here.
 
     Parameters
     ----------
-    grp_jobs, grp_submit_jobs, grp_cores
-        Of it and all accounts and users below it together: how many jobs may run, how many may wait or run, and on how
-        many cores jobs may run, at a time.
+    grp_jobs, grp_submit_jobs, grp_cores, grp_nodes, grp_memory, grp_gpus
+        Of it and all accounts and users below it together: how many jobs may run, how many may wait or run, and what
+        those that run may have, at a time; as in `Qos`.
     max_jobs, max_submit_jobs
         How many jobs of a user in an account may run, and may wait or run, at a time.
-    max_cores
-        Most cores of a job. Users and accounts have these three from the account above unless they have their own.
+    max_cores, max_nodes, max_memory, max_gpus, max_time_s
+        What a job may have, as in `Qos`. Users and accounts have all that begins with ``max`` from the account above
+        unless they have their own.
 
     Raises
     ------
@@ -179,23 +205,39 @@ class Association:
 
     References
     ----------
-    SchedMD, "sacctmgr": GrpJobs, GrpSubmitJobs, GrpTRES, MaxJobs, MaxSubmitJobs and MaxTRES of accounts and users;
+    SchedMD, "sacctmgr": GrpJobs, GrpSubmitJobs, GrpTRES, MaxJobs, MaxSubmitJobs, MaxTRES and MaxWall of accounts
+    and users;
     "Resource Limits".
     """
 
-    grp_jobs: int = 0
-    grp_submit_jobs: int = 0
-    grp_cores: int = 0
-    max_jobs: int = 0
-    max_submit_jobs: int = 0
-    max_cores: int = 0
+    grp_jobs: int | None = None
+    grp_submit_jobs: int | None = None
+    grp_cores: int | None = None
+    grp_nodes: int | None = None
+    grp_memory: int | None = None
+    grp_gpus: int | None = None
+    max_jobs: int | None = None
+    max_submit_jobs: int | None = None
+    max_cores: int | None = None
+    max_nodes: int | None = None
+    max_memory: int | None = None
+    max_gpus: int | None = None
+    max_time_s: float | None = None
 
     def __post_init__(self) -> None:
         _check_counts("an association", self)
 
     @property
     def has_limits(self) -> bool:
-        return any(getattr(self, item.name) for item in fields(Association))
+        return any(getattr(self, item.name) is not None for item in fields(Association))
+
+    def under(self, above: Association) -> Association:
+        """The same, with the limits of the one above for each user and job where it has none of its own."""
+        return replace(self, **{name: getattr(above, name) for name in FROM_ABOVE if getattr(self, name) is None})
+
+
+FROM_ABOVE = tuple(item.name for item in fields(Association) if item.name.startswith("max_"))
+"""Limits that users and accounts have from the account above unless they have their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,12 +508,20 @@ class Cluster:
         InvalidInput
             When it takes nothing.
         """
+        return int(self._units(need, allowed, per_node)[: max_nodes or None].sum())
+
+    def fewest_nodes(self, units: Ints, need: Ints, allowed: Bools, per_node: int = 0) -> Ints:
+        """On how many nodes jobs of so many units are at least, shape (jobs,); the others as in `most_units`."""
+        found: Ints = np.searchsorted(np.cumsum(self._units(need, allowed, per_node)), units) + 1
+        return found
+
+    def _units(self, need: Ints, allowed: Bools, per_node: int) -> Ints:
+        """How many units nodes have room for, the largest first."""
         needed = need > 0
         if not needed.any():
             raise InvalidInput("units of jobs ask for nothing: at least one resource expected")
-        fitting = (self.capacity[allowed][:, needed] // need[needed]).min(axis=1)
-        units = np.sort(np.minimum(fitting, per_node) if per_node else fitting)[::-1]
-        return int(units[: max_nodes or None].sum())
+        fitting: Ints = (self.capacity[allowed][:, needed] // need[needed]).min(axis=1)
+        return np.sort(np.minimum(fitting, per_node) if per_node else fitting)[::-1]
 
     def partition_number(self, name: str | None) -> int:
         """The number of the partition of this name; 0, the first one, where none is named, or the cluster has none.
@@ -528,13 +578,10 @@ class Cluster:
 
     def association(self, account: str, user: str) -> Association:
         """The limits of a user in an account; of those for each user his own, else that of the nearest account."""
-        accounts = [self.account(name) for name in self.levels(account)]
-        own = accounts[0].user_limits.get(user, Association())
-        nearest = {
-            name: next(filter(None, (getattr(each, name) for each in (own, *accounts))), 0)
-            for name in ("max_jobs", "max_submit_jobs", "max_cores")
-        }
-        return replace(own, **nearest)
+        found = self.account(account).user_limits.get(user, Association())
+        for name in self.levels(account):
+            found = found.under(self.account(name))
+        return found
 
     @property
     def uniform(self) -> bool:

@@ -32,7 +32,6 @@ try:
     from numba import njit
     from numba.core.caching import NullCache
     from numba.core.compiler import CompileResult
-    from numba.core.types import unliteral
 except ModuleNotFoundError as error:
     raise InvalidInput("simulated queues and the laboratory need numba: pip install 'asa-hpc[lab]'") from error
 
@@ -44,6 +43,7 @@ _PREFIX = "asa-numba-"
 _SHIPPED = _LAB / "ahead"
 _REBUILD: Any = CompileResult._rebuild  # numba's, without types
 _DUMPS: Any = numba.core.serialize.dumps
+_WITHOUT_CONSTANT: Any = numba.types.unliteral
 PORTABLE = "generic"
 """The processor that a wheel's code is for, as NUMBA_CPU_NAME has it: any of the architecture."""
 
@@ -86,7 +86,9 @@ def _once(function: Any) -> Any:
     of_types = function.get_call_template
 
     def get_call_template(args: Any, kws: Any) -> Any:
-        return of_types(tuple(map(unliteral, args)), {name: unliteral(kind) for name, kind in kws.items()})
+        return of_types(
+            tuple(map(_WITHOUT_CONSTANT, args)), {name: _WITHOUT_CONSTANT(kind) for name, kind in kws.items()}
+        )
 
     function.get_call_template = get_call_template
     return function

@@ -20,7 +20,7 @@ from asa.lab.dispatchers.backfill import BackfillRule, rule_of
 from asa.lab.forecast.futures import SHORTEST_S, Visible, visible
 from asa.lab.simulator import loop
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.limits import CORES, JOBS, SUBMITTED_JOBS, counters, whose
+from asa.lab.simulator.limits import KIND, MOST, NO_LIMIT, SUBMITTED_JOBS, counters, whose
 from asa.lab.simulator.settings import FIFO, MachineSettings
 from asa.lab.simulator.state import ENDED, LOOK, NONE, NOT_SUBMITTED, REFUSALS, StopReason, codes_of, why_refused
 from asa.lab.traces.accounting import coded
@@ -336,9 +336,8 @@ class Twin:
         if loop.limited(state, row):
             _, known = whose(self.engine.workload, codes_of("qos", self.engine.workload, seen.cluster), seen.cluster)
             words, mine = counters(seen.cluster, known), state.job_states["whose"][row]
-            cores = int(state.jobs["cores"][row])
-            for jobs, _, most, counter in state.limits[state.spans[mine] : state.spans[mine + 1]].tolist():
-                if state.counts[counter, JOBS] >= jobs or state.counts[counter, CORES] + cores > most:
+            for kind, most, counter in state.limits[state.spans[mine] : state.spans[mine + 1]].tolist():
+                if kind != SUBMITTED_JOBS and state.counts[counter] + state.amounts[row, kind] > most:
                     return f"limit of {words[counter].words}"
         return "its turn" if loop.find(state, row) else "nodes"
 
@@ -353,7 +352,7 @@ def _followed(jobs: Workload, coming: Workload | None) -> Workload:
     columns = {
         item.name: np.concatenate([getattr(jobs, item.name), getattr(coming, item.name)])
         for item in fields(Workload)
-        if item.name not in ("demands", "resources", "labels", "after")
+        if item.name not in ("demands", "resources", "labels", "after", "moldable")
     }
     columns["submit"] = np.maximum(columns["submit"], at)
     after = np.where(coming.after == UNKNOWN, UNKNOWN, coming.after + len(jobs))
@@ -373,8 +372,9 @@ def _resume(engine: Engine, seen: Snapshot, walltime_s: Floats) -> None:
     """
     count, now = seen.running, engine.now
     state = engine.state
-    most, exempt = state.limits[:, SUBMITTED_JOBS].copy(), state.preemption[:, EXEMPT].copy()
-    state.limits[:, SUBMITTED_JOBS], state.preemption[:, EXEMPT] = 2**62, 0.0
+    of_submitted = state.limits[:, KIND] == SUBMITTED_JOBS
+    most, exempt = state.limits[of_submitted, MOST], state.preemption[:, EXEMPT].copy()
+    state.limits[of_submitted, MOST], state.preemption[:, EXEMPT] = NO_LIMIT, 0.0
     state.job_states["status"][:count] = NOT_SUBMITTED
     engine.dispatch(BackfillRule(depth=0), now, most=0)
     for row, runs in enumerate(seen.nodes):
@@ -383,7 +383,7 @@ def _resume(engine: Engine, seen: Snapshot, walltime_s: Floats) -> None:
         loop.leave(engine.state, row)
         loop.start(engine.state, row, len(runs))
     state = engine.state
-    state.limits[:, SUBMITTED_JOBS], state.preemption[:, EXEMPT] = most, exempt
+    state.limits[of_submitted, MOST], state.preemption[:, EXEMPT] = most, exempt
     jobs, states, ran = state.jobs[:count], state.job_states[:count], now - seen.started
     jobs["started"] = seen.started  # by which plans go, and who is preempted
     jobs["walltime"] = jobs["estimate"] = jobs["predicted"] = states["stop"] = walltime_s[:count]

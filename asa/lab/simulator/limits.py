@@ -1,25 +1,29 @@
 """Limits of QOS, accounts and users: which counters a job counts towards, and how much they may have when it starts.
 
 As in Slurm, a limit of a job's QOS takes the place of its association's limit of the same kind, and what bounds a whole
-account is looked at in all accounts above as well.
+account is looked at in all accounts above as well. There is a counter for each kind of thing that is bounded.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from asa.core.arrays import Ints
-from asa.lab.core.cluster import ROOT, Cluster, Qos
+from asa.lab.core.cluster import ROOT, Association, Cluster, Qos
 from asa.lab.core.workload import UNKNOWN, Workload
 
-JOBS, SUBMITTED_JOBS, CORES, COUNTER = range(4)
-"""Columns of the tables: running jobs, waiting and running jobs, cores of running jobs, and the counter of a limit."""
-
-Bound = tuple[int, int, int]
-"""How much a counter may have, in the order of the columns; 0 for no limit."""
+JOBS, SUBMITTED_JOBS, CORES, NODES, MEMORY, GPUS = range(6)
+"""Kinds of what is counted: running jobs, waiting and running jobs, and what running jobs have."""
+KINDS = ("jobs", "submit_jobs", "cores", "nodes", "memory", "gpus")
+"""What these are called in the names of limits."""
+WORDS = ("running jobs", "submitted jobs", "cores", "nodes", "bytes of memory", "GPUs")
+KIND, MOST, COUNTER = range(3)
+"""Columns of the table of limits: the kind, how much there may be, and the number of the counter."""
+NO_LIMIT = 2**62
 
 
 class Whose(NamedTuple):
@@ -31,9 +35,17 @@ class Whose(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """What is counted, in words; and why Slurm refuses a job that has more cores than it may have in all."""
+    """Whose amounts are counted, in words, and of which kind."""
 
     words: str
+    kind: int
+
+
+class Bound(NamedTuple):
+    """How much of a kind there may be, None for no limit; and why Slurm keeps a job that has more by itself."""
+
+    kind: int
+    most: int | None
     reason: str
 
 
@@ -45,9 +57,9 @@ class LimitTables(NamedTuple):
     spans
         Which rows of `limits` are those of each `Whose`: from ``spans[k]`` until before ``spans[k + 1]``.
     limits
-        Shape (rows, 4): what may be, and the number of the counter that it is compared with.
+        Shape (rows, 3), with the columns above; `NO_LIMIT` where a job is counted, and not bounded.
     counts
-        Shape (counters, 3): what there is by now.
+        Shape (counters,): how much there is by now.
     """
 
     spans: Ints
@@ -73,52 +85,89 @@ def whose(workload: Workload, service: Ints, cluster: Cluster) -> tuple[Ints, li
     return number[users:], found
 
 
+_OF_ACCOUNT = "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpMemLimit", "AssocGrpGRES"
+REASONS = {
+    "QOS": ("QOSGrpJobsLimit", "", "QOSGrpCpuLimit", "QOSGrpNodeLimit", "QOSGrpMemLimit", "QOSGrpGRES"),
+    "user of QOS": (
+        "QOSMaxJobsPerUserLimit", "", "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxMemoryPerUser",
+        "QOSMaxGRESPerUser",
+    ),
+    "job of QOS": (
+        "", "", "QOSMaxCpuPerJobLimit", "QOSMaxNodePerJobLimit", "QOSMaxMemoryPerJob", "QOSMaxGRESPerJob",
+    ),
+    "account": ("AssocGrpJobsLimit", "", *_OF_ACCOUNT),
+    "user of account": ("AssocMaxJobsLimit", "", *_OF_ACCOUNT),
+    "job": ("", "", "AssocMaxCpuPerJobLimit", "AssocMaxNodePerJobLimit", "AssocMaxMemPerJob", "AssocMaxGRESPerJob"),
+}  # fmt: skip
+"""Slurm's words for jobs that may never start, by kind: more submitted jobs are refused on the way."""
+
+
 def bounds(cluster: Cluster, job: Whose) -> dict[Counter, Bound]:
     """What a job counts towards, with how much each of these may have when it starts."""
     qos, found = cluster.qos.get(job.qos, Qos()), dict[Counter, Bound]()
-    found[Counter(f"QOS {job.qos!r}", "QOSGrpCpuLimit")] = 0, 0, qos.grp_cores
-    if job.user:
-        counter = Counter(f"user {job.user} of QOS {job.qos!r}", "QOSMaxCpuPerUserLimit")
-        found[counter] = qos.max_jobs_per_user, qos.max_submit_jobs_per_user, qos.max_cores_per_user
-        own = cluster.association(job.account, job.user)
-        counter = Counter(f"user {job.user} of account {job.account!r}", "AssocGrpCpuLimit")
-        found[counter] = (
-            _least(own.grp_jobs, 0 if qos.max_jobs_per_user else own.max_jobs),
-            _least(own.grp_submit_jobs, 0 if qos.max_submit_jobs_per_user else own.max_submit_jobs),
-            0 if qos.grp_cores else own.grp_cores,
-        )
-    for name in cluster.levels(job.account):
-        each = cluster.account(name)
-        cores = 0 if qos.grp_cores else each.grp_cores
-        found[Counter(f"account {name!r}", "AssocGrpCpuLimit")] = each.grp_jobs, each.grp_submit_jobs, cores
+    own = cluster.association(job.account, job.user) if job.user else Association()
+
+    def count(what: str, words: str, kind: int, *limits: int | None) -> None:
+        most = min((each for each in limits if each is not None), default=None)
+        found[Counter(words, kind)] = Bound(kind, most, REASONS[what][kind])
+
+    for kind, name in enumerate(KINDS):
+        of_qos: int | None = getattr(qos, f"grp_{name}")
+        count("QOS", f"QOS {job.qos!r}", kind, of_qos)
+        if job.user:
+            of_user = getattr(qos, f"max_{name}_per_user")
+            count("user of QOS", f"user {job.user} of QOS {job.qos!r}", kind, of_user)
+            each_user = getattr(own, f"max_{name}") if kind <= SUBMITTED_JOBS and of_user is None else None
+            together = getattr(own, f"grp_{name}") if of_qos is None else None
+            count("user of account", f"user {job.user} of account {job.account!r}", kind, together, each_user)
+        for account in cluster.levels(job.account):
+            most = getattr(cluster.account(account), f"grp_{name}") if of_qos is None else None
+            count("account", f"account {account!r}", kind, most)
     return found
 
 
-def most_cores(cluster: Cluster, job: Whose) -> dict[str, int]:
-    """How many cores a job may have, by Slurm's reason for refusing more; 0 for no limit."""
-    found = {"AssocMaxCpuPerJobLimit": cluster.association(job.account, job.user).max_cores}
-    for counter, (_, _, cores) in bounds(cluster, job).items():
-        found[counter.reason] = _least(found.get(counter.reason, 0), cores)
-    return found
+def limits_of_one(cluster: Cluster, job: Whose) -> list[tuple[int, int, str]]:
+    """What a job may have by itself, as in `Bound`: one that has more never starts."""
+    own, qos = cluster.association(job.account, job.user), cluster.qos.get(job.qos, Qos())
+    found = [*bounds(cluster, job).values()]
+    for kind, name in enumerate(KINDS[CORES:], CORES):
+        of_qos = getattr(qos, f"max_{name}")
+        most, which = (getattr(own, f"max_{name}"), "job") if of_qos is None else (of_qos, "job of QOS")
+        found.append(Bound(kind, most, REASONS[which][kind]))
+    return [(kind, most, reason) for kind, most, reason in found if most is not None and kind != SUBMITTED_JOBS]
 
 
-def _least(*limits: int) -> int:
-    """The least of the limits that there are."""
-    return min(filter(None, limits), default=0)
+TOO_LONG = "QOSMaxWallDurationPerJobLimit", "AssocMaxWallDurationPerJobLimit"
+"""Slurm's words for jobs that ask for more time than their QOS, or their association, allows."""
+
+
+def longest_s(cluster: Cluster, job: Whose) -> tuple[float, str]:
+    """The longest wall time that a job may ask for [s], infinite for no limit; and whose limit it is, of `TOO_LONG`."""
+    of_qos = cluster.qos.get(job.qos, Qos()).max_time_s
+    own = cluster.association(job.account, job.user).max_time_s
+    if of_qos is not None:
+        return of_qos, TOO_LONG[0]
+    return math.inf if own is None else own, TOO_LONG[1]
 
 
 def limit_tables(cluster: Cluster, jobs: Sequence[Whose]) -> LimitTables:
     """The tables of a machine without jobs; what nothing bounds is not counted."""
     bounded = [bounds(cluster, job) for job in jobs]
     number = {counter: row for row, counter in enumerate(counters(cluster, jobs))}
-    rows = [[(*most, number[counter]) for counter, most in each.items() if counter in number] for each in bounded]
-    limits = np.array([row for each in rows for row in each], np.int64).reshape(-1, 4)
-    limits[:, :COUNTER][limits[:, :COUNTER] == 0] = 2**62
+    rows = [
+        [
+            (limit.kind, NO_LIMIT if limit.most is None else limit.most, number[counter])
+            for counter, limit in each.items()
+            if counter in number
+        ]
+        for each in bounded
+    ]
+    limits = np.array([row for each in rows for row in each], np.int64).reshape(-1, 3)
     spans = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    return LimitTables(spans, limits, np.zeros((len(number), 3), np.int64))
+    return LimitTables(spans, limits, np.zeros(len(number), np.int64))
 
 
 def counters(cluster: Cluster, jobs: Sequence[Whose]) -> list[Counter]:
     """What the rows of `LimitTables.counts` count."""
     bounded = (bounds(cluster, job) for job in jobs)
-    return [*dict.fromkeys(counter for each in bounded for counter, most in each.items() if any(most))]
+    return [*dict.fromkeys(counter for each in bounded for counter, limit in each.items() if limit.most is not None)]

@@ -18,7 +18,7 @@ from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ran
 from asa.lab.core.table import CANCELS, EXEMPT
 from asa.lab.dispatchers.backfill import AS_ASKED, BackfillRule, queue_keys, scan, scan_nodes, scan_widths
 from asa.lab.placement.nodes import BLOCK, close, place, place_within
-from asa.lab.simulator.limits import CORES, COUNTER, JOBS, SUBMITTED_JOBS
+from asa.lab.simulator.limits import COUNTER, KIND, MOST, SUBMITTED_JOBS
 from asa.lab.simulator.settings import FIFO, NICED
 from asa.lab.simulator.state import (
     AFTER,
@@ -433,11 +433,22 @@ def fit(amounts: Ints, need: Ints) -> int:
 
 
 @inner
-def tally(s: SimulationState, job: int, column: int, amount: int) -> None:
-    """All counters of a job have so much more."""
+def tally_submitted(s: SimulationState, job: int, sign: int) -> None:
+    """A job comes (1), or has ended (-1)."""
     mine = s.job_states[job].whose
     for row in range(s.spans[mine], s.spans[mine + 1]):
-        s.counts[s.limits[row, COUNTER], column] += amount
+        if s.limits[row, KIND] == SUBMITTED_JOBS:
+            s.counts[s.limits[row, COUNTER]] += sign
+
+
+@inner
+def tally_running(s: SimulationState, job: int, sign: int) -> None:
+    """A job starts (1), or runs no more (-1)."""
+    mine = s.job_states[job].whose
+    for row in range(s.spans[mine], s.spans[mine + 1]):
+        kind = s.limits[row, KIND]
+        if kind != SUBMITTED_JOBS:
+            s.counts[s.limits[row, COUNTER]] += sign * s.amounts[job, kind]
 
 
 @inner
@@ -445,7 +456,7 @@ def too_many(s: SimulationState, job: int) -> bool:
     """Whether a limit of submitted jobs is reached."""
     mine = s.job_states[job].whose
     for row in range(s.spans[mine], s.spans[mine + 1]):
-        if s.counts[s.limits[row, COUNTER], SUBMITTED_JOBS] >= s.limits[row, SUBMITTED_JOBS]:
+        if s.limits[row, KIND] == SUBMITTED_JOBS and s.counts[s.limits[row, COUNTER]] >= s.limits[row, MOST]:
             return True
     return False
 
@@ -453,10 +464,11 @@ def too_many(s: SimulationState, job: int) -> bool:
 @compiled
 def limited(s: SimulationState, job: int) -> bool:
     """Whether a limit keeps a waiting job from starting now."""
-    mine, cores = s.job_states[job].whose, s.jobs[job].cores
+    mine = s.job_states[job].whose
     for row in range(s.spans[mine], s.spans[mine + 1]):
-        counter = s.limits[row, COUNTER]
-        if s.counts[counter, JOBS] >= s.limits[row, JOBS] or s.counts[counter, CORES] + cores > s.limits[row, CORES]:
+        kind = s.limits[row, KIND]
+        beside = s.counts[s.limits[row, COUNTER]]
+        if kind != SUBMITTED_JOBS and beside + s.amounts[job, kind] > s.limits[row, MOST]:
             return True
     return False
 
@@ -495,7 +507,7 @@ def submit(s: SimulationState, job: int) -> None:
     if too_many(s, job):
         finish(s, job, FAILED)
         return
-    tally(s, job, SUBMITTED_JOBS, 1)
+    tally_submitted(s, job, 1)
     row.place = world.place
     world.place += 1.0
     job_state.status = HELD
@@ -628,8 +640,7 @@ def start(s: SimulationState, job: int, count: int) -> None:
         hold(s, job, s.runs[k, 0], s.runs[k, 1], s.runs[k, 2])
     if world.slots >= 0:
         world.free -= row.units
-    tally(s, job, JOBS, 1)
-    tally(s, job, CORES, row.cores)
+    tally_running(s, job, 1)
     job_state.status = RUNNING
     job_state.left = job_state.run
     job_state.since = world.now
@@ -693,8 +704,7 @@ def stop_running(s: SimulationState, job: int) -> None:
         s.ends[behind] = s.ends[behind + 1]
         s.active[behind] = s.active[behind + 1]
     world.running -= 1
-    tally(s, job, JOBS, -1)
-    tally(s, job, CORES, -row.cores)
+    tally_running(s, job, -1)
     release_nodes(s, job)
     world.dirty = 1
 
@@ -710,7 +720,7 @@ def finish(s: SimulationState, job: int, outcome: int) -> None:
     elif job_state.status == WAITING:
         leave(s, job)
     if job_state.status != NOT_SUBMITTED:
-        tally(s, job, SUBMITTED_JOBS, -1)
+        tally_submitted(s, job, -1)
     job_state.status = ENDED
     job_state.outcome = outcome
     job_state.ended = world.now

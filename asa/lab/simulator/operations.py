@@ -20,7 +20,7 @@ from asa.lab.core.schedule import OUTCOMES
 from asa.lab.core.workload import UNKNOWN
 from asa.lab.simulator import loop
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.limits import Whose, most_cores
+from asa.lab.simulator.limits import KINDS, MEMORY, NODES, WORDS, Whose, limits_of_one, longest_s
 from asa.lab.simulator.settings import FIFO, NICED
 from asa.lab.simulator.state import (
     AFTER,
@@ -96,13 +96,21 @@ def submit(
     if not 1 <= units <= most:
         raise InvalidInput(f"a job of {units} units of {tuple(need)}: the machine could run {most} at most")
     cores = units * int(need[0])
-    whose = 0
+    demand = dict(zip(engine.cluster.resources, map(int, need), strict=True))
+    fewest = engine.cluster.fewest_nodes(np.array([units]), engine.state.demands[kind], nodes, per_node)
+    amounts = 1, 1, cores, int(fewest[0]), *(units * demand.get(name, 0) for name in KINDS[MEMORY:])
+    whose, most_of_nodes = 0, limits.max_nodes
     if engine.cluster.has_limits:
         whose = 1 + (user if user <= engine.workload.user.max(initial=UNKNOWN) else UNKNOWN)
         mine = Whose(next(iter(engine.cluster.qos), ""), ROOT, engine.workload.text("user", whose - 1))
-        for reason, allowed in most_cores(engine.cluster, mine).items():
-            if 0 < allowed < cores:
-                raise InvalidInput(f"a job of {cores} cores: at most {allowed} expected ({reason})")
+        for what, allowed, reason in limits_of_one(engine.cluster, mine):
+            if what == NODES and not 0 < most_of_nodes < allowed:
+                most_of_nodes = allowed
+            if amounts[what] > allowed:
+                raise InvalidInput(f"a job of {amounts[what]} {WORDS[what]}: at most {allowed} expected ({reason})")
+        most_s, word = longest_s(engine.cluster, mine)
+        if walltime > most_s:
+            raise InvalidInput(f"a job of {walltime:g} s: at most {most_s:g} s expected ({word})")
     if walltime > limits.max_time_s:
         raise InvalidInput(f"a job of {walltime:g} s: its partition allows {limits.max_time_s:g} s")
     allowed = _row(engine, nodes)
@@ -120,9 +128,11 @@ def submit(
     job["user"], job["group"], job["name"], job["partition"], job["number"] = user, UNKNOWN, UNKNOWN, partition, row + 1
     job["qos"], job["nice"] = qos, nice
     job["allowed"] = allowed
-    job["max_nodes"], job["tier"] = limits.max_nodes, limits.tier
+    job["max_nodes"], job["tier"] = most_of_nodes, limits.tier
     job["standing"] = 0 if engine.cluster.preempts_by_qos else partition
     job_state["whose"] = whose
+    if len(s.counts):
+        s.amounts[row] = amounts
     job_state["association"] = NONE if len(s.tree) or user >= len(s.usage) else user
     job_state["run"], job_state["speed"], job_state["ended"], job_state["begin"] = run, 1.0, nan, begin
     job_state["stop"] = walltime if engine.settings.overrun == "clip" else math.inf

@@ -20,7 +20,20 @@ from asa.lab.core.schedule import OUTCOMES, Placements, Schedule
 from asa.lab.core.table import CANCELS, EXEMPT, JOB, PREEMPTS, RANK
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.placement.nodes import BLOCK
-from asa.lab.simulator.limits import limit_tables, most_cores, whose
+from asa.lab.simulator.limits import (
+    CORES,
+    GPUS,
+    KINDS,
+    MEMORY,
+    NODES,
+    REASONS,
+    TOO_LONG,
+    Whose,
+    limit_tables,
+    limits_of_one,
+    longest_s,
+    whose,
+)
 from asa.lab.simulator.settings import MachineSettings
 
 # -- Tables -----------------------------------------------------------------------------------------------------------
@@ -171,6 +184,7 @@ class SimulationState(NamedTuple):
     spans: Ints  # this and the next two as in `asa.lab.simulator.limits.LimitTables`
     limits: Ints
     counts: Ints
+    amounts: Ints  # shape (jobs, kinds): what they count for; no rows where there are no limits
     windows: Floats  # when nodes are kept from jobs, as in `TableView`
     preemption: Floats  # who preempts whom, as in `TableView`
     runs: Ints  # scratch, shape (nodes, 3)
@@ -204,8 +218,9 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, allowed: Ints) -> Simu
         demands=np.ascontiguousarray(demands),
         allowed=allowed,
         spans=np.zeros(2, np.int64),
-        limits=np.zeros((0, 4), np.int64),
-        counts=np.zeros((0, 3), np.int64),
+        limits=np.zeros((0, 3), np.int64),
+        counts=np.zeros(0, np.int64),
+        amounts=np.zeros((0, len(KINDS)), np.int64),
         windows=np.zeros((0, 2)),
         preemption=_preemption(cluster),
         runs=np.zeros((nodes, 3), np.int64),
@@ -237,9 +252,12 @@ def grown(state: SimulationState) -> SimulationState:
         ("edges", world["edges"], 16),
         ("jobs", world["jobs"], 16),
         ("job_states", world["jobs"], 16),
+        ("amounts", world["jobs"], 16),
         ("placed", world["placed"], len(state.runs) + 64),
     ):
         table = getattr(state, name)
+        if name == "amounts" and not len(state.counts):
+            continue
         if len(table) - used < needed:
             changed[name] = _longer(table, int(used + 2 * needed))
     if world["vacancies"] < len(state.runs) + 64:
@@ -251,7 +269,7 @@ def grown(state: SimulationState) -> SimulationState:
 
 
 def _longer(table: npt.NDArray[Any], least: int) -> npt.NDArray[Any]:
-    longer = np.zeros(max(2 * len(table), least), table.dtype)
+    longer = np.zeros((max(2 * len(table), least), *table.shape[1:]), table.dtype)
     longer[: len(table)] = table
     return longer
 
@@ -314,7 +332,14 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     _count_slots(state, cluster, workload)
     if cluster.has_limits:
         job_states["whose"], known = whose(workload, service, cluster)
-        state = state._replace(**limit_tables(cluster, known)._asdict())
+        has = amounts(workload, cluster)
+        state = state._replace(**limit_tables(cluster, known)._asdict(), amounts=has)
+        nodes = np.array([most_nodes(cluster, each) for each in known])[job_states["whose"]]
+        jobs["max_nodes"] = np.where(
+            (nodes > 0) & ((jobs["max_nodes"] == 0) | (nodes < jobs["max_nodes"])), nodes, jobs["max_nodes"]
+        )
+        if (has[nodes > 0, NODES] < jobs["units"][nodes > 0]).any():  # where nodes are chosen, not to choose more
+            world["special"], world["slots"] = 1, NONE
     usage, windows = np.zeros((associations, 3)), _windows(cluster, workload)
     molds, widths = _widths(workload)
     return _tie(state._replace(usage=usage, tree=tree, windows=windows, molds=molds, widths=widths), workload)
@@ -404,8 +429,9 @@ def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints
 
 
 REFUSALS = (
-    "", "larger than the machine", "PartitionNodeLimit", "PartitionTimeLimit", "QOSMaxCpuPerUserLimit",
-    "QOSGrpCpuLimit", "AssocGrpCpuLimit", "AssocMaxCpuPerJobLimit", "BadConstraints", "limit of submitted jobs",
+    "", "larger than the machine", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints",
+    *dict.fromkeys(reason for each in REASONS.values() for reason in each if reason), *TOO_LONG,
+    "limit of submitted jobs",
 )  # fmt: skip
 """Why a job is refused at its submission, by code; with Slurm's words for what its partition, QOS or account does not
 allow, or what no node of its partition has."""
@@ -435,11 +461,40 @@ def why_refused(workload: Workload, cluster: Cluster) -> Ints:
     why[workload.walltime > np.array([each.max_time_s for each in limits])[partition]] = 3
     if cluster.has_limits:
         job, known = whose(workload, codes_of("qos", workload, cluster), cluster)
-        most = [most_cores(cluster, each) for each in known]
-        for code, name in enumerate(REFUSALS):
-            cores = np.array([each.get(name, 0) or np.inf for each in most])
-            why[workload.cores > cores[job]] = code
+        has, most = amounts(workload, cluster), np.full((len(REFUSALS), len(known)), np.inf)
+        kinds = dict[int, int]()
+        for row, each in enumerate(known):
+            for what, least, word in limits_of_one(cluster, each):
+                code = REFUSALS.index(word)
+                kinds[code], most[code, row] = what, min(most[code, row], least)
+        for code, what in sorted(kinds.items()):
+            why[has[:, what] > most[code, job]] = code
+        longest, words = zip(*(longest_s(cluster, each) for each in known), strict=True)
+        allowed_s = np.array(longest)[job]
+        too_long = (walltimes(workload, cluster) > allowed_s) | (allowed_s == 0)
+        why[too_long] = np.array([REFUSALS.index(word) for word in words])[job][too_long]
     return why
+
+
+def amounts(workload: Workload, cluster: Cluster) -> Ints:
+    """How much each job has of each kind, shape (n, kinds), as `asa.lab.simulator.limits.KINDS` has them."""
+    found = np.ones((len(workload), len(KINDS)), dtype=np.int64)
+    found[:, CORES] = workload.cores
+    for kind in (MEMORY, GPUS):
+        asked = workload.demands[:, [name == KINDS[kind] for name in workload.resources]].sum(axis=1)
+        found[:, kind] = workload.units * asked[workload.kind]
+    demands = aligned(workload.demands, workload.resources, cluster)
+    sets, row = node_sets(workload, cluster)
+    groups, member = np.unique(np.stack([workload.kind, workload.per_node, row]), axis=1, return_inverse=True)
+    for group, (kind, per_node, which) in enumerate(groups.T.tolist()):
+        mine = member.reshape(-1) == group
+        found[mine, NODES] = cluster.fewest_nodes(workload.units[mine], demands[kind], sets[which] > 0, per_node)
+    return found
+
+
+def most_nodes(cluster: Cluster, job: Whose) -> int:
+    """How many nodes limits allow a job; 0 for no limit."""
+    return min((most for kind, most, _ in limits_of_one(cluster, job) if kind == NODES), default=0)
 
 
 def node_sets(workload: Workload, cluster: Cluster) -> tuple[Ints, Ints]:
@@ -460,10 +515,17 @@ def node_sets(workload: Workload, cluster: Cluster) -> tuple[Ints, Ints]:
 
 
 def walltimes(workload: Workload, cluster: Cluster) -> Floats:
-    """Wall time of each job [s], shape (n,): what it asks for, or what its partition gives; NaN for no limit."""
-    given = [each.default_time_s or each.max_time_s for each in cluster.all_partitions]
-    defaults = np.where(np.isinf(given), np.nan, given)[codes_of("partition", workload, cluster)]
-    found: Floats = np.where(np.isnan(workload.walltime), defaults, workload.walltime)
+    """Wall time of each job [s], shape (n,): what it asks for, its partition's default, or its limit; NaN for none."""
+    if not np.isnan(workload.walltime).any():
+        return workload.walltime
+    partition = codes_of("partition", workload, cluster)
+    usual = np.array([each.default_time_s or np.nan for each in cluster.all_partitions])[partition]
+    most = np.array([each.max_time_s for each in cluster.all_partitions])[partition]
+    if cluster.has_limits:
+        job, known = whose(workload, codes_of("qos", workload, cluster), cluster)
+        most = np.minimum(most, np.array([longest_s(cluster, each)[0] for each in known])[job])
+    given = np.where(np.isnan(usual), np.where(np.isinf(most), np.nan, most), usual)
+    found: Floats = np.where(np.isnan(workload.walltime), given, workload.walltime)
     return found
 
 

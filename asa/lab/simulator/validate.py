@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -12,8 +11,8 @@ from asa.core.arrays import Floats, Ints
 from asa.core.job import JobState
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.limits import CORES, JOBS, SUBMITTED_JOBS, Bound, bounds, whose
-from asa.lab.simulator.state import FINISHED, REQUEUED, STARTED, codes_of, walltimes
+from asa.lab.simulator.limits import SUBMITTED_JOBS, WORDS, Counter, bounds, longest_s, whose
+from asa.lab.simulator.state import FINISHED, REQUEUED, STARTED, amounts, codes_of, walltimes
 
 # -- Laws -------------------------------------------------------------------------------------------------------------
 
@@ -88,7 +87,7 @@ def _places(schedule: Schedule) -> Iterator[str]:
         return
     jobs, cluster = schedule.workload, schedule.cluster
     held = np.zeros(len(jobs), dtype=np.int64)
-    on_node: Counter[tuple[int, int]] = Counter()  # units of a job on a node, over all its runs of nodes
+    on_node = dict[tuple[int, int], int]()  # units of a job on a node, over all its runs of nodes
     changes: dict[int, list[tuple[float, int, int, int]]] = {}
     for row, run in schedule.placements:
         held[row] += run.units * (run.last - run.first + 1)
@@ -98,7 +97,7 @@ def _places(schedule: Schedule) -> Iterator[str]:
             continue
         ran = schedule.ran[row] and schedule.end[row] > schedule.start[row]
         for node in range(run.first, run.last + 1):
-            on_node[row, node] += run.units
+            on_node[row, node] = on_node.get((row, node), 0) + run.units
             if ran:
                 changes.setdefault(node, []).append((schedule.start[row], 1, row, run.units))
                 changes.setdefault(node, []).append((schedule.end[row], 0, row, -run.units))
@@ -171,36 +170,35 @@ def _limits(schedule: Schedule) -> Iterator[str]:
     if not cluster.has_limits:
         return
     number, known = whose(jobs, codes_of("qos", jobs, cluster), cluster)
-    ones, there = np.ones(len(jobs), dtype=np.int64), ~(np.isnan(schedule.start) & (schedule.outcome == _REFUSED))
-    kinds = (
-        (JOBS, "running jobs", schedule.ran, schedule.start, ones),
-        (CORES, "cores", schedule.ran, schedule.start, jobs.cores),
-        (SUBMITTED_JOBS, "submitted jobs", there, jobs.submit, ones),
-    )
-    limits: dict[str, dict[int, Bound]] = {}
-    for row, each in enumerate(known):
-        for counter, allowed in bounds(cluster, each).items():
-            limits.setdefault(counter.words, {})[row] = allowed
-    for who, of in limits.items():
-        for kind, what, chosen, begin, amount in kinds:
-            most = np.zeros(len(known), dtype=np.int64)
-            most[[*of]] = [each[kind] for each in of.values()]
-            if most.any():
-                mine = np.flatnonzero(np.isin(number, [*of]) & chosen)
-                yield from _most(f"{who} has", what, schedule.end[mine], begin[mine], amount[mine], most[number[mine]])
+    longest = np.array([longest_s(cluster, each)[0] for each in known])[number]
+    for row in np.flatnonzero(schedule.ran & (walltimes(jobs, cluster) > longest)).tolist():
+        yield f"job {jobs.number[row]} asks for {jobs.walltime[row]:g} s: a limit allows {longest[row]:g} s"
+    has, there = amounts(jobs, cluster), ~(np.isnan(schedule.start) & (schedule.outcome == _REFUSED))
+    limits: dict[Counter, Floats] = {}
+    for place, each in enumerate(known):
+        for counter, limit in bounds(cluster, each).items():
+            most = limits.setdefault(counter, np.full(len(known), np.nan))
+            most[place] = np.inf if limit.most is None else limit.most
+    for counter, most in sorted(limits.items(), key=lambda each: each[0].words):
+        if np.isfinite(most).any():
+            waits = counter.kind == SUBMITTED_JOBS
+            mine = np.flatnonzero(~np.isnan(most[number]) & (there if waits else schedule.ran))
+            begin = (jobs.submit if waits else schedule.start)[mine]
+            yield from _most(counter, schedule.end[mine], begin, has[mine, counter.kind], most[number[mine]])
 
 
-def _most(who: str, what: str, end: Floats, begin: Floats, amount: Ints, most: Ints) -> Iterator[str]:
-    """Where the sum of the amounts of these jobs is above the limit of one that begins; 0: it has none."""
-    bounded, count = most > 0, len(most)
-    order = np.lexsort((np.r_[np.zeros(count), 2 - bounded], np.r_[end, begin]))  # at one time those without come last
+def _most(counter: Counter, end: Floats, begin: Floats, amount: Ints, most: Floats) -> Iterator[str]:
+    """Where the sum of the amounts of these jobs is above the limit of one that begins; infinite: it has none."""
+    count = len(most)
+    order = np.lexsort((np.r_[np.zeros(count), 1 + np.isinf(most)], np.r_[end, begin]))  # those without come last
     used = np.cumsum(np.r_[-amount, amount][order])
-    over = used - np.r_[np.zeros(count), np.where(bounded, most, np.inf)][order]
+    over = used - np.r_[np.zeros(count), most][order]
     over[order < count] = -np.inf
     if len(over) and over.max() > 0:
         at = int(np.argmax(over))
         row = order[at] - count
-        yield f"{who} {used[at]} {what} at {begin[row]:g} s: {most[row]} allowed"
+        what, allowed = WORDS[counter.kind], int(most[row])
+        yield f"{counter.words} has {used[at]} {what} at {begin[row]:g} s: {allowed} allowed"
 
 
 # -- The log ----------------------------------------------------------------------------------------------------------

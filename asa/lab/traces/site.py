@@ -478,11 +478,18 @@ class SiteModel:
             raise InvalidInput(
                 f"site {self.name!r} has jobs with QOS {shortened(name)}: its own are {', '.join(self.qos) or 'none'}"
             )
-        for most in (self.qos[name].max_cores_per_user, self.qos[name].grp_cores):
-            if 0 < most < max(jobs.cores):
-                raise InvalidInput(
-                    f"site {self.name!r} has jobs of {max(jobs.cores)} cores with QOS {name!r}, which allows {most}"
-                )
+        longest_s = self.qos[name].max_time_s
+        if longest_s is not None and max(jobs.walltime_s) > longest_s:
+            asked = f"jobs of {max(jobs.walltime_s):g} s with QOS {name!r}"
+            raise InvalidInput(f"site {self.name!r} has {asked}, which allows {longest_s:g} s")
+        units = max(jobs.cores) // jobs.unit
+        amounts = {"cores": max(jobs.cores), "memory": jobs.memory * units, "gpus": jobs.gpus * units}
+        for what, amount in amounts.items():
+            for key in (f"max_{what}_per_user", f"grp_{what}", f"max_{what}"):
+                if (most := getattr(self.qos[name], key)) is not None and most < amount:
+                    raise InvalidInput(
+                        f"site {self.name!r} has jobs of {amount} {what} with QOS {name!r}, which allows {most}"
+                    )
 
     @property
     def longest_s(self) -> float:
@@ -587,7 +594,7 @@ class SiteModel:
         for name in accounts:
             limits = [cluster.account(each).grp_cores for each in cluster.levels(name)]
             limits.append(cluster.association(name, "").max_cores)
-            found.append(min(filter(None, limits), default=self.cores))
+            found.append(min((most for most in limits if most is not None), default=self.cores))
         return np.array(found)
 
     def to_dict(self) -> dict[str, Any]:
@@ -635,7 +642,8 @@ class SiteModel:
                 for place, each in enumerate(_list(given, "windows"))
             )
             given["qos"] = {
-                name: _named(Qos, f"QOS {shortened(name)}", each) for name, each in dict(given.get("qos", {})).items()
+                name: _named(Qos, f"QOS {shortened(name)}", _with_bytes(each))
+                for name, each in dict(given.get("qos", {})).items()
             }
             given["accounts"] = {
                 name: _account(f"account {shortened(name)}", each)
@@ -717,8 +725,12 @@ def _said(each: JobClass | NodeKind | Partition | SiteWindow) -> dict[str, Any]:
         if made.get(key) == value:
             del made[key]
     if memory := int(made.get("memory", 0)):
-        made["memory"] = f"{memory}B" if memory % 2**20 else f"{memory // 2**20}M"
+        made["memory"] = _bytes_in_words(memory)
     return {key: value for key, value in made.items() if value not in ("", None, np.inf, [])}
+
+
+def _bytes_in_words(count: int) -> str:
+    return f"{count}B" if count % 2**20 else f"{count // 2**20}M"
 
 
 _SAYS_NOTHING = {"exempt_s": 0.0, "unit": 1, "memory": 0, "gpus": 0}
@@ -726,10 +738,11 @@ _SAYS_NOTHING = {"exempt_s": 0.0, "unit": 1, "memory": 0, "gpus": 0}
 
 
 def _with_bytes(values: Any) -> Any:
-    """What a file says of a class or a kind, its memory as a number."""
-    if not isinstance(values, Mapping) or "memory" not in values:
+    """What a file says of something that has memory, or a limit of it, with that as a number."""
+    if not isinstance(values, Mapping):
         return values
-    return {**values, "memory": in_bytes(values["memory"])}
+    found = {key: value for key, value in values.items() if "memory" in key and (type(value) is not int or value)}
+    return {**values, **{key: in_bytes(value) for key, value in found.items()}}
 
 
 def _need(jobs: JobClass, machine: Cluster) -> Ints:
@@ -748,7 +761,8 @@ def _most_cores(jobs: JobClass, cluster: Cluster) -> int:
 
 def _changed(each: Any, usual: Any) -> dict[str, Any]:
     """The fields of a dataclass that differ from the usual one's."""
-    return {key: value for key, value in asdict(each).items() if value != getattr(usual, key)}
+    changed = {key: value for key, value in asdict(each).items() if value != getattr(usual, key)}
+    return {key: _bytes_in_words(value) if "memory" in key and value else value for key, value in changed.items()}
 
 
 def _of_account(account: ClusterAccount) -> dict[str, Any]:
@@ -761,10 +775,11 @@ def _of_account(account: ClusterAccount) -> dict[str, Any]:
 
 def _account(who: str, values: Any) -> ClusterAccount:
     """An account from what a file says."""
-    given = dict(values) if isinstance(values, Mapping) else values
+    given = dict(_with_bytes(values)) if isinstance(values, Mapping) else values
     if isinstance(values, Mapping) and isinstance(limits := values.get("user_limits"), Mapping):
         given["user_limits"] = {
-            user: _named(Association, f"{who}, user {shortened(user)}", each) for user, each in limits.items()
+            user: _named(Association, f"{who}, user {shortened(user)}", _with_bytes(each))
+            for user, each in limits.items()
         }
     made: ClusterAccount = _named(ClusterAccount, who, given)
     return made
@@ -831,13 +846,13 @@ def _make(kind: Any, values: Mapping[str, Any]) -> Any:
             given = values[item.name]
             items = given if "tuple" in str(item.type) else [given]
             if not isinstance(items, list | tuple) or not all(type(each) in wanted for each in items):
-                raise ValueError(f"{item.name} is {shortened(given)}: {item.type} expected")
+                raise ValueError(f"{item.name} is {shortened(given)}: {str(item.type).split(' | None')[0]} expected")
     return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
 
 
 _JSON = {
-    "int": (int,), "float": (int, float), "float | None": (int, float), "float | str": (int, float, str),
-    "float | str | None": (int, float, str),
+    "int": (int,), "int | None": (int,), "float": (int, float), "float | None": (int, float),
+    "float | str": (int, float, str), "float | str | None": (int, float, str),
     "str": (str,), "tuple[int, ...]": (int,), "tuple[float, ...]": (int, float), "tuple[str, ...]": (str,),
     "Mapping[str, int]": (dict,), "Mapping[str, Association]": (dict,),
 }  # fmt: skip

@@ -27,7 +27,17 @@ import numpy as np
 
 from asa.core.errors import InvalidInput, cause
 from asa.core.hostlist import expand
-from asa.lab.core.cluster import MOST_NODES, RESOURCES, ROOT, Association, Cluster, ClusterAccount, Partition, Qos
+from asa.lab.core.cluster import (
+    FROM_ABOVE,
+    MOST_NODES,
+    RESOURCES,
+    ROOT,
+    Association,
+    Cluster,
+    ClusterAccount,
+    Partition,
+    Qos,
+)
 from asa.lab.core.files import LARGEST, shortened
 from asa.lab.traces.accounting import seconds
 
@@ -91,13 +101,16 @@ _QOS_OTHERS = {
     "Name", "ID", "Description", "Priority", "Preempt", "PreemptMode", "PreemptExemptTime", "GraceTime",
 }  # fmt: skip
 _QOS_LIMITS = {
-    "MaxJobsPU": "max_jobs_per_user", "MaxSubmitPU": "max_submit_jobs_per_user", "MaxTRESPU": "max_cores_per_user",
-    "GrpTRES": "grp_cores",
+    "MaxJobsPU": "max_jobs_per_user", "MaxSubmitPU": "max_submit_jobs_per_user", "MaxTRESPU": "max_{}_per_user",
+    "GrpJobs": "grp_jobs", "GrpSubmit": "grp_submit_jobs", "GrpTRES": "grp_{}", "MaxTRES": "max_{}",
+    "MaxWall": "max_time_s",
 }  # fmt: skip
 _ASSOCIATION_LIMITS = {
-    "GrpJobs": "grp_jobs", "GrpSubmit": "grp_submit_jobs", "GrpTRES": "grp_cores", "MaxJobs": "max_jobs",
-    "MaxSubmit": "max_submit_jobs", "MaxTRES": "max_cores",
+    "GrpJobs": "grp_jobs", "GrpSubmit": "grp_submit_jobs", "GrpTRES": "grp_{}", "MaxJobs": "max_jobs",
+    "MaxSubmit": "max_submit_jobs", "MaxTRES": "max_{}", "MaxWall": "max_time_s",
 }  # fmt: skip
+_TRES = {"cpu": "cores", "node": "nodes", "mem": "memory", "gres/gpu": "gpus"}
+_BYTES = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)([KMGTP]?)")
 
 
 @dataclass(frozen=True)
@@ -327,7 +340,7 @@ def _qos(given: Mapping[str, Fields], *, limits: bool, said: list[str]) -> dict[
         who = f"QOS {shortened(name)} has"
         found, others = _limits(each, _QOS_LIMITS, who)
         said += _others(f"QOS {name}: ", others, _QOS, _QOS_OTHERS, all_of_them=True)
-        if not limits and any(found.values()):
+        if not limits and found:
             said.append(f"QOS {name}: limits (AccountingStorageEnforce has none enforced)")
             found = {}
         made[name] = Qos(priority=_whole(each.get("Priority", "") or "0", f"{who} Priority"), **found)
@@ -335,17 +348,33 @@ def _qos(given: Mapping[str, Fields], *, limits: bool, said: list[str]) -> dict[
 
 
 def _limits(each: Fields, columns: Mapping[str, str], who: str) -> tuple[dict[str, Any], Fields]:
-    """What these columns say, of TRES of cores, by the names of limits here; and what else all columns say."""
+    """What these columns say, by the names of limits here; and what else all columns say."""
     found: dict[str, Any] = {}
     others = dict(each)
     for column, key in columns.items():
         text, others[column] = each.get(column, ""), ""
         if "TRES" in column:
             parts = dict(part.partition("=")[::2] for part in text.split(",") if part)
-            text = parts.pop("cpu", "")
-            others[column] = ",".join(f"{tres}={value}" for tres, value in parts.items())
-        found[key] = _whole(text or "0", f"{who} {column}")
+            for tres, name in _TRES.items():
+                if tres in parts:
+                    read = _bytes if tres == "mem" else _whole
+                    found[key.format(name)] = read(parts[tres], f"{who} {column} {tres}")
+            others[column] = ",".join(f"{tres}={value}" for tres, value in parts.items() if tres not in _TRES)
+        elif column == "MaxWall":
+            if (longest_s := _time(text or "UNLIMITED", f"{who} {column}", none=True)) < math.inf:
+                found[key] = longest_s
+        elif text:
+            found[key] = _whole(text, f"{who} {column}")
     return found, others
+
+
+def _bytes(text: str, what: str) -> int:
+    """An amount of memory as sacctmgr prints it, in MiB where it says no unit."""
+    found = _BYTES.fullmatch(text)
+    amount = 2.0 ** (10 + 10 * "KMGTP".index(found[2] or "M")) * float(found[1]) if found else math.inf
+    if amount >= 2**62:
+        raise InvalidInput(f"{what} {shortened(text)}: an amount of memory such as 64G expected")
+    return round(amount)
 
 
 def _accounts(
@@ -370,7 +399,6 @@ def _accounts(
             said.append(f"{what}: Fairshare=parent (one share is taken)")
         own, rest = _limits(each, _ASSOCIATION_LIMITS, f"{what} has") if limits else ({}, {})
         others.update(f"{key}={value}" for key, value in rest.items() if key[:3] in ("Grp", "Max") and value)
-        others.update(f"{key}=0 (no limit is taken)" for key in _ASSOCIATION_LIMITS if limits and each.get(key) == "0")
         if user and user not in account["users"]:
             account["users"][user], account["user_limits"][user] = share, Association(**own)
         elif not user:
@@ -392,8 +420,7 @@ def _without_inherited(tree: Cluster, name: str) -> ClusterAccount:
 
 def _unlike(own: Association, above: Association) -> Any:
     """The same without those limits for each user that are as above."""
-    names = ("max_jobs", "max_submit_jobs", "max_cores")
-    return replace(own, **{name: 0 for name in names if getattr(own, name) == getattr(above, name)})
+    return replace(own, **{name: None for name in FROM_ABOVE if getattr(own, name) == getattr(above, name)})
 
 
 _MODES = {"REQUEUE": "requeue", "CANCEL": "cancel"}

@@ -21,9 +21,10 @@ from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
-from asa.lab.simulator.state import REFUSALS, why_refused
+from asa.lab.simulator.state import REFUSALS, walltimes, why_refused
 from asa.lab.simulator.validate import violations
-from tests.lab.simulator.cases import workloads
+from tests.lab.simulator.cases import whole_numbers, workloads
+from tests.lab.simulator.test_kinds import kinds
 from tests.lab.simulator.test_partitions import check_agreement
 from tests.lab.simulator.test_windows import windowed
 
@@ -32,8 +33,8 @@ from tests.lab.simulator.test_windows import windowed
 def limited(draw: st.DrawFn) -> tuple[Workload, Cluster]:
     """A few jobs of three users, with two QOS, and a machine with partitions and windows."""
     jobs, cluster = draw(windowed())
-    few, some = st.sampled_from([0, 0, 1, 2]), st.sampled_from([0, 3, 4, 6])
-    qos = {name: Qos(draw(few), draw(st.sampled_from([0, 0, 2, 3])), draw(some), draw(some)) for name in ("a", "b")}
+    few, some = st.sampled_from([None] * 4 + [0, 1, 1, 2, 2]), st.sampled_from([None] * 3 + [0, 3, 3, 4, 4, 6, 6])
+    qos = {name: Qos(draw(few), draw(few), draw(some), draw(some)) for name in ("a", "b")}
     codes = draw(st.lists(st.integers(-1, 1), min_size=len(jobs), max_size=len(jobs)))
     jobs = replace(jobs, qos=np.array(codes), labels={**jobs.labels, "qos": ("a", "b")})
     return jobs, replace(cluster, qos=qos)
@@ -43,8 +44,10 @@ def limited(draw: st.DrawFn) -> tuple[Workload, Cluster]:
 def in_accounts(draw: st.DrawFn) -> tuple[Workload, Cluster]:
     """The same, in a tree of accounts that have limits, too, as have their users."""
     jobs, cluster = draw(limited())
-    values = st.sampled_from([0, 0, 0, 1, 2, 4, 6])
-    association = st.builds(Association, **{item.name: values for item in fields(Association)})
+    values = st.sampled_from([None] * 6 + [0, 1, 1, 2, 2, 4, 4, 6, 6])
+    names = ("grp_jobs", "grp_submit_jobs", "grp_cores", "max_jobs", "max_submit_jobs", "max_cores")
+    times = st.sampled_from([None] * 6 + [0.0, 2.0, 5.0, 8.0])
+    association = st.builds(Association, **dict.fromkeys(names, values), max_time_s=times)
     accounts = {}
     for name, parents in ((ROOT, [ROOT]), ("a", [ROOT]), ("b", [ROOT, "a"]), ("c", [ROOT, "a", "b"])):
         users = draw(st.dictionaries(st.sampled_from(["ann", "bob"]), association, max_size=2))
@@ -53,6 +56,34 @@ def in_accounts(draw: st.DrawFn) -> tuple[Workload, Cluster]:
     codes = draw(st.lists(st.integers(-1, 3), min_size=len(jobs), max_size=len(jobs)))
     jobs = replace(jobs, group=np.array(codes), labels={**jobs.labels, "group": ("a", "b", "c", "d")})
     return jobs, replace(cluster, accounts=accounts, qos=draw(st.sampled_from([{}, cluster.qos])))
+
+
+@st.composite
+def of_all_kinds(draw: st.DrawFn) -> tuple[Workload, Cluster]:
+    """A few jobs with memory and GPUs on nodes that differ, with limits of each kind of QOS, accounts and users."""
+    jobs, cluster = draw(kinds())
+    column = whole_numbers(draw, len(jobs))
+    labels = {"user": ("ann", "bob"), "qos": ("a", "b"), "group": ("a", "b")}
+    codes = {name: np.array(column(-1, 1)) for name in labels}
+    values = st.sampled_from([0, 1, 1, 2, 2, 3, 4, 6])
+
+    def some(kind: type) -> dict[str, int]:
+        names = [item.name for item in fields(kind) if item.type == "int | None"]
+        found: dict[str, int] = draw(st.dictionaries(st.sampled_from(names), values, max_size=3))
+        return found
+
+    qos = {name: Qos(**some(Qos)) for name in ("a", "b")}
+    accounts = {
+        name: ClusterAccount(parent=parent, user_limits={"ann": Association(**some(Association))}, **some(Association))
+        for name, parent in ((ROOT, ROOT), ("a", ROOT), ("b", "a"))
+    }
+    return replace(jobs, **codes, labels={**jobs.labels, **labels}), replace(cluster, qos=qos, accounts=accounts)
+
+
+@pytest.mark.parametrize("depth", [0, 1, math.inf])
+@given(case=of_all_kinds())
+def test_they_agree_with_limits_of_nodes_memory_and_gpus(depth: float, case: tuple[Workload, Cluster]) -> None:
+    check_agreement(*case, depth)
 
 
 @pytest.mark.parametrize("depth", [0, 1, math.inf])
@@ -200,6 +231,36 @@ def test_a_limit_of_the_qos_takes_the_place_of_the_same_one_of_an_account() -> N
     assert np.isnan(started(few, *both, n=more)).tolist() == [False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (ClusterAccount(grp_jobs=0), "AssocGrpJobsLimit"),
+        (ClusterAccount(max_jobs=0), "AssocMaxJobsLimit"),
+        (ClusterAccount(grp_cores=0), "AssocGrpCpuLimit"),
+        (ClusterAccount(max_cores=0), "AssocMaxCpuPerJobLimit"),
+        (ClusterAccount(max_submit_jobs=0), "limit of submitted jobs"),
+        (ClusterAccount(grp_submit_jobs=0), "limit of submitted jobs"),
+        (Qos(max_jobs_per_user=0), "QOSMaxJobsPerUserLimit"),
+        (Qos(max_cores_per_user=0), "QOSMaxCpuPerUserLimit"),
+        (Qos(grp_cores=0), "QOSGrpCpuLimit"),
+        (Qos(max_submit_jobs_per_user=0), "limit of submitted jobs"),
+    ],
+)
+def test_a_limit_of_0_means_none_may(limits: ClusterAccount | Qos, reason: str) -> None:
+    closed = {"qos": {"n": limits}} if isinstance(limits, Qos) else {"accounts": {"a": limits}}
+    jobs = work((0, 10, 1, 0), (1, 10, 1, 0), group=[0, 0], labels={"group": ("a",)})
+    schedule = simulate(jobs, replace(Cluster.of(2), **closed))
+    assert {OUTCOMES[code] for code in schedule.outcome} == {JobState.FAILED} and violations(schedule) == []
+    why = REFUSALS[why_refused(jobs, schedule.cluster)[0]]
+    assert (why or REFUSALS[-1]) == reason
+    if isinstance(limits, Qos):
+        return
+    own = {"a": replace(limits, parent="b"), "b": ClusterAccount(max_jobs=0, max_cores=0, max_submit_jobs=0)}
+    open_again = {"a": ClusterAccount(parent="b", max_jobs=1, max_cores=1, max_submit_jobs=2), "b": own["b"]}
+    assert np.isnan(started(own, [0], [0])).all()
+    assert started(open_again, [0, 0], [0, 0]) == [0.0, 10.0], "its own takes the place of that from above"
+
+
 @pytest.mark.parametrize("limits", [{"max_submit_jobs": 2}, {"grp_submit_jobs": 2}])
 def test_a_job_beyond_the_submitted_ones_of_an_account_is_refused(limits: dict[str, int]) -> None:
     assert np.isnan(started({"a": ClusterAccount(**limits)}, [0, 0, 0, 1], [0, 0, 0, 0])).tolist() == [0, 0, 1, 0]
@@ -236,6 +297,78 @@ def test_laws_of_accounts_are_checked() -> None:
 def test_an_association_has_sensible_limits(kind: type[Association]) -> None:
     with pytest.raises(InvalidInput, match=r"an a.* has max_jobs -1: a whole number from 0 to 2"):
         kind(max_jobs=-1)
+
+
+def test_a_job_of_too_many_nodes_or_gpus_or_too_much_memory_is_refused_with_slurms_reason() -> None:
+    cluster = Cluster.of(4, cores=4, memory=8, gpus=2)
+    jobs = Workload.of(
+        submit=[0, 0, 0], run=[9, 9, 9], walltime=[9, 9, 9], units=[9, 2, 2], demands=[[1, 0, 0], [1, 8, 0], [1, 0, 2]],
+        kind=[0, 1, 2], user=[0, 0, 0], labels={"user": ("ann",)},
+    )  # fmt: skip
+    for limits, expected in (
+        ({"qos": {"n": Qos(max_nodes=2, max_memory=15, max_gpus=3)}},
+         ("QOSMaxNodePerJobLimit", "QOSMaxMemoryPerJob", "QOSMaxGRESPerJob")),
+        ({"qos": {"n": Qos(grp_nodes=2, grp_memory=15, grp_gpus=3)}},
+         ("QOSGrpNodeLimit", "QOSGrpMemLimit", "QOSGrpGRES")),
+        ({"qos": {"n": Qos(max_nodes_per_user=2, max_memory_per_user=15, max_gpus_per_user=3)}},
+         ("QOSMaxNodePerUserLimit", "QOSMaxMemoryPerUser", "QOSMaxGRESPerUser")),
+        ({"accounts": {ROOT: ClusterAccount(max_nodes=2, max_memory=15, max_gpus=3)}},
+         ("AssocMaxNodePerJobLimit", "AssocMaxMemPerJob", "AssocMaxGRESPerJob")),
+        ({"accounts": {ROOT: ClusterAccount(grp_nodes=2, grp_memory=15, grp_gpus=3)}},
+         ("AssocGrpNodeLimit", "AssocGrpMemLimit", "AssocGrpGRES")),
+        ({"qos": {"n": Qos(max_nodes=3)}, "accounts": {ROOT: ClusterAccount(max_nodes=2)}}, ("", "", "")),
+    ):  # fmt: skip
+        machine = replace(cluster, **limits)
+        assert tuple(REFUSALS[code] for code in why_refused(jobs, machine)) == expected
+        assert np.isnan(simulate(jobs, machine).start).tolist() == [word != "" for word in expected]
+
+
+def test_a_job_longer_than_its_qos_or_account_allows_is_refused() -> None:
+    """Slurm 22.05 lets it wait for ever, also one that has its partition's default."""
+    jobs = work((0, 5, 1, 0), (0, 5, 1, 0), (0, 5, 1, 0), qos=[0, 0, 0], labels={"qos": ("n",)})
+    jobs = replace(jobs, walltime=np.array([10.0, 20.0, math.nan]))
+    of_account, of_both = {ROOT: ClusterAccount(max_time_s=10.0)}, {"n": Qos(max_time_s=20.0)}
+    association, own = "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit"
+    default = {"p": Partition((0, 1), math.inf, default_time_s=30.0)}
+    for limits, expected in (
+        ({"accounts": of_account}, ["", association, ""]),
+        ({"accounts": of_account, "qos": of_both}, ["", "", ""]),
+        ({"accounts": of_account, "partitions": default}, ["", association, association]),
+        ({"accounts": of_account, "qos": of_both, "partitions": default}, ["", "", own]),
+        ({"accounts": {ROOT: ClusterAccount(max_time_s=0.0)}}, [association] * 3),
+    ):
+        site = replace(machine(2), **limits)
+        given = jobs if site.qos else replace(jobs, qos=np.full(3, UNKNOWN), labels={})
+        assert [REFUSALS[code] for code in why_refused(given, site)] == expected
+        schedule = simulate(given, site)
+        assert np.isnan(schedule.start).tolist() == [word != "" for word in expected] and violations(schedule) == []
+    assert walltimes(given, replace(machine(2), accounts=of_account)).tolist() == [10.0, 20.0, 10.0]
+    engine = Engine(given, replace(machine(2), accounts=of_account))
+    with pytest.raises(InvalidInput, match=r"a job of 11 s: at most 10 s expected \(AssocMaxWall"):
+        operations.submit(engine, run=5, walltime=11, units=1)
+    with pytest.raises(InvalidInput, match="a QOS has max_time_s inf: a finite time from 0 s on expected"):
+        Qos(max_time_s=math.inf)
+
+
+def test_a_limit_of_nodes_is_kept_where_jobs_could_be_spread() -> None:
+    """The last one fits on two nodes together with the others, or alone on one."""
+    jobs = work((0, 10, 1, 0), (0, 10, 2, 0), (1, 10, 2, 1))
+    small = replace(Cluster(np.array([[2], [2], [3]])), qos={"n": Qos(max_nodes=1)})
+    schedule = simulate(jobs, small, "fcfs")
+    assert violations(schedule) == []
+    used = dict(schedule.placements or ())
+    assert all(run.first == run.last for run in used.values()) and len(used) == 3
+
+
+def test_a_job_that_comes_on_the_way_is_under_limits_of_nodes_and_gpus() -> None:
+    cluster = replace(Cluster.of(4, cores=4, gpus=2), qos={"n": Qos(max_nodes=2, grp_gpus=3)})
+    engine = Engine(Workload.of(submit=[0], run=[5], units=[1], demands=[[1, 0, 2]], walltime=[5]), cluster)
+    for units, need, words in ((9, (1, 0), "9 cores|3 nodes: at most 2"), (2, (1, 2), "4 GPUs: at most 3")):
+        with pytest.raises(InvalidInput, match=words):
+            operations.submit(engine, run=5, walltime=5, units=units, need=need)
+    rows = [operations.submit(engine, run=5, walltime=5, units=1, need=(1, 2), watched=False) for _ in range(2)]
+    engine.dispatch(Easy().numbers)
+    assert engine.state.jobs["started"][[0, *rows]].tolist() == [0.0, 5.0, 10.0]
 
 
 # -- Priorities, and operations ---------------------------------------------------------------------------------------
@@ -286,8 +419,8 @@ def test_laws_of_limits_are_checked() -> None:
     assert violations(after) == [
         "QOS 'n' has 4 cores at 0 s: 3 allowed",
         "user 0 of QOS 'n' has 2 running jobs at 0 s: 1 allowed",
-        "user 0 of QOS 'n' has 4 cores at 0 s: 3 allowed",
         "user 0 of QOS 'n' has 2 submitted jobs at 0 s: 1 allowed",
+        "user 0 of QOS 'n' has 4 cores at 0 s: 3 allowed",
     ]
 
 
@@ -298,7 +431,14 @@ def test_limits_hold_on_a_machine_with_partitions_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"max_jobs_per_user": -1}, {"grp_cores": 1.5}, {"priority": True}, {"max_cores_per_user": 2**31}]
+    "values",
+    [
+        {"max_jobs_per_user": -1},
+        {"grp_cores": 1.5},
+        {"priority": True},
+        {"priority": None},
+        {"max_cores_per_user": 2**31},
+    ],
 )
 def test_a_qos_has_sensible_limits(values: dict[str, int]) -> None:
     with pytest.raises(InvalidInput, match=f"a QOS has {next(iter(values))} .*: a whole number from 0 to 2"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -27,6 +27,9 @@ from asa.lab.simulator.validate import violations
 from tests.lab.simulator.cases import SLOTS, pull, whole_numbers, workloads
 
 # -- A slow scheduler, in Slurm's words -------------------------------------------------------------------------------
+
+
+BY_JOB = "cores", "nodes", "memory", "gpus"
 
 
 @dataclass
@@ -57,10 +60,11 @@ class Oracle:
         self.partitions = [*self.cluster.partitions.values()]
         qos = self.cluster.qos
         self.qos = [qos[jobs.label("qos", row) or next(iter(qos))] if qos else Qos() for row in range(len(jobs))]
-        self.wall = [
-            limit.default_time_s or limit.max_time_s if math.isnan(asked) else asked
-            for asked, limit in zip(jobs.walltime.tolist(), (self.partitions[part] for part in self.part), strict=True)
-        ]
+        self.wall = jobs.walltime.tolist()
+        for row, limit in enumerate(self.partitions[part] for part in self.part):
+            if math.isnan(self.wall[row]):
+                most = self.of_job(row, "time_s")
+                self.wall[row] = limit.default_time_s or min(limit.max_time_s, math.inf if most is None else most)
 
     def need(self, row: int) -> tuple[int, ...]:
         """What a unit of a job takes, in the order of the machine's resources."""
@@ -90,13 +94,13 @@ class Oracle:
 
     def place(self, row: int, start: float, closed: set[int]) -> dict[int, int]:
         """Nodes for a job from that time on, {} for none."""
-        limit = self.partitions[self.part[row]]
+        most = self.most_nodes(row)
         nodes = sorted(self.eligible(row) - closed - self.kept(row, start))
         end = start + self.wall[row] + (1.0 if self.interval else 0.0)  # not in the second in which another begins
         there = {node: self.free(row, node, start, end) for node in nodes}
         found = self.first(row, there)
-        if limit.max_nodes and len(found) > limit.max_nodes:
-            fullest = sorted(there, key=lambda node: (-there[node], node))[: limit.max_nodes]
+        if most and len(found) > most:
+            fullest = sorted(there, key=lambda node: (-there[node], node))[:most]
             found = self.first(row, {node: there[node] for node in sorted(fullest)})
         return found
 
@@ -142,22 +146,13 @@ class Oracle:
         limit = self.partitions[self.part[row]]
         there = (self.fitting(row, self.cluster.capacity[node].tolist()) for node in self.eligible(row))
         sizes = sorted(there, reverse=True)
-        qos, cores = self.qos[row], self.jobs.cores[row]
-        if cores > (qos.grp_cores or math.inf) or (self.named(row) and cores > (qos.max_cores_per_user or math.inf)):
+        longest = self.of_job(row, "time_s")
+        if longest is not None and (self.wall[row] > longest or longest == 0):
             return False
-        if cores > (self.of_user(row, "max_cores") or math.inf) or (
-            not qos.grp_cores and self.beyond(row, [], "cores")
-        ):
+        alone = ((self.amount(row, what), self.of_job(row, what)) for what in BY_JOB)
+        if self.held(row, []) or any(most is not None and amount > most for amount, most in alone):
             return False
         return self.wall[row] <= limit.max_time_s and sum(sizes[: limit.max_nodes or None]) >= self.jobs.units[row]
-
-    def named(self, row: int) -> bool:
-        return self.jobs.label("user", row) != ""
-
-    def same(self, row: int, others: list[int]) -> list[int]:
-        """Those of the same user with the same QOS."""
-        mine = [other for other in others if self.qos[other] is self.qos[row]]
-        return [other for other in mine if self.jobs.user[other] == self.jobs.user[row]]
 
     def chain(self, row: int) -> list[str]:
         """The account of a job, and those above."""
@@ -166,53 +161,69 @@ class Oracle:
             found.append(self.cluster.accounts[found[-1]].parent if found[-1] in self.cluster.accounts else ROOT)
         return found
 
-    def of_user(self, row: int, name: str) -> int:
+    def of_user(self, row: int, name: str) -> float | None:
         """A limit that a user has of his own, or from the nearest account."""
         accounts = [self.cluster.accounts.get(each, ClusterAccount()) for each in self.chain(row)]
         own = accounts[0].user_limits.get(self.jobs.label("user", row), Association())
-        return next((most for each in (own, *accounts) if (most := getattr(each, name))), 0)
-
-    def beyond(self, row: int, others: list[int], what: str) -> bool:
-        """Whether the job and these others are beyond a limit of a whole account, or of a user in one."""
-        accounts = self.cluster.accounts
-
-        def amount(rows: list[int]) -> int:
-            return sum(int(self.jobs.cores[each]) if what == "cores" else 1 for each in (row, *rows))
-
-        for name in self.chain(row):
-            most = getattr(accounts.get(name, ClusterAccount()), f"grp_{what}")
-            if most and amount([other for other in others if name in self.chain(other)]) > most:
-                return True
-        mine = [each for each in others if self.whose(each) == self.whose(row)]
-        own = accounts.get(self.chain(row)[0], ClusterAccount()).user_limits.get(self.jobs.label("user", row))
-        return own is not None and 0 < getattr(own, f"grp_{what}") < amount(mine)
+        return next((most for each in (own, *accounts) if (most := getattr(each, name)) is not None), None)
 
     def whose(self, row: int) -> tuple[str, str]:
         return self.chain(row)[0], self.jobs.label("user", row)
 
+    def amount(self, row: int, what: str) -> int:
+        if what == "nodes":
+            there = (self.fitting(row, self.cluster.capacity[node].tolist()) for node in self.eligible(row))
+            sizes = sorted(there, reverse=True)
+            fewest = [count for count in range(len(sizes) + 1) if sum(sizes[:count]) >= self.jobs.units[row]]
+            return min(fewest, default=math.inf)
+        if what in BY_JOB:
+            column = [*self.cluster.resources].index(what) if what in self.cluster.resources else None
+            return 0 if column is None else int(self.jobs.units[row]) * self.need(row)[column]
+        return 1
+
+    def of_job(self, row: int, what: str) -> float | None:
+        """How much a job may have: as its QOS says, or else its user or the nearest account."""
+        by_qos: float | None = getattr(self.qos[row], f"max_{what}")
+        return self.of_user(row, f"max_{what}") if by_qos is None else by_qos
+
+    def most_nodes(self, row: int) -> int:
+        """How many nodes a job may have, 0 for any number."""
+        limits = [*(most for most, _ in self.limits(row, "nodes")), self.of_job(row, "nodes")]
+        found = [*filter(None, limits), *filter(None, [self.partitions[self.part[row]].max_nodes])]
+        return min(found, default=0)
+
+    def limits(self, row: int, what: str) -> Iterator[tuple[int | None, Callable[[int], bool]]]:
+        """The limits that a job is under, and which others count towards each."""
+        qos, accounts, (name, user) = self.qos[row], self.cluster.accounts, self.whose(row)
+        by_qos = getattr(qos, f"grp_{what}")
+        yield by_qos, lambda other: self.qos[other] is qos
+        by_user = getattr(qos, f"max_{what}_per_user")
+        if user:
+            yield by_user, lambda other: self.qos[other] is qos and self.jobs.user[other] == self.jobs.user[row]
+        if by_qos is None:
+            for above in self.chain(row):
+                most = getattr(accounts.get(above, ClusterAccount()), f"grp_{what}")
+                yield most, lambda other, above=above: above in self.chain(other)
+            own = accounts.get(name, ClusterAccount()).user_limits.get(user, Association())
+            yield getattr(own, f"grp_{what}"), lambda other: self.whose(other) == (name, user)
+        if user and by_user is None and what in ("jobs", "submit_jobs"):
+            yield self.of_user(row, f"max_{what}"), lambda other: self.whose(other) == (name, user)
+
+    def beyond(self, row: int, others: list[int], what: str) -> bool:
+        """Whether a job beside these others is beyond a limit."""
+        for most, counts in self.limits(row, what):
+            together = sum(self.amount(each, what) for each in (row, *filter(counts, others)))
+            if most is not None and together > most:
+                return True
+        return False
+
     def too_many(self, row: int, there: list[int]) -> bool:
         """Whether a job is refused beside so many that wait or run."""
-        most = self.qos[row].max_submit_jobs_per_user
-        if most and self.named(row) and len(self.same(row, there)) >= most:
-            return True
-        mine = [each for each in there if self.whose(each) == self.whose(row)]
-        by_user = 0 if most or not self.named(row) else self.of_user(row, "max_submit_jobs")
-        return 0 < by_user <= len(mine) or self.beyond(row, there, "submit_jobs")
+        return self.beyond(row, there, "submit_jobs")
 
     def held(self, row: int, running: list[int]) -> bool:
         """Whether a limit keeps a job from starting beside these."""
-        if self.beyond(row, running, "jobs") or (not self.qos[row].grp_cores and self.beyond(row, running, "cores")):
-            return True
-        mine = [each for each in running if self.whose(each) == self.whose(row)]
-        by_user = 0 if self.qos[row].max_jobs_per_user or not self.named(row) else self.of_user(row, "max_jobs")
-        if 0 < by_user <= len(mine):
-            return True
-        qos, cores = self.qos[row], lambda rows: sum(int(self.jobs.units[each]) for each in (row, *rows))
-        if cores([other for other in running if self.qos[other] is qos]) > (qos.grp_cores or math.inf):
-            return True
-        same = self.same(row, running)
-        jobs = len(same) >= (qos.max_jobs_per_user or math.inf)
-        return self.named(row) and (jobs or cores(same) > (qos.max_cores_per_user or math.inf))
+        return any(self.beyond(row, running, what) for what in ("jobs", *BY_JOB))
 
     def depths(self, now: float) -> list[float]:
         """Where there are windows, Slurm's main scheduler comes first, which knows of no reservations of jobs; it comes

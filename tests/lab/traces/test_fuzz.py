@@ -105,13 +105,26 @@ SITE = json.dumps(
             {"start": "2026-11-27T08:00", "end": "2026-11-27T10:00+01:00"},
         ],
         "qos": {
-            "normal": {"max_jobs_per_user": 9, "grp_cores": 900, "priority": 1, "preempt_mode": "requeue"},
+            "normal": {
+                "max_jobs_per_user": 9,
+                "grp_cores": 900,
+                "grp_memory": "64G",
+                "max_nodes": 40,
+                "max_time_s": 1e6,
+                "priority": 1,
+                "preempt_mode": "requeue",
+            },
             "high": {"preempts": ["normal"], "exempt_s": 60},
         },
         "requeue_delay_s": 121,
         "accounts": {
-            "a": {"shares": 3, "users": {"ann": 2}, "grp_jobs": 90, "user_limits": {"ann": {"max_jobs": 5}}},
-            "b": {"parent": "a", "grp_cores": 900, "grp_submit_jobs": 99, "max_submit_jobs": 9, "max_cores": 800},
+            "a": {
+                "shares": 3,
+                "users": {"ann": 2},
+                "grp_jobs": 90,
+                "user_limits": {"ann": {"max_jobs": 5, "max_gpus": 0}},
+            },
+            "b": {"parent": "a", "grp_cores": 900, "grp_submit_jobs": 99, "max_submit_jobs": 9, "max_nodes": 60},
             "root": {"users": {"root": 1}},
         },
         "kinds": [{"nodes": "n[0-9]", "cores": UPPMAX.cores_per_node, "gpus": 4, "features": ["a100", "ib"]}],
@@ -139,8 +152,9 @@ WINDOWS = json.dumps(
     }
 )  # fmt: skip
 SLURM = (Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt").read_text() + (
-    f"{'|'.join(ASSOCIATION)}|\ntest|root|||1||||||||||\ntest|bio|root||3|20|100|cpu=12|5|50|cpu=8|cpu=9|1-00:00:00||\n"
-    "test|bio||ann|parent|||cpu=4,mem=8G|2||||||\n"
+    f"{'|'.join(ASSOCIATION)}|\ntest|root|||1||||||||||\n"
+    "test|bio|root||3|20|100|cpu=12,node=3,mem=64G,gres/gpu=2|5|50|cpu=8|cpu=9|1-00:00:00|2-00:00:00|\n"
+    "test|bio||ann|parent|||cpu=4,mem=1.50G|0||||||\n"
 )
 
 

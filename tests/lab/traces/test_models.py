@@ -1048,7 +1048,7 @@ def test_a_file_says_who_preempts_whom(tmp_path):
         ({"low": {"preempts": ["high"]}}, "QOS 'low' preempts 'high': a QOS that is there, with a preempt_mode"),
         ({"low": {"preempts": "high"}}, "QOS 'low': preempts is 'high'"),
         ({"low": {"preempt_mode": "suspend"}}, "QOS 'low': a QOS has preempt_mode 'suspend': requeue, cancel"),
-        ({"low": {"max_jobs": 3}}, "QOS 'low': 'max_jobs' is none of exempt_s, grp_cores, max_cores_per_user"),
+        ({"low": {"max_jobs": 3}}, "QOS 'low': 'max_jobs' is none of exempt_s, grp_cores, grp_gpus"),
         ({"low": {"grp_cores": "3"}}, "QOS 'low': grp_cores is '3': int expected"),
         ({"low": {"grp_cores": -3}}, "QOS 'low': a QOS has grp_cores -3: a whole number"),
         ({"low": 3}, "QOS 'low' is 3: a JSON object"),
@@ -1087,13 +1087,25 @@ def test_users_are_in_the_accounts_of_their_site(tmp_path):
 
 def test_accounts_have_limits_and_take_the_jobs_that_they_allow(tmp_path):
     accounts = {
-        "a": ClusterAccount(grp_jobs=9, max_cores=4, user_limits={"ann": Association(max_jobs=2)}),
+        "a": ClusterAccount(
+            grp_jobs=9,
+            max_cores=4,
+            max_memory=2**32,
+            max_gpus=0,
+            user_limits={"ann": Association(max_jobs=2, grp_memory=1001)},
+        ),
         "b": ClusterAccount(parent="a", max_cores=32),
     }
     site = replace(SITE, accounts=accounts)
     site.write(tmp_path / "site.json")
     assert json.loads((tmp_path / "site.json").read_text())["accounts"] == {
-        "a": {"grp_jobs": 9, "max_cores": 4, "user_limits": {"ann": {"max_jobs": 2}}},
+        "a": {
+            "grp_jobs": 9,
+            "max_cores": 4,
+            "max_memory": "4096M",
+            "max_gpus": 0,
+            "user_limits": {"ann": {"max_jobs": 2, "grp_memory": "1001B"}},
+        },
         "b": {"parent": "a", "max_cores": 32},
     }
     assert SiteModel.read(tmp_path / "site.json") == site
@@ -1104,7 +1116,7 @@ def test_accounts_have_limits_and_take_the_jobs_that_they_allow(tmp_path):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"a": {"share": 3}}, "account 'a': 'share' is none of grp_cores, grp_jobs, grp_submit_jobs, max_cores"),
+        ({"a": {"share": 3}}, "account 'a': 'share' is none of grp_cores, grp_gpus, grp_jobs"),
         ({"a": {"max_jobs": 1.5}}, "account 'a': max_jobs is 1.5: int expected"),
         ({"a": {"user_limits": 3}}, "account 'a': user_limits is 3"),
         ({"a": {"user_limits": {"ann": 3}}}, "account 'a', user 'ann' is 3: a JSON object"),

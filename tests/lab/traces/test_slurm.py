@@ -39,7 +39,7 @@ def test_what_a_real_slurm_says() -> None:
     assert found.cluster.requeue_delay_s == 6.0
     assert found.cluster.qos == {
         "normal": Qos(max_jobs_per_user=20, max_submit_jobs_per_user=100, max_cores_per_user=12),
-        "high": Qos(grp_cores=16, priority=100),
+        "high": Qos(grp_cores=16, grp_nodes=3, priority=100, max_time_s=3600.0),
     }
     assert found.dispatcher == "backfill:depth=inf,interval=1s,limit=200,window=1440m"
     assert found.priority == (
@@ -95,7 +95,7 @@ def associations(*rows: str, columns: Sequence[str] = ASSOCIATION) -> str:
     printed = []
     for row in rows:
         account, parent, user, *values = row.split(" ")
-        given = dict(value.split(":") for value in values) | {"Account": account, "Share": "1", "Cluster": "asa"}
+        given = dict(value.split(":", 1) for value in values) | {"Account": account, "Share": "1", "Cluster": "asa"}
         given |= {"ParentName": parent.strip("-"), "User": user.strip("-")}
         printed.append("|".join(given.get(column, "") for column in columns))
     return "\n".join(["|".join(columns), *printed, ""])
@@ -105,26 +105,27 @@ def test_whose_limits_count() -> None:
     found = parse_slurm(
         TEXT
         + associations(
-            "root - - GrpTRES:cpu=99,node=9 MaxJobs:7 MaxTRES:cpu=12",
+            "root - - GrpTRES:cpu=99,node=9,mem=1.50G,gres/gpu=4,gres/gpu:a100=2,energy=5 MaxJobs:7 MaxTRES:cpu=12",
             "root - root MaxJobs:7 MaxTRES:cpu=12",
-            "bio root - GrpJobs:20 GrpSubmit:50 MaxJobs:5 MaxTRES:cpu=12 MaxWall:60",
-            "bio - ann GrpTRES:cpu=3 MaxJobs:5 MaxSubmit:6 MaxTRES:cpu=12 MaxWall:60",
-            "bio - bob MaxJobs:7 MaxTRES:cpu=12 GrpJobs:0",
-            "cells bio - MaxJobs:5 MaxTRES:cpu=8",
+            "bio root - GrpJobs:20 GrpSubmit:50 MaxJobs:5 MaxTRES:cpu=12 MaxWall:01:00:00",
+            "bio - ann GrpTRES:cpu=3 MaxJobs:5 MaxSubmit:6 MaxTRES:cpu=12 MaxWall:01:00:00",
+            "bio - bob MaxJobs:7 MaxTRES:cpu=12 GrpJobs:0 MaxWall:01:00:00",
+            "cells bio - MaxJobs:5 MaxTRES:cpu=8 MaxWall:01:00:00",
         )
     )
     assert found.cluster.accounts == {
-        "root": ClusterAccount(grp_cores=99, max_jobs=7, max_cores=12, users={"root": 1}),
+        "root": ClusterAccount(
+            grp_cores=99, grp_nodes=9, grp_memory=3 * 2**29, grp_gpus=4, max_jobs=7, max_cores=12, users={"root": 1}),
         "bio": ClusterAccount(
-            grp_jobs=20, grp_submit_jobs=50, max_jobs=5, users={"ann": 1, "bob": 1},
-            user_limits={"ann": Association(grp_cores=3, max_submit_jobs=6), "bob": Association(max_jobs=7)},
+            grp_jobs=20, grp_submit_jobs=50, max_jobs=5, max_time_s=3600.0, users={"ann": 1, "bob": 1},
+            user_limits={
+                "ann": Association(grp_cores=3, max_submit_jobs=6), "bob": Association(grp_jobs=0, max_jobs=7),
+            },
         ),
         "cells": ClusterAccount(max_cores=8, parent="bio"),
     }  # fmt: skip
     assert {
-        "GrpTRES=node=9 of 1 associations",
-        "MaxWall=60 of 2 associations",
-        "GrpJobs=0 (no limit is taken) of 1 associations",
+        "GrpTRES=gres/gpu:a100=2,energy=5 of 1 associations",
     } <= {*found.not_simulated}
     assert "limits of accounts and associations" not in found.not_simulated
 
@@ -145,6 +146,9 @@ def test_limits_count_where_they_are_enforced_and_shares_where_there_is_fair_sha
     ("wrong", "said"),
     [
         (associations("bio root - MaxJobs:x"), "account 'bio' has MaxJobs 'x': a whole number"),
+        (associations("bio root - MaxTRES:node=x"), "account 'bio' has MaxTRES node 'x': a whole number"),
+        (associations("bio root - GrpTRES:mem=9X"), "account 'bio' has GrpTRES mem '9X': an amount of memory"),
+        (associations("bio root - GrpTRES:mem=9999P"), "account 'bio' has GrpTRES mem '9999P': an amount of memory"),
         ("Cluster|Account|User\nasa|bio|ann\n", "line .*: 'asa|bio|ann' is no association: what `sacctmgr"),
         (ASSOCIATIONS.replace("||3", "||x"), "account 'bio' has Share 'x': a whole number"),
         (ASSOCIATIONS.replace("|bio|root|", "|bio|cells|"), "account 'bio' stands above itself"),
@@ -158,8 +162,6 @@ def test_associations_that_are_none_are_refused(wrong: str, said: str) -> None:
 def test_what_it_does_besides_is_named() -> None:
     said = read_slurm(RECORDED).not_simulated
     assert set(said) >= {
-        "QOS high: MaxWall=01:00:00",
-        "QOS high: GrpTRES=node=3",
         "shares of accounts and users (sacctmgr show assoc was not given: all have equal ones)",
         "types of GPUs: a100",
         "partition share: OverSubscribe=FORCE:4",
