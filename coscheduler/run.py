@@ -34,12 +34,13 @@ from asa.report.picture import (
     ticks,
 )
 from asa.security.files import private_directory
-from coscheduler.agents.groups import AgentGroup, BatchAgents, LocalAgents, NamedPool
+from coscheduler.agents.groups import AgentGroup, BatchAgents, LocalAgents, NamedPool, alone
 from coscheduler.agents.machine import AgentMachine
 from coscheduler.drive import Remembered, drive
 from coscheduler.history import Entry, JobRun, SharedQueue
 from coscheduler.nouns import SharingRule
 from coscheduler.queuefile import (
+    AGENTS_LOCK,
     LOCK,
     QueuedCommand,
     SharedQueueLog,
@@ -127,7 +128,8 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     left = _taken_over(Standings(log.before, log.path).left(), jobs, options.on)
     try:
         walltime_s = duration(options.walltime, what="--walltime")
-        pool = make_pool(options.on, nodes=options.nodes, cores=queue.cores, walltime_s=walltime_s)
+        held = stack.enter_context(alone(directory / AGENTS_LOCK)) if options.on == LOCAL else None
+        pool = make_pool(options.on, nodes=options.nodes, cores=queue.cores, walltime_s=walltime_s, held=held)
         lasts_s = max(DAY, *(job.request.walltime_s for job in jobs))
         machine = stack.enter_context(AgentMachine(pool, outlives_s=lasts_s, left=left))  # may have to wait in a queue
     except BaseException:
@@ -170,23 +172,23 @@ def _taken_over(left: LeftQueue | None, jobs: Sequence[QueuedCommand], on: str) 
     return left
 
 
-def make_pool(on: str, *, nodes: int, cores: int, walltime_s: float) -> AgentGroup:
-    """Nodes that have so many cores together, where ``--on`` says."""
+def make_pool(on: str, *, nodes: int, cores: int, walltime_s: float, held: int | None = None) -> AgentGroup:
+    """Nodes that have so many cores together, where ``--on`` says; `held` as in `LocalAgents`."""
     if on.startswith(POOL):
         return NamedPool(Path(on.removeprefix(POOL)))
     if on == LOCAL:
-        return make_local_pool(nodes, cores)
+        return make_local_pool(nodes, cores, held)
     return BatchAgents(nodes, _cores_of_each(nodes, cores), walltime_s, on)
 
 
-def make_local_pool(nodes: int, cores: int) -> LocalAgents:
+def make_local_pool(nodes: int, cores: int, held: int | None = None) -> LocalAgents:
     """Nodes on this machine that have so many cores together; each a fraction of a core, if there are fewer."""
     each, there = _cores_of_each(nodes, cores), len(os.sched_getaffinity(0))
     capacity = there / nodes if cores > there else None
     if capacity is not None:
         worth = f"{cores} cores on a machine of {there}: each is worth {there / cores:.3g} of a core"
         notify(worth)
-    return LocalAgents(nodes, each, capacity)
+    return LocalAgents(nodes, each, capacity, held)
 
 
 def _cores_of_each(nodes: int, cores: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import getpass
 import logging
 import math
@@ -12,7 +13,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -148,11 +150,15 @@ class LocalAgents:
         That each agent offers; None for all that this process may use.
     capacity
         Cores of the processor that all containers of one agent may use together; None for as many as there are.
+    held
+        A file that each agent keeps open while it lives, with the lock on it; see `alone`.
     """
 
     patience_s, lasts = _PATIENCE_S, False
 
-    def __init__(self, nodes: int = 1, cores: int | None = None, capacity: float | None = None) -> None:
+    def __init__(
+        self, nodes: int = 1, cores: int | None = None, capacity: float | None = None, held: int | None = None
+    ) -> None:
         cores = node.cores(None, os.environ) if cores is None else cores
         if nodes < 1 or cores < 1 or (capacity is not None and not capacity > 0):
             raise InvalidInput(
@@ -160,6 +166,7 @@ class LocalAgents:
                 "capacity above 0"
             )
         self.nodes = nodes
+        self._held = () if held is None else (held,)
         self.own = OwnMaster(None, LOOPBACK)
         self.directory = self.own.directory
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
@@ -201,8 +208,9 @@ class LocalAgents:
         with open(self._log_file(name), "xb") as log:
             # a session of its own: Ctrl-C is for the co-scheduler, which then ends its agents in order
             self.agents[name] = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
-            )
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
+                pass_fds=self._held,
+            )  # fmt: skip
         _log.info("agent %s is process %d on processors %s", name, self.agents[name].pid, sorted(processors))
         with suppress(ProcessLookupError):  # it has ended: `check` says so
             os.sched_setaffinity(self.agents[name].pid, processors)
@@ -214,6 +222,41 @@ class LocalAgents:
         with suppress(OSError):
             return self._log_file(name).read_text(errors="replace")[-_OUTPUT_MOST:].strip() or "it has said nothing"
         return "it has said nothing"
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[int]:
+    """A locked file for agents of this machine to keep open: as long as one of them lives, nobody else gets the lock.
+
+    Agents, and so jobs, outlive a co-scheduler that is killed by some seconds. What begins these jobs anew waits here
+    until they have ended.
+
+    Raises
+    ------
+    StateError
+        When they have not ended after a minute.
+    """
+    with open(path, "ab") as file:
+        began, waits = time.monotonic(), False
+        while not _locked(file.fileno()):
+            if not waits:
+                waits = True
+                notify("agents of the co-scheduler before are still there: waiting until they have ended")
+            if time.monotonic() > began + _PATIENCE_S:
+                raise StateError(
+                    f"agents of the co-scheduler before still run after {_PATIENCE_S:g} s, and have {path} open: end "
+                    "them (fuser -v shows them), and resume again"
+                )
+            time.sleep(_LOOK_S)
+        yield file.fileno()
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _processors(number: int, count: int) -> set[int]:

@@ -44,8 +44,6 @@ LATE_S = 1.0
 """What is added to that: an agent changes limits within tenths of a second, on a machine that others use, too [s]."""
 BACK_S = 6.0
 """And where an agent was killed as well: until it is back [s]."""
-ENDING_S = 20.0
-"""How long jobs may outlive a co-scheduler that has started their agents itself [s]."""
 PATIENCE_S = 900.0
 SAMPLE_S = 0.1
 STEPS = 200_000
@@ -593,7 +591,7 @@ def _twice(now: Ongoing) -> Iterator[str]:
         double = {job for job, numbers in runs.items() if len(numbers) > 1}
         since = {job: since.get(job, at) for job in double}
         for job, began in since.items():
-            if at > began + (LEASE_S if now.trial.on == "pool" else ENDING_S):
+            if at > began + LEASE_S:
                 yield f"runs {sorted(runs[job])} of {job} were there at once for {at - began:.1f} s"
                 return
 
