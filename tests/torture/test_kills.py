@@ -75,14 +75,13 @@ def test_what_is_held_for_too_long_after_a_kill_is_seen(tmp_path: Path, held: Se
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["quotas", "memory"])
+@pytest.mark.timeout(600)
 def test_a_queue_whose_co_scheduler_is_killed_ends_as_it_should(
-    kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     base = Observer(tmp_path).bases["cpu"]
     if os.geteuid() != 0 or not (base / "cpu.shares").exists():
         pytest.skip("control groups of version 1 are looked at, as root")
-    code = kills.main(["--seed", "1", "--kills", "3", "--each", "3", "--kind", kind])
+    code = kills.main(["--seed", "1", "--kills", "3", "--each", "3", "--kind", "quotas"])
     said = capsys.readouterr().out
-    assert code == 0 and ", looks=0)" not in said, said
+    assert code == 0 and re.search(r"looks=[1-9]", said), said
