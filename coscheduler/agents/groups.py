@@ -225,7 +225,7 @@ class LocalAgents:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[int]:
+def alone(path: Path, patience_s: float = _PATIENCE_S) -> Iterator[int]:
     """A locked file for agents of this machine to keep open: as long as one of them lives, nobody else gets the lock.
 
     Agents, and so jobs, outlive a co-scheduler that is killed by some seconds. What begins these jobs anew waits here
@@ -234,7 +234,7 @@ def alone(path: Path) -> Iterator[int]:
     Raises
     ------
     StateError
-        When they have not ended after a minute.
+        When they have not ended after `patience_s`.
     """
     with open(path, "ab") as file:
         began, waits = time.monotonic(), False
@@ -242,9 +242,9 @@ def alone(path: Path) -> Iterator[int]:
             if not waits:
                 waits = True
                 notify("agents of the co-scheduler before are still there: waiting until they have ended")
-            if time.monotonic() > began + _PATIENCE_S:
+            if time.monotonic() > began + patience_s:
                 raise StateError(
-                    f"agents of the co-scheduler before still run after {_PATIENCE_S:g} s, and have {path} open: end "
+                    f"agents of the co-scheduler before still run after {patience_s:g} s, and have {path} open: end "
                     "them (fuser -v shows them), and resume again"
                 )
             time.sleep(_LOOK_S)

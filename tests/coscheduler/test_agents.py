@@ -176,17 +176,11 @@ def test_output_of_agents_is_private_and_in_errors(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_what_begins_anew_waits_for_the_agents_before_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_begins_anew_waits_for_the_agents_before_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pools.alone(tmp_path / "lock") as held:
         pool = LocalAgents(1, cores=1, held=held)
-    monkeypatch.setattr(pools, "_PATIENCE_S", 1.0)
     try:
-        with (
-            pytest.raises(StateError, match=r"still run after 1 s, and have .*lock open"),
-            pools.alone(tmp_path / "lock"),
-        ):
+        with pytest.raises(StateError, match=r"still run after 1 s, .*lock open"), pools.alone(tmp_path / "lock", 1.0):
             pytest.fail("an agent lives, and has the lock")
         assert "waiting until they have ended" in capsys.readouterr().err
         pool.agents["node0"].kill()

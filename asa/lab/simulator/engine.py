@@ -22,7 +22,7 @@ from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import Schedule
 from asa.lab.core.table import EXEMPT, PREEMPTS, TableView
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.backfill import BackfillRule
+from asa.lab.dispatchers.backfill import AS_ASKED, BackfillRule
 from asa.lab.placement.nodes import choose_within
 from asa.lab.simulator import loop
 from asa.lab.simulator.loop import advance, dispatch_loop, has_room, ranked, releases
@@ -191,9 +191,14 @@ class Engine:
 
         `promise` keeps the promised starts in the table of jobs; `most` ends it after so many decisions.
         """
-        while (why := dispatch_loop(self._state, float(until), rule, self.weights, promise, most)) == StopReason.GROW:
+        while True:
+            s = self._state
+            nodes = None if s.world[0]["slots"] >= 0 else True
+            molds = True if rule.width != AS_ASKED and len(s.molds) else None
+            why = dispatch_loop(s, float(until), rule, self.weights, promise, most, nodes, molds)
+            if why != StopReason.GROW:
+                return StopReason(why)
             self.grow()
-        return StopReason(why)
 
     def copy(self) -> Engine:
         """The same machine at the same moment, free to go its own way."""

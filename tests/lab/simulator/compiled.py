@@ -12,13 +12,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import Cluster, Partition
 from asa.lab.core.compiled import PORTABLE
-from asa.lab.core.workload import Workload
+from asa.lab.core.workload import Moldable, Workload
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.lublin import lublin
+from asa.lab.traces.site import UPPMAX
 from asa.lab.traces.swf import log_of, write_swf
 
 INSTANCE = {
@@ -31,6 +33,8 @@ WINDOWS = {
 }  # fmt: skip
 COMMANDS = (
     "simulate log.swf --quiet --dispatcher easy,fcfs,conservative,easy:order=sjf,random",
+    "simulate log.swf --quiet --site site.json",
+    "simulate log.swf --quiet --moldable 30%",
     "dispatch instance.json",
     "place windows.json",
     "replay-waits log.swf --jobs 60 --warmup 10 --seeds 1 --quiet",
@@ -40,9 +44,12 @@ COMMANDS = (
 
 
 def compile_simulator() -> None:
-    """Run one job through it. What numba has compiled stays on disk, for all processes."""
+    """Run one job through each of its loops. What numba has compiled stays on disk, for all processes."""
     jobs = Workload.of(submit=[0], run=[1], cores=[1], walltime=[1])
-    simulate(jobs, Cluster.of(nodes=1), "easy")
+    machine = Cluster.of(nodes=2)
+    simulate(jobs, machine, "easy")
+    simulate(jobs, replace(machine, partitions={"all": Partition((0, 1))}), "easy")
+    simulate(replace(jobs, moldable=Moldable([1], [2], [1.0])), machine, "easy:width=fair")
 
 
 def compile_ahead(folder: Path) -> None:
@@ -51,6 +58,8 @@ def compile_ahead(folder: Path) -> None:
         work = Path(name)
         machine = Cluster.of(nodes=64)
         write_swf(log_of(simulate(lublin(600, machine.cores, seed=0), machine, "easy")), work / "log.swf")
+        partitions = {"all": {"nodes": f"n[0-{UPPMAX.nodes - 1}]"}}
+        (work / "site.json").write_text(json.dumps(UPPMAX.to_dict() | {"partitions": partitions}))
         (work / "instance.json").write_text(json.dumps(INSTANCE))
         (work / "windows.json").write_text(json.dumps(WINDOWS))
         kept = os.environ.get("NUMBA_CACHE_DIR", str(work / "kept"))
