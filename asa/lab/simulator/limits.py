@@ -7,7 +7,7 @@ account is looked at in all accounts above as well. There is a counter for each 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -153,7 +153,7 @@ def longest_s(cluster: Cluster, job: Whose) -> tuple[float, str]:
 def limit_tables(cluster: Cluster, jobs: Sequence[Whose]) -> LimitTables:
     """The tables of a machine without jobs; what nothing bounds is not counted."""
     bounded = [bounds(cluster, job) for job in jobs]
-    number = {counter: row for row, counter in enumerate(counters(cluster, jobs))}
+    number = {counter: row for row, counter in enumerate(_counted(bounded))}
     rows = [
         [
             (limit.kind, NO_LIMIT if limit.most is None else limit.most, number[counter])
@@ -169,5 +169,8 @@ def limit_tables(cluster: Cluster, jobs: Sequence[Whose]) -> LimitTables:
 
 def counters(cluster: Cluster, jobs: Sequence[Whose]) -> list[Counter]:
     """What the rows of `LimitTables.counts` count."""
-    bounded = (bounds(cluster, job) for job in jobs)
+    return _counted([bounds(cluster, job) for job in jobs])
+
+
+def _counted(bounded: Sequence[Mapping[Counter, Bound]]) -> list[Counter]:
     return [*dict.fromkeys(counter for each in bounded for counter, limit in each.items() if limit.most is not None)]

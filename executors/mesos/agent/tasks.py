@@ -568,7 +568,7 @@ def lease_over(core: AgentCore, what: str, container_id: str) -> None:
 def hold_memory(core: AgentCore, instance: ContainerState, memory: int | None, seconds: float | None) -> None:
     """Take memory back from a container while it has more than this [bytes]; None for no such limit.
 
-    That lasts so long [s], None for as long as this agent lives: the next one lets it go, and is told again.
+    That lasts so long [s], None for as long as this agent lives: the next one lets it go until it is set again.
     """
     core.timers.cancel("memory", instance.id)
     if memory is not None and seconds is not None:
