@@ -1,7 +1,8 @@
 """Is a bound kept by CPU pressure alone, for hosts that report no progress?
 
-Guests slow hosts down as nobody knows beforehand: by taking their CPUs, which pressure shows, or by caches and memory
-bandwidth, which it does not. In half of a job's phases a thread that waits holds up all others, as at barriers.
+Guests slow hosts down by amounts that no rule knows beforehand: by taking their CPUs, which pressure shows, or by
+caches and memory bandwidth, which it does not. In half of a job's phases a thread that waits holds up all others, as
+at barriers.
 
     python -m benchmarks.cosched_pressure --seeds 40
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -147,6 +148,15 @@ def _write_all(descriptor: int, data: Buffer) -> None:
     rest = memoryview(data).cast("B")
     while rest:
         rest = rest[os.write(descriptor, rest) :]
+
+
+def locked(descriptor: int) -> bool:
+    """Lock an open file for whoever has it open, unless others have; whether it is locked so now."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def sync(path: str | Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import getpass
 import logging
 import math
@@ -25,7 +24,7 @@ from asa.core.registry import BACKENDS
 from asa.core.task import ending
 from asa.log.messages import notify
 from asa.log.rundir import state_directory
-from asa.security.files import private_directory
+from asa.security.files import locked, private_directory
 from asa.web.hosts import LOOPBACK
 from executors import node
 from executors.hub import node_program
@@ -226,7 +225,7 @@ class LocalAgents:
 
 @contextmanager
 def alone(path: Path, patience_s: float = _PATIENCE_S) -> Iterator[int]:
-    """A locked file for agents of this machine to keep open: as long as one of them lives, nobody else gets the lock.
+    """A locked file for agents of this machine to keep open: while one of them lives, no other process can lock it.
 
     Agents, and so jobs, outlive a co-scheduler that is killed by some seconds. What begins these jobs anew waits here
     until they have ended.
@@ -238,7 +237,7 @@ def alone(path: Path, patience_s: float = _PATIENCE_S) -> Iterator[int]:
     """
     with open(path, "ab") as file:
         began, waits = time.monotonic(), False
-        while not _locked(file.fileno()):
+        while not locked(file.fileno()):
             if not waits:
                 waits = True
                 notify("agents of the co-scheduler before are still there: waiting until they have ended")
@@ -249,14 +248,6 @@ def alone(path: Path, patience_s: float = _PATIENCE_S) -> Iterator[int]:
                 )
             time.sleep(_LOOK_S)
         yield file.fileno()
-
-
-def _locked(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _processors(number: int, count: int) -> set[int]:

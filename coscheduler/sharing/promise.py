@@ -163,7 +163,7 @@ class Balance(NamedTuple):
 
 
 class HostAccounts:
-    """HostAccounts of hosts by one kind of evidence, and how noisy it is for each application."""
+    """Accounts of hosts by one kind of evidence, and how noisy it is for each application."""
 
     def __init__(self) -> None:
         self.of: dict[str, Account] = {}
@@ -228,7 +228,7 @@ class HostAccounts:
 
 
 class Promise:
-    """HostAccounts of all hosts with a bound, and how fast hosts were beside which guests."""
+    """Accounts of all hosts with a bound, and how fast hosts were beside which guests."""
 
     def __init__(self) -> None:
         self._progress, self._waited_most, self._waited_least = HostAccounts(), HostAccounts(), HostAccounts()

@@ -143,7 +143,7 @@ class FakeMachine:
         }
 
     def wait(self, here):
-        """How long its processors were others' [s], None where nobody counts; to be asked whenever that changes."""
+        """For how long others had its processors [s], None where that is not counted; called whenever that changes."""
         if self.waits is None:
             return None
         waited, at = self.waited.get(here.name, (0.0, here.started))

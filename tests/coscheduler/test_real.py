@@ -681,7 +681,7 @@ BURNS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): sum(range(
 @pytest.mark.slow
 @needs_pressure
 def test_a_guest_that_takes_its_hosts_cpu_is_stopped(tmp_path):
-    """Both want the same one; nobody reports anything."""
+    """Both want the same one; neither reports progress."""
     bound, over, seen, entries = 0.5, tmp_path / "over", [], []
 
     class Rule(Bounded):

@@ -297,7 +297,7 @@ def test_a_guest_that_was_asked_to_save_its_state_is_not_done(tmp_path: Path) ->
 
 
 def test_memory_is_held_as_long_as_somebody_looks(tmp_path: Path) -> None:
-    """A guest is not held up for good when its co-scheduler dies, and nobody goes on with the queue."""
+    """A guest is not held up for good when its co-scheduler dies, and its queue is not resumed."""
     machine = FakeMachine(nodes(1), {"host": 300.0, "guest": 500.0}, memory={"host": 0.5, "guest": 0.4})
     night = Night(tmp_path, machine, [command("host", 1), command("guest", 1)])
     script, seen = Script([Start("host"), StartGuest("guest", "host", 0.5)]), list[int | None]()

@@ -224,7 +224,7 @@ def test_jobs_that_may_never_start_wait_for_slurm_s_reason(limited: Cluster) -> 
     names = tuple(dict.fromkeys(name for name, _, _ in sent))
     for name in names:
         limited.run("sacctmgr", "--immediate", "add", "user", "daemon", f"account={name}")
-    time.sleep(3.0)
+    time.sleep(3.0)  # until the controller has them from the database
     numbers = [
         limited.run(
             "sbatch", "--parsable", f"--account={name}", f"--nodes={nodes}", f"--time={minutes}",
@@ -232,7 +232,7 @@ def test_jobs_that_may_never_start_wait_for_slurm_s_reason(limited: Cluster) -> 
         ).strip()
         for name, nodes, minutes in sent
     ]  # fmt: skip
-    time.sleep(5.0)
+    time.sleep(5.0)  # until Slurm has looked at its queue, and given reasons
     jobs = [limited.job(number) for number in numbers]
     limited.run("scancel", *numbers)
     workload = Workload.of(

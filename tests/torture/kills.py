@@ -32,8 +32,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from asa.log import proc
 from tests.torture.real import MARK, ROOT, living
@@ -235,8 +237,8 @@ def victim(kill: Kill, words: Sequence[str]) -> int:
             die()
         threading.Timer(kill.delay, die).start()
 
-    SharedQueueLog.write = watched  # type: ignore[method-assign]
-    return asa(list(words))
+    with patch.object(SharedQueueLog, "write", watched):
+        return asa(list(words))
 
 
 # ---------------------------------------------------------------- the observer
@@ -432,7 +434,8 @@ def go_through(now: Ongoing) -> list[str]:
         if trial.on == "pool":
             for name, says in (("master", "master of"), ("node0", " offers "), ("node1", " offers ")):
                 now.start(name)
-                wait_for(lambda out=now.folder / f"{name}.out", says=says: says in out.read_text(), 60.0)  # type: ignore[misc]
+                if not wait_for(partial(_says, now.folder / f"{name}.out", says), 60.0):
+                    return [f"{name} has not started within 60 s"]
         problems += _until_done(now)
         problems += [] if problems else _left(now)
         problems += [*harmed(now, now.worst), *_twice(now), *_ended(now)] if not problems else []
@@ -445,6 +448,10 @@ def go_through(now: Ongoing) -> list[str]:
         for process in now.others.values():
             process.wait()
     return problems
+
+
+def _says(out: Path, words: str) -> bool:
+    return words in out.read_text()
 
 
 def wait_for(holds: Callable[[], object], patience_s: float) -> bool:
@@ -460,7 +467,8 @@ def _until_done(now: Ongoing) -> Iterator[str]:
     for kill in [*now.trial.kills, None]:
         process, began = now.cosched(kill), time.monotonic()
         until = PATIENCE_S if kill is None else kill.at
-        wait_for(lambda process=process: process.poll() is not None, until)  # type: ignore[misc]
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(until)
         if process.poll() is None and kill is None:
             yield f"the queue was not done {until:g} s after the last kill"
         if process.poll() is None:

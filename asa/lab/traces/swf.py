@@ -304,10 +304,11 @@ class SwfLog:
         for key, text in self.header.fields:
             if key == MOLDABLE:
                 try:
-                    number, least, most, parallel = map(float, text.split())
-                    if not max(map(abs, (number, least, most))) < LARGEST:
+                    number, least, most, parallel = text.split()
+                    counts = int(number), int(least), int(most)
+                    if not max(map(abs, counts)) < LARGEST:
                         raise ValueError
-                    found[int(number)] = int(least), int(most), parallel
+                    found[counts[0]] = *counts[1:], float(parallel)
                 except ValueError:
                     raise InvalidInput(
                         f"{self.source} has '; {key}: {text}': a job's number, its least and most processors, and the "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import shutil
@@ -14,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from asa.core.errors import StateError
-from asa.security.files import cannot, check_private, private_directory, write_private
+from asa.security.files import cannot, check_private, locked, private_directory, write_private
 from asa.web.hosts import LOOPBACK
 from executors.mesos.agent.shim import process_of
 from executors.mesos.host import POOL_HOST, PoolHost
@@ -58,7 +57,7 @@ class WorkDirectory:
                 continue
             except OSError as error:
                 raise cannot("lock", self.lock, error) from error
-            if _locked(descriptor) and _is_at(self.lock, descriptor):
+            if locked(descriptor) and _is_at(self.lock, descriptor):
                 self._descriptor = descriptor
                 return
             os.close(descriptor)  # a shim may just be trying the lock, or another agent removes the directory
@@ -114,7 +113,7 @@ def remove_abandoned(parent: Path, prefix: str) -> list[Path]:
                 continue
             descriptor = _open_lock(path / "lock", os.O_CREAT if time.time() - found.st_mtime > _LOCKLESS_S else 0)
             try:
-                if _locked(descriptor) and _is_at(path / "lock", descriptor) and not _has_processes(path):
+                if locked(descriptor) and _is_at(path / "lock", descriptor) and not _has_processes(path):
                     shutil.rmtree(path)
                     removed.append(path)
                     _log.info("removed %s, which an agent that was killed has left", path)
@@ -129,14 +128,6 @@ def _open_lock(path: Path, flags: int) -> int:
 
 def _has_processes(path: Path) -> bool:
     return any(process_of(note) is not None for note in path.glob("run/*.process"))
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

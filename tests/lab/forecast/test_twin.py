@@ -105,7 +105,7 @@ def test_so_it_is_on_machines_with_nodes_that_differ_partitions_windows_and_limi
     seen = Snapshot.of_engine(engine)
     twin = Twin.of(seen, **truth(engine, seen))
     np.testing.assert_array_equal(twin.under(then).starts, to_the_end(engine, then, seen))
-    if exact:  # by their limits, as nobody comes any more
+    if exact:  # by their limits, as no job is submitted any more
         world = engine.state.world[0]
         world["arrivals"] = world["arrival"]
         np.testing.assert_array_equal(Twin.of(seen).under(then).starts, to_the_end(engine, then, seen))
