@@ -260,7 +260,7 @@ def test_a_written_schedule_is_read_as_the_same_jobs(jobs: Workload, tmp_path_fa
     assert others.shape == (len(jobs), 18)
 
 
-@pytest.mark.parametrize("text", ["1 1 4", "1 1 4 half", "1 1 1e30 0.5", "nan 1 2 0.5"])
+@pytest.mark.parametrize("text", ["1 1.5 4 0.9", "1 1 4", "1 1 4 half", "1 1 1e30 0.5", "nan 1 2 0.5"])
 def test_a_line_of_widths_that_cannot_be_read_is_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
     path.write_text(f"; MaxProcs: 8\n; Moldable: {text}\n1 0 0 8 2 -1 -1 2 10 -1 1 1 1 1 1 1 -1 -1\n")
