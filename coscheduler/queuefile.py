@@ -258,7 +258,7 @@ def _whole(table: Mapping[str, Any], name: str, where: str) -> int:
     return value
 
 
-NAME, LOCK, AGENTS_LOCK = "log.jsonl", "queue.lock", "agents.lock"
+NAME, LOCK, AGENTS_LOCK, AGENTS_JOB = "log.jsonl", "queue.lock", "agents.lock", "agents.json"
 _QUEUES = "cosched"  # directory, in the state directory, of queues for which no other was given
 
 

@@ -34,12 +34,13 @@ from asa.report.picture import (
     ticks,
 )
 from asa.security.files import private_directory
-from coscheduler.agents.groups import AgentGroup, BatchAgents, LocalAgents, NamedPool, alone
+from coscheduler.agents.groups import AgentGroup, BatchAgents, LocalAgents, NamedPool, alone, end_recorded
 from coscheduler.agents.machine import AgentMachine
 from coscheduler.drive import Remembered, drive
 from coscheduler.history import Entry, JobRun, SharedQueue
 from coscheduler.nouns import SharingRule
 from coscheduler.queuefile import (
+    AGENTS_JOB,
     AGENTS_LOCK,
     LOCK,
     QueuedCommand,
@@ -128,8 +129,9 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     left = _taken_over(Standings(log.before, log.path).left(), jobs, options.on)
     try:
         walltime_s = duration(options.walltime, what="--walltime")
-        held = stack.enter_context(alone(directory / AGENTS_LOCK)) if options.on == LOCAL else None
-        pool = make_pool(options.on, nodes=options.nodes, cores=queue.cores, walltime_s=walltime_s, held=held)
+        held = stack.enter_context(alone(directory / AGENTS_LOCK))
+        end_recorded(directory / AGENTS_JOB)
+        pool = make_pool(options.on, options.nodes, queue.cores, walltime_s, held, directory / AGENTS_JOB)
         lasts_s = max(DAY, *(job.request.walltime_s for job in jobs))
         machine = stack.enter_context(AgentMachine(pool, outlives_s=lasts_s, left=left))  # may have to wait in a queue
     except BaseException:
@@ -172,13 +174,16 @@ def _taken_over(left: LeftQueue | None, jobs: Sequence[QueuedCommand], on: str) 
     return left
 
 
-def make_pool(on: str, *, nodes: int, cores: int, walltime_s: float, held: int | None = None) -> AgentGroup:
-    """Nodes that have so many cores together, where ``--on`` says; `held` as in `LocalAgents`."""
+def make_pool(
+    on: str, nodes: int, cores: int, walltime_s: float, held: int | None = None, record: Path | None = None
+) -> AgentGroup:
+    """Nodes that have so many cores together, where ``--on`` says; `held` as in `LocalAgents`, `record` as in
+    `BatchAgents`."""
     if on.startswith(POOL):
         return NamedPool(Path(on.removeprefix(POOL)))
     if on == LOCAL:
         return make_local_pool(nodes, cores, held)
-    return BatchAgents(nodes, _cores_of_each(nodes, cores), walltime_s, on)
+    return BatchAgents(nodes, _cores_of_each(nodes, cores), walltime_s, on, record)
 
 
 def make_local_pool(nodes: int, cores: int, held: int | None = None) -> LocalAgents:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import logging
 import math
 import os
@@ -13,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -24,7 +25,7 @@ from asa.core.registry import BACKENDS
 from asa.core.task import ending
 from asa.log.messages import notify
 from asa.log.rundir import state_directory
-from asa.security.files import locked, private_directory
+from asa.security.files import locked, private_directory, write_private
 from asa.web.hosts import LOOPBACK
 from executors import node
 from executors.hub import node_program
@@ -250,6 +251,44 @@ def alone(path: Path, patience_s: float = _PATIENCE_S) -> Iterator[int]:
         yield file.fileno()
 
 
+def end_recorded(record: Path, patience_s: float = _PATIENCE_S) -> None:
+    """Cancel the batch job of a killed co-scheduler's agents, and wait until it has ended; nothing without a record.
+
+    Raises
+    ------
+    BackendError
+        When the batch system does not answer.
+    StateError
+        When the record cannot be read, or the job has not ended after `patience_s`.
+    """
+    try:
+        written = json.loads(record.read_bytes())
+        spec, token = written["backend"], written["token"]
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise StateError(
+            f"{record} does not say which batch job ran the agents before ({error}): see that none runs, remove the "
+            "file, and resume again"
+        ) from error
+    with closing(BACKENDS.create(spec)) as backend:
+        deadline, cancelled = time.monotonic() + patience_s, False
+        left = list(backend.find([token]).values())
+        while left := [job for job, now in zip(left, backend.query(left), strict=True) if not now.state.final]:
+            names = ", ".join(job.job_id for job in left)
+            if not cancelled:
+                cancelled = True
+                notify(f"the agents of the co-scheduler before are in job {names}: it is cancelled")
+                backend.cancel(left)
+            if time.monotonic() > deadline:
+                raise StateError(
+                    f"job {names} with the agents before has not ended {patience_s:g} s after it was cancelled: end "
+                    "it, and resume again"
+                )
+            time.sleep(max(_LOOK_S, min(backend.capabilities().poll_s, deadline - time.monotonic())))
+    record.unlink(missing_ok=True)
+
+
 def _processors(number: int, count: int) -> set[int]:
     """Processors of an agent: other ones than those of the agents before it, while there are."""
     allowed = sorted(os.sched_getaffinity(0))
@@ -271,11 +310,15 @@ class BatchAgents:
         Of the job [s].
     backend
         Where it is submitted, with options: ``slurm:partition=core``.
+    record
+        A file that names the job before it is submitted, for `end_recorded`.
     """
 
     patience_s, lasts = math.inf, False
 
-    def __init__(self, nodes: int, cores: int, walltime_s: float, backend: str = "slurm") -> None:
+    def __init__(
+        self, nodes: int, cores: int, walltime_s: float, backend: str = "slurm", record: Path | None = None
+    ) -> None:
         if nodes < 1 or cores < 1 or not walltime_s > 0:
             raise InvalidInput(
                 f"a job of {nodes} nodes of {cores} cores for {walltime_s:g} s: expected at least 1 node, 1 core, and "
@@ -290,7 +333,10 @@ class BatchAgents:
             self._own = OwnMaster(state_directory(), "")
             undo.callback(self._own.close)
             self.directory, self.output = self._own.directory, self._own.path / "agents.log"
-            self.job = self._submit(nodes, cores, walltime_s)
+            token = f"asa-cosched-{secrets.token_hex(4)}"
+            if record is not None:
+                write_private(record, json.dumps({"backend": backend, "token": token}).encode(), durable=True)
+            self.job = self._submit(token, nodes, cores, walltime_s)
             """The batch job that runs the agents."""
             undo.pop_all()
         self._status: JobStatus | None = None
@@ -327,9 +373,9 @@ class BatchAgents:
             if not self._dismissed():
                 self._cancel()
 
-    def _submit(self, nodes: int, cores: int, walltime_s: float) -> JobHandle:
+    def _submit(self, token: str, nodes: int, cores: int, walltime_s: float) -> JobHandle:
         request = JobRequest(
-            token=f"asa-cosched-{secrets.token_hex(4)}",
+            token=token,
             resources=Resources(nodes * cores, nodes),
             walltime_s=walltime_s,
             argv=self._own.agent(cores=cores, lasts=walltime_s),

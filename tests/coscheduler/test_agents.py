@@ -19,7 +19,9 @@ from typing import Any
 import psutil
 import pytest
 
+from asa.backends.local import Local
 from asa.core.errors import BackendError, InvalidInput, StateError, UnknownName
+from asa.core.job import JobState
 from asa.web.hosts import LOOPBACK
 from coscheduler.agents import groups as pools
 from coscheduler.agents import machine as agents
@@ -188,6 +190,44 @@ def test_what_begins_anew_waits_for_the_agents_before_it(tmp_path: Path, capsys:
             assert pool.agents["node0"].wait(10)
     finally:
         pool.close()
+
+
+def test_what_begins_anew_ends_the_batch_job_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(OwnMaster, "agent", lambda own, **options: ("/bin/sleep", "1000"))
+    record = tmp_path / "agents.json"
+    pools.end_recorded(record)
+    before = BatchAgents(1, 1, 120.0, f"local:cores=1,poll_s=0.1,directory={tmp_path / 'jobs'}", record)
+    until(lambda: before.backend.query([before.job])[0].state is JobState.RUNNING, "its start")
+    process = next(found for found in psutil.Process().children(recursive=True) if found.name() == "sleep")
+    before.backend.close()  # as far as a killed co-scheduler lets go
+    pools.end_recorded(record)
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    assert f"in job {before.job.job_id}: it is cancelled" in capsys.readouterr().err
+    assert not record.exists()
+
+
+def test_a_batch_job_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OwnMaster, "agent", lambda own, **options: ("/bin/sleep", "1000"))
+    record = tmp_path / "agents.json"
+    before = BatchAgents(1, 1, 120.0, f"local:cores=1,poll_s=0.1,directory={tmp_path / 'jobs'}", record)
+    monkeypatch.setattr(Local, "cancel", lambda backend, handles: None)
+    try:
+        with pytest.raises(StateError, match=f"job {before.job.job_id} with the agents before has not ended"):
+            pools.end_recorded(record, patience_s=0.2)
+        assert record.exists()
+    finally:
+        monkeypatch.undo()
+        pools.end_recorded(record)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"backend": "local"}', "\xff"])
+def test_a_record_that_says_nothing_is_refused(tmp_path: Path, text: str) -> None:
+    record = tmp_path / "agents.json"
+    record.write_bytes(text.encode("latin-1"))
+    with pytest.raises(StateError, match="does not say which batch job ran the agents before"):
+        pools.end_recorded(record)
 
 
 @pytest.fixture

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from coscheduler.agents.groups import BatchAgents
+from coscheduler.agents.groups import BatchAgents, end_recorded
 from coscheduler.agents.machine import AgentMachine
 from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, ContainerStarted
 from tests.cluster.processes import wait_until
@@ -62,6 +63,24 @@ def test_a_job_that_waits_is_cancelled_when_nobody_waits_for_it_any_more(
     assert set(shell.queue()) == {first, pool.job.job_id}
     pool.close()
     shell.await_job(pool.job.job_id, "CANCELLED")
+
+
+def test_jobs_have_ended_before_their_queue_goes_on(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(shell.cluster.config.slurm_conf))
+    monkeypatch.setenv("ASA_STATE_DIR", str(shell.state))
+    record, started = tmp_path / "agents.json", tmp_path / "started"
+    pool = BatchAgents(1, 1, 300.0, "slurm:poll_s=1", record)
+    with AgentMachine(pool) as machine:
+        script = f"echo $$ >{started}; exec sleep 1000"
+        machine.start("job", machine.nodes[0].name, ContainerProgram(("/bin/sh", "-c", script), {}), 1.0, 1.0)
+        assert wait_until(lambda: _written(started).endswith("\n"), PATIENCE_S)
+        end_recorded(record)
+        assert not psutil.pid_exists(int(_written(started)))
+    assert shell.await_job(pool.job.job_id, "CANCELLED")
+    assert f"in job {pool.job.job_id}: it is cancelled" in capfd.readouterr().err
+    assert not record.exists()
 
 
 def _written(path: Path) -> str:
