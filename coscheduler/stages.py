@@ -32,7 +32,7 @@ class ByRule:
     ----------
     rule
         Its name, or spec. Of what it decides only `StartGuest` counts: with ``hard`` guests have its share of the
-        host's cores at most. A weight means nothing here: guests have the least there is. It is not told how stages
+        host's cores at most. A weight means nothing here: guests have the least there is. It does not see how stages
         end, so it learns nothing.
 
     Examples

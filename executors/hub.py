@@ -119,7 +119,7 @@ _UNSENT_MOST = 1 << 20
 _CLOSING_S = 2.0
 _LOGGED_S = 1.0  # how long what a node need not keep any longer may wait for other messages to travel with
 _LONG_S = 0.05
-_ASK_S = 1.0  # how long nobody else has taken the run over since that was last asked
+_ASK_S = 1.0  # how often it is asked whether another driver has taken the run over
 _GATHER_S, _CROWD, _COUNTED_S = 0.005, 1000, 0.1
 """Time between two looks at the nodes [s] while so many report in a second, which is counted so often [s]."""
 
@@ -758,7 +758,7 @@ class HubExecutor:
         self._opened.close()
 
     def _close_hub(self, directory: Path) -> None:
-        for allocation in self._released:  # for nodes that come when nobody is there
+        for allocation in self._released:  # for nodes that come while no driver is there
             with suppress(StateError):
                 write_private(private_directory(directory / RELEASED) / allocation, b"")
         self._started().close()

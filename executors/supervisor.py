@@ -122,7 +122,7 @@ class Supervisor:
         self._asked: list[int] = []  # orders of earlier drivers that the new one was asked about
         self._settled = False  # whether the driver knows of all that is owed
         self._unwelcome = False  # whether the last driver hung up before its welcome
-        self._kept = 0  # how many orders the driver was told of
+        self._kept = 0  # how many orders the driver knows of
         self._channel: Channel | None = None
         self._welcome: Welcome | None = None  # of the present driver
         self._alive_s, self._spoke = _RELAY_S, self._served

@@ -71,7 +71,7 @@ class Meter:
     Parameters
     ----------
     threads
-        Whether tasks are threads of this process: only their processor time can be told from that of others then.
+        Whether tasks are threads of this process: only their processor time is known apart from that of others then.
     """
 
     def __init__(self, threads: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 `Bucket` is the rule, without I/O; `SharedBudget` keeps one for each kind of call in a small file that the runs of all
 login nodes lock in turn. Whoever wants to call is given the time at which it may, in the order of asking, so that
-nobody waits for ever; cancelling needs no leave.
+no job waits for ever; cancelling needs no leave.
 """
 
 from __future__ import annotations

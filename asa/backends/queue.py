@@ -124,7 +124,7 @@ class BatchQueue:
         self._entries: dict[str, QueueEntry] = {}
         self._live: dict[str, None] = {}  # ids of jobs not ended, in order of submission
         self._outlook: dict[str, tuple[str, float | None]] = {}  # why a pending job waits, and its promised start
-        self._told: dict[str, tuple[QueueEntry, tuple[str, float | None], JobStatus]] = {}  # from what its status is
+        self._statuses: dict[str, tuple[QueueEntry, tuple[str, float | None], JobStatus]] = {}
         self._changed: dict[str, None] = {}
         for entry in entries:
             self._set(entry)
@@ -184,12 +184,12 @@ class BatchQueue:
         if not entry.pending:
             return entry.status
         outlook = self._outlook.get(entry.job_id, (_READY, None))
-        told = self._told.get(entry.job_id)  # hundreds may wait, and all are asked about
-        if told is None or told[0] is not entry or told[1] != outlook:
+        known = self._statuses.get(entry.job_id)  # hundreds may wait, and all are asked about
+        if known is None or known[0] is not entry or known[1] != outlook:
             reason, planned = outlook
             status = replace(entry.status, reason=reason, planned=planned, ages_since=handle.submitted)
-            told = self._told[entry.job_id] = entry, outlook, status
-        return told[2]
+            known = self._statuses[entry.job_id] = entry, outlook, status
+        return known[2]
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
         """The latest job of each token; unknown tokens are left out."""
@@ -275,7 +275,7 @@ class BatchQueue:
         """Remove a job, as if it had never been submitted; the next one gets its id if that is to be used `again`."""
         if again:
             self._free_ids.append(job_id)
-        for book in (self._entries, self._live, self._outlook, self._told, self._changed):
+        for book in (self._entries, self._live, self._outlook, self._statuses, self._changed):
             book.pop(job_id, None)
 
     def changes(self) -> list[QueueEntry]:
@@ -406,6 +406,6 @@ class BatchQueue:
         if entry.status.state.final:
             self._live.pop(entry.job_id, None)
             self._outlook.pop(entry.job_id, None)
-            self._told.pop(entry.job_id, None)
+            self._statuses.pop(entry.job_id, None)
         else:
             self._live[entry.job_id] = None

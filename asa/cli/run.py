@@ -358,7 +358,7 @@ FAILED, EXITS = 1, {RunState.SUCCEEDED: 0, RunState.PARTIAL: 3}
 """Exit codes of commands that wait for a run, by its outcome."""
 
 _PATIENCE_S = 0.3
-"""How long the command waits for jobs to end whose numbers nobody has asked for [s]."""
+"""How long the command waits for jobs to end whose numbers were not asked for [s]."""
 
 
 def show_to_end(run: WorkflowRun, options: argparse.Namespace) -> CommandResult:

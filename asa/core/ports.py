@@ -100,7 +100,7 @@ class RunContext:
     pool
         Directory of the pool that this run shares with others; None for one of its own.
     secrets
-        Names of variables that tasks of some stages get, and nobody else.
+        Names of variables that only tasks of some stages get.
     now
         The run's time [s since the epoch]; None for the machine's.
     output_limit
@@ -171,7 +171,7 @@ class KeepsSecrets(Protocol):
     """What an executor has as well that can give secrets to the tasks of one stage alone."""
 
     def exposes(self) -> str:
-        """Why others could see them as it is set up, and what to do; "" when nobody can."""
+        """Why others could see them as it is set up, and what to do; "" when they cannot."""
 
 
 @runtime_checkable

@@ -138,7 +138,7 @@ class StageSpec:
     speedup
         What is to be said of how its run times on these are known, or "".
     code
-        A number for what it does, in letters; "" where that cannot be told.
+        A number for what it does, in letters; "" where that is unknown.
     learned
         Why it asks for what it asks, where that is learned; None where it is as declared.
 

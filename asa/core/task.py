@@ -39,7 +39,7 @@ it ran; the batch system; another workflow system. Their order is part of the ev
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Variables for the environment of a stage's tasks, as (name, value), that nobody else is to see; not printed.
+    """Variables for the environment of a stage's tasks, as (name, value), that no other user is to see; not printed.
 
     >>> Secrets((("LICENSE", "a1b2"),))
     Secrets()

@@ -147,7 +147,7 @@ class Feed(Generic[Item]):
         return View(document, self._model.bars, now, self._live, self._written)
 
     def look_at(self, when: float) -> View:
-        """The page as it was at a time [s]; it is replayed, whoever else reads meanwhile."""
+        """The page as it was at a time [s]; it is replayed, while others read the page of now."""
         model = self._at(when)
         return View(model.document(max(when, model.last), past=True), model.bars, when)
 

@@ -87,7 +87,7 @@ class Site:
         """Called with connections that have authenticated."""
 
     async def warm(self) -> None:
-        """Read what is likely to be asked for first; what is wrong with it is the answer to whoever asks."""
+        """Read what is likely to be asked for first; what is wrong with it is the answer to all requests."""
         with contextlib.suppress(AsaError):
             if self._opens[1]:
                 await self._watch(*self._opens)
@@ -470,7 +470,7 @@ def take(path: str, accepts: str) -> Response:
 
 
 def squeezed(body: bytes, content: str, accepts: str) -> Response:
-    """An answer whose body was compressed by gzip, for whoever accepts that."""
+    """An answer whose body was compressed by gzip, for clients that accept that."""
     if "gzip" in accepts:
         return Response(200, body, content, HEADERS | {"Content-Encoding": "gzip"})
     return Response(200, gzip.decompress(body), content, HEADERS)
@@ -605,7 +605,7 @@ class Watch:
                 while viewer.more(self.feed):
                     await asyncio.sleep(0)  # what was sent may be drawn meanwhile
             turn, alone = turn + 1, 0 if self._viewers else alone + 1
-            if turn % _BEAT_EVERY == 0:  # whoever is gone without a word is found out
+            if turn % _BEAT_EVERY == 0:  # this finds clients that are gone
                 for viewer in list(self._viewers):
                     viewer.stream.put(_BEAT)
             await asyncio.sleep(LOOK_S)
@@ -692,7 +692,7 @@ class Dashboard:
 
     @property
     def link(self) -> str:
-        """Opens the page, once; for the eyes of whoever started it only."""
+        """Opens the page, once; for the user who started it only."""
         assert self._access is not None
         return self._access.link
 

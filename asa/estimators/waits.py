@@ -104,7 +104,7 @@ class Waits:
             return record
 
         record = self._store.get(key)
-        if ask(record) is not record:  # it draws: once more, where nobody else can draw the same
+        if ask(record) is not record:  # it draws: once more, where no other process can draw the same
             self._store.update(key, ask)
         return said
 

@@ -5,8 +5,8 @@ It decides for the runner as `asa.workflows.plan` does: `on` folds an event, `de
 Notes
 -----
 How many allocations are wanted follows from the calls that have not ended. One that is not wanted any more is kept for
-as long as it took to get: whoever gives it back too early pays its wait again, whoever keeps it too long pays the same
-in idle cores, so the loss is at most twice what it had to be (the rule of the ski rental).
+as long as it took to get: who releases it too early pays its wait again, who keeps it too long pays the same in idle
+cores, so the loss is at most twice what it had to be (the rule of the ski rental).
 
 Calls of another size are tasks of another stage, in the same allocations: larger ones are placed first, and where one
 finds no room and no other allocation is coming, the cores that fall free are kept for it.

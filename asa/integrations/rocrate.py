@@ -34,7 +34,7 @@ _PROFILES = {
 _CONTEXT = ["https://w3id.org/ro/crate/1.1/context", "https://w3id.org/ro/terms/workflow-run/context"]
 _SPEC = "https://w3id.org/ro/crate/1.1"
 _LANGUAGE, _ENGINE, _RUN = "#asa-workflow", "#asa", "#run"
-_LICENSE = "no license is stated: ask whoever made this crate before you use its contents"
+_LICENSE = "no license is stated: ask its authors before you use its contents"
 _DONE, _FAILED = "http://schema.org/CompletedActionStatus", "http://schema.org/FailedActionStatus"
 
 

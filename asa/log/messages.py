@@ -36,7 +36,7 @@ _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s: %(message)s"
 
 
 def notify(line: str) -> None:
-    """Print a line on standard error, at once, where there is still somebody to read it."""
+    """Print a line on standard error, at once, where standard error is still open."""
     with suppress(OSError):
         print(f"asa: {line}", file=sys.stderr, flush=True)
 

@@ -291,7 +291,7 @@ class OutputReader:
         self._files: dict[str, _File] = {}
         self._grep: Callable[[str], object] = re.compile(grep).search if grep else lambda text: True
         self._notes = not grep
-        self._told: set[tuple[str, int, float]] = set()
+        self._reported: set[tuple[str, int, float]] = set()
 
     def read(self, failures: Iterable[TaskFailed], last: bool = True, over: bool = False) -> Iterator[OutputLine]:
         """What is new, ordered by when attempts began.
@@ -357,8 +357,8 @@ class OutputReader:
 
     def _end(self, event: TaskFailed, known: _Failures) -> Iterator[OutputLine]:
         """How an attempt ended that did not return, once."""
-        if (which := (event.stage, event.index, event.at)) not in self._told:
-            self._told.add(which)
+        if (which := (event.stage, event.index, event.at)) not in self._reported:
+            self._reported.add(which)
             what = "its output ends here" if event.infrastructure else "failed"
             attempt = known.attempt(event.stage, event.index, event.started)
             text = f"[{what}: {event.error}]"

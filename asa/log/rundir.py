@@ -312,7 +312,7 @@ class RunDirectory:
         return DriverLock(self.path / "driver.lock")
 
     def is_driven(self) -> bool:
-        """Whether its driver is alive: whoever says how a run stands asks here, *before* reading its events.
+        """Whether its driver is alive: to say how a run stands, ask here *before* reading its events.
 
         Raises
         ------

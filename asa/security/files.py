@@ -151,7 +151,7 @@ def _write_all(descriptor: int, data: Buffer) -> None:
 
 
 def locked(descriptor: int) -> bool:
-    """Lock an open file for whoever has it open, unless others have; whether it is locked so now."""
+    """Lock a file for all that share this open file; False where it is locked through another one."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

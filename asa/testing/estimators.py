@@ -77,7 +77,7 @@ def check_predict_is_pure(make: Make) -> None:
 
 
 def check_state_round_trip(make: Make) -> None:
-    """A state survives JSON, and whoever restores it goes on exactly like its author."""
+    """A state survives JSON: an estimator that restores it goes on exactly as the one that saved it."""
     for jobs in (_jobs, _blind):
         author = make(0)
         _teach(author, jobs(60))

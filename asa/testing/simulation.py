@@ -420,7 +420,7 @@ class SimulatedNetwork:
         self._cuts[frozenset((one, other))] = self.simulation.now + seconds
 
     def lose(self, machine: str) -> None:
-        """A machine is gone; its peers are not told."""
+        """A machine is gone, without a message to its peers."""
         self._lost.add(machine)
 
     def stall(self, process: SimulatedProcess) -> None:

@@ -132,7 +132,7 @@ class Fingerprint:
         Raises
         ------
         InvalidInput
-            When it holds something that cannot be told from others, such as a lock.
+            When it holds something without an identity that lasts, such as a lock.
         """
         try:
             self._value(value, self._hash.update, {}, True)
@@ -523,8 +523,8 @@ _STEP_PARTS = "__name__", "body", "until", "most", "condition", "then", "otherwi
 
 
 def meaning(stage: Stage[..., Any]) -> str:
-    """A number for what a stage does, in letters, which is another one when its code was changed; "" where that cannot
-    be told."""
+    """A number for what a stage does, in letters, which is another one when its code was changed; "" where that is
+    unknown."""
     function, package = stage.function, str(getattr(stage.function, "__module__", "") or "").partition(".")[0]
     found = Fingerprint("" if package in sys.stdlib_module_names else package, code=True)
     try:
@@ -535,7 +535,7 @@ def meaning(stage: Stage[..., Any]) -> str:
         else:
             found.add(function)
     except Exception as error:  # objects of the user's own may raise anything
-        _log.info("what stage %s does cannot be told from what it did before: %s", stage.name, error)
+        _log.info("what stage %s does cannot be compared with what it did before: %s", stage.name, error)
         return ""
     return found.digest().hex()
 

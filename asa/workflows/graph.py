@@ -467,7 +467,7 @@ def make_graph(result: Any) -> Graph:
 
 
 _SCOPE_MOST = 200
-"""From so long a name on, what a stage adds is not told apart by its tasks [characters]."""
+"""Where a name is so long, stages that a task adds are named after its stage, without its number [characters]."""
 
 
 def _graph(result: Any, order: list[Node], names: dict[Node, str]) -> Graph:

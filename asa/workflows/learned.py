@@ -373,7 +373,7 @@ class LearnedWaits:
 
     def __init__(self, path: Path, estimator: str, site: Capabilities) -> None:
         self._path, self._estimator, self._site = path, estimator, site
-        self._told: dict[Geometry, Believed] = {}
+        self._published: dict[Geometry, Believed] = {}
         self._post: Post | None = None
         self._clock: Clock | None = None
 
@@ -582,7 +582,7 @@ class LearnedWaits:
                 self._report(geometry, said, self._post, self._clock)
 
     def _report(self, geometry: Geometry, said: float | None, post: Post, clock: Clock) -> None:
-        record, before = self._store.get(WAITS + str(geometry)) or {}, self._told.get(geometry)
+        record, before = self._store.get(WAITS + str(geometry)) or {}, self._published.get(geometry)
         jobs, last_wait_s = record.get("jobs", 0), record.get("last_wait_s")
         if before is not None and before.jobs == jobs:
             return
@@ -592,7 +592,7 @@ class LearnedWaits:
         elif said is None and before is not None:
             said = before.predicted_s
         known = Believed(clock.now(), str(geometry), self._estimator, jobs, last_wait_s, finite(said), tuple(weighed))
-        self._told[geometry] = known
+        self._published[geometry] = known
         post([known])
 
     def _geometry(self, resources: Resources, walltime_s: float) -> Geometry:

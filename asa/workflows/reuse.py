@@ -91,7 +91,7 @@ def code_of(
     Raises
     ------
     InvalidInput
-        When its function reaches something that cannot be told from others.
+        When its function reaches something without an identity that lasts.
     """
     function, needs, parts = stage.function, stage.needs, dict[str, str]()
 
@@ -214,7 +214,7 @@ class Keys:
         Raises
         ------
         InvalidInput
-            When it cannot be told from others.
+            When it has no identity that lasts.
         """
         node, common = self._graph.nodes[name], self.common(name).number
         if node.mapped and (columns := self._lists(node, name)) is not None:
@@ -335,7 +335,7 @@ class Reuse:
         self._keys = Keys(graph, settings, payloads.columns, payloads.result, payloads.width)
         self._store: ReuseStore | None = None
         self._broken = ""  # why there is no store
-        self._unknown: set[str] = set()  # stages whose calls cannot be told from others
+        self._unknown: set[str] = set()  # stages whose calls have no fingerprint
         self._calls: dict[tuple[str, int], Call] = {}  # those that were looked for, and are to be launched
         self._launched: dict[tuple[str, int], tuple[Call, dict[str, State]]] = {}
         self._pending: dict[str, list[tuple[bytes, int, bytes, Files]]] = {}

@@ -249,7 +249,7 @@ class Runner:
     def run(self) -> None:
         """Drive the plan until its outcome is known and its jobs have ended, or until `leave`.
 
-        When the program ends first, the jobs that are left need only have been told to end.
+        When the program ends first, the jobs that are left need only have been asked to end.
 
         Raises
         ------
@@ -408,7 +408,7 @@ class Runner:
         lost, began = "" if event.cause == PAUSED else event.error, event.started
         held = self.plan.pool.held.get(event.allocation)
         if began >= event.at and held is not None and (key := (event.stage, event.index)) in held.running:
-            began = held.runs_since(held.running[key][1], event.at)  # of a lost node nobody knows
+            began = held.runs_since(held.running[key][1], event.at)  # not known of a lost node
         return TaskPaused(event.at, event.stage, event.index, event.allocation, event.node, began, saved, lost)
 
     def _record(self, events: Sequence[Event]) -> None:

@@ -99,7 +99,7 @@ class Needs:
 
     @property
     def signal_before_s(self) -> float:
-        """How long before the end of an allocation its tasks are told [s]."""
+        """How long before the end of an allocation its tasks are warned [s]."""
         return default_notice_s(self.walltime_s) if self.notice_s is None else self.notice_s
 
 
@@ -227,7 +227,7 @@ class Stage(Generic[P, R]):
     @cached_property
     def packed(self) -> bytes:
         """Itself, pickled by value: it is returned many times where rounds follow on one another."""
-        import cloudpickle  # here: whoever only calls stages does not need it
+        import cloudpickle  # here: calling stages does not need it
 
         found: bytes = cloudpickle.dumps(self, 5)
         return found
@@ -633,7 +633,7 @@ def _staging(base: Needs, options: StageNeeds, launcher: tuple[str, ...]) -> Sta
 
 
 def _checkpoint(base: Needs, options: StageNeeds) -> tuple[bool, float | None]:
-    """Whether tasks go on in another allocation, and how long before the end of one they are told [s]."""
+    """Whether tasks go on in another allocation, and how long before the end of one they are warned [s]."""
     given, before = options.get("checkpoint"), options.get("signal_before")
     if given is not None and type(given) is not bool:
         raise InvalidInput(f"checkpoint must be True or False, not {given!r}")
@@ -682,7 +682,7 @@ _NO_SECRET = re.compile(
 
 
 def _secrets(names: Any) -> tuple[str, ...]:
-    """Names of variables, checked: those by which nodes, jobs and programs are found are nobody's secret."""
+    """Names of variables, checked: those by which nodes, jobs and programs are found cannot be secrets."""
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise InvalidInput("secrets must be a list of names of variables, such as ['LICENSE']")
     for name in names:
@@ -1113,9 +1113,9 @@ class StageCommand:
             own = {} if kept is None else {CHECKPOINT: str(Checkpoint(kept).path)}
             argv = [*prefix, *self._words(values | own | {name: output.path for name, output in outputs.items()})]
             said = shlex.join([*prefix, *self._words(own | final)])
-            code, printed, told = self._ended(argv, {**environment, **self.env}, final)
+            code, printed, warned = self._ended(argv, {**environment, **self.env}, final)
             missing = [f"{name} = {output.text}" for name, output in outputs.items() if not output.found()]
-            if kept is not None and _has_paused(code in self.ok, told, len(outputs) - len(missing), len(missing)):
+            if kept is not None and _has_paused(code in self.ok, warned, len(outputs) - len(missing), len(missing)):
                 raise Paused
             if code not in self.ok:
                 tail = printed[-_TAIL:].strip()
@@ -1134,7 +1134,7 @@ class StageCommand:
     def _ended(
         self, argv: Sequence[str], environment: Mapping[str, str], values: Mapping[str, Any]
     ) -> tuple[int, str, bool]:
-        """Run it: its exit code, what it has printed, and whether it was told that its allocation ends."""
+        """Run it: its exit code, what it has printed, and whether it was warned that its allocation ends."""
         try:
             if self.outputs:
                 log = None if self.log is None else Path(_filled(self.log, values))
@@ -1201,7 +1201,7 @@ class _Output:
 
     @property
     def path(self) -> Path:
-        """Where the program is told to write."""
+        """Where the program is to write."""
         return self._draft.path if self._draft else self.final
 
     def _there(self, path: Path) -> dict[Path, tuple[int, ...]]:
@@ -1247,22 +1247,22 @@ def _literal(text: str, values: Mapping[str, Any]) -> str:
 _TAIL, _PIECE = 2000, 1 << 16
 
 
-def _has_paused(well: bool, told: bool, written: int, missing: int) -> bool:
-    """Whether a program with checkpoints has ended before it was done: it was told to, or knows its wall time itself.
+def _has_paused(well: bool, warned: bool, written: int, missing: int) -> bool:
+    """Whether a program with checkpoints has ended before it was done: it was warned, or knows its wall time itself.
 
     >>> _has_paused(True, True, 0, 0), _has_paused(True, True, 1, 0), _has_paused(False, True, 1, 0)
     (True, False, True)
     >>> _has_paused(True, False, 1, 1), _has_paused(False, False, 0, 1)
     (True, False)
     """
-    return (told and not (well and written and not missing)) or (well and missing > 0)
+    return (warned and not (well and written and not missing)) or (well and missing > 0)
 
 
 @contextlib.contextmanager
 def _started(
     argv: Sequence[str], environment: Mapping[str, str], out: int, err: int | None
 ) -> Iterator[tuple[subprocess.Popen[bytes], Notice]]:
-    """A program that runs, and whether it was told that its allocation ends: all that it has started is told, too."""
+    """A program that runs, and whether it was warned that its allocation ends, with all that it has started."""
     from asa.log.running import Notice, place, reap
 
     # The shell of a line would end of the signal, and its program would never get it.
@@ -1274,8 +1274,8 @@ def _started(
 
 
 def run_program(argv: Sequence[str], environment: Mapping[str, str], log: Path | None = None) -> tuple[int, str, bool]:
-    """Run a program to its end: its exit code, the last part of what it has printed, and whether it was told that its
-    allocation ends.
+    """Run a program to its end: its exit code, the last part of what it has printed, and whether it was warned that
+    its allocation ends.
 
     Standard output and standard error, in their order, go to our own standard output as they come, or into a file. They
     pass through a pipe: a program may open ``/dev/stderr``, which would empty a file.

@@ -190,7 +190,7 @@ class AgentMachine:
         self._calls = AgentCalls(group.directory)
         self._last: dict[str, ContainerUsage] = {}
         self._heard: list[Message] = []  # ends
-        self._told: list[Message] = []  # those that `news` has returned
+        self._returned: list[Message] = []  # those that `news` has returned
         info = _framework(max(outlives_s, _FAILOVER_S) if self._outlives else _FAILOVER_S)
         if left is not None:
             info |= {"id": identity(left.begun.framework or "")}
@@ -270,14 +270,14 @@ class AgentMachine:
         Raises `StateError` when all of it was returned, and there will be no more: the master has ended the framework.
         """
         deadline = time.monotonic() + timeout_s
-        for status in self._told:
+        for status in self._returned:
             self._driver.acknowledgeStatusUpdate(status)
-        self._told = []
+        self._returned = []
         self._hear()
         while not self._containers.news and (left := deadline - time.monotonic()) > 0:
             self._hear(left)
         found, self._containers.news = list(map(_on_our_clock, self._containers.news)), []
-        self._told, self._heard = self._heard, []
+        self._returned, self._heard = self._heard, []
         if self._problem and not found:
             raise StateError(
                 f"the pool's master does not know the co-scheduler any more: {self._problem}. Its jobs are ended: "
@@ -419,7 +419,7 @@ class DriverEvents:
 
 
 def _on_our_clock(event: ContainerEvent) -> ContainerEvent:
-    """With the time of its end as it is by `time.monotonic`, where that was told: in seconds since the epoch."""
+    """With the time of its end as it is by `time.monotonic`; agents report seconds since the epoch, or none."""
     if isinstance(event, ContainerEnded) and event.ended is not None:
         return event._replace(ended=time.monotonic() - max(0.0, time.time() - event.ended))
     return event

@@ -28,7 +28,7 @@ class CallRefused(InvalidInput):
 
 
 def knows_framework(directory: PoolDirectory, framework_id: str) -> bool:
-    """Whether a pool has this framework; a directory that is not there has none. Raises `StateError` if nobody says."""
+    """Whether a pool has this framework: not where there is no directory. Raises `StateError` if no master answers."""
     try:
         with Operator(directory, READER) as operator:
             known = operator.get_frameworks() if directory.is_whole() else []

@@ -20,7 +20,7 @@ from make_data import make_tiles
 
 import asa
 
-CORES = min(4, len(os.sched_getaffinity(0)))  # of a parallel stage, unless told otherwise
+CORES = min(4, len(os.sched_getaffinity(0)))  # of a parallel stage, unless given
 EXAMPLE = Path("montage-data")
 
 

@@ -314,7 +314,7 @@ class MasterLink:
             delay = min(2 * delay, LATEST_S)
 
     def _is_over(self) -> bool:
-        """Whether nobody will start a master for us any more."""
+        """Whether no master will be started for us any more."""
         try:
             return self._over is not None and self._over.name in os.listdir(self._over.parent)
         except OSError:
