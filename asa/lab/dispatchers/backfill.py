@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from asa.core.arrays import Floats, Ints
+from asa.core.arrays import Bools, Floats, Ints
 from asa.core.backfill import ReservationRule
 from asa.core.decision import DispatchDecision, NodeRun, Reserve, SetWidth, Start
 from asa.core.errors import InvalidInput, UnknownName
@@ -40,7 +40,7 @@ from asa.lab.core.registry import PREDICTORS
 from asa.lab.core.table import EXEMPT, PREEMPTS, RANK, TableView
 from asa.lab.dispatchers.room import columns
 from asa.lab.dispatchers.shift import Shift
-from asa.lab.placement.nodes import BLOCK, close, place_within
+from asa.lab.placement.nodes import BLOCK, capped, close, held, place_within
 
 # -- Orders of the queue ----------------------------------------------------------------------------------------------
 
@@ -514,6 +514,57 @@ def _soonest(times: Floats, room: Ints, steps: int, job: Any, widths: Floats, mo
 
 # -- The rule on a machine whose nodes or jobs differ, compiled -------------------------------------------------------
 
+FIRST, LAST, UNITS, KIND, HOLDER = range(5)
+"""Columns of what comes back: nodes, units of each, of which kind, and the row of the job that runs on them, or -1."""
+LEVELS, BACKS = range(2)
+
+
+class NodePlan(NamedTuple):
+    """What nodes have left from now on.
+
+    There is a *level* now, and where each reservation begins. From one level to the next, what nodes have left only
+    grows, by what comes back: so the least from one time until another is what there is at the first of them, or at a
+    level between them.
+
+    Parameters
+    ----------
+    demands, allowed, windows
+        As in `TableView`.
+    times
+        When levels begin, in order [s].
+    order
+        The row of each level in `left` and `idle`.
+    left
+        What nodes have left then, shape (levels, nodes, resources).
+    idle
+        At least as much as the nodes of each row of `allowed` have left then of the first resource, shape (levels, rows).
+    ends, backs
+        When something comes back, in order [s], from running jobs, from those that start and from reservations; and
+        what, with the columns above.
+    gains
+        How much of the first resource comes back to nodes of each row of `allowed`, shape (backs, rows).
+    counts
+        How many `LEVELS` and `BACKS` are in use.
+    room, units, runs, blocks
+        Scratch: the least that a job finds on nodes, how many units of it that is, and where it is placed.
+    """
+
+    demands: Ints
+    allowed: Ints
+    windows: Floats
+    times: Floats
+    order: Ints
+    left: Ints
+    idle: Ints
+    ends: Floats
+    backs: Ints
+    gains: Ints
+    counts: Ints
+    room: Ints
+    units: Ints
+    runs: Ints
+    blocks: Ints
+
 
 @compiled
 def scan_nodes(
@@ -532,6 +583,7 @@ def scan_nodes(
     preemption: Floats,
     starts: Ints,
     promised: Floats,
+    promise: bool,
 ) -> tuple[int, Ints, Ints]:
     """Which of the waiting jobs start now, where, and which running jobs make room for them.
 
@@ -542,7 +594,7 @@ def scan_nodes(
 
     Parameters
     ----------
-    now, rule, starts, promised
+    now, rule, starts, promised, promise
         As in `asa.lab.dispatchers.backfill.scan`.
     jobs, demands, waiting
         Table of jobs, what one unit of each kind takes, and rows of waiting jobs, in order.
@@ -565,149 +617,382 @@ def scan_nodes(
         position of the job that preempts, row of the one that runs.
     """
     depth, count = float(rule.depth), min(rule.limit, len(waiting))
-    for j in range(count):
-        promised[j] = np.nan
-    free = free.copy()
-    gone, lost = np.empty((0, 2), np.int64), 0
-    if len(preemption) > 0:
-        release, gone = release.copy(), np.empty((len(holder), 2), np.int64)
     parts = 1
     for j in range(count):
+        promised[j] = np.nan
         parts = max(parts, jobs[waiting[j]].partition + 1)
-    most = int(min(depth * parts, count))
-    begins, stops = np.empty(most), np.empty(most)  # of reservations
-    held = np.zeros((most, len(free), free.shape[1]), np.int64)  # what each takes
-    base = np.zeros((most, len(free), free.shape[1]), np.int64)  # what is free when it begins, but for reservations
-    runs = np.empty((len(free), 3), np.int64)
+    most = int(min(depth * parts, count))  # reservations
+    plan = _new_plan(now, demands, allowed, windows, release_at, release, holder, free, most)
+    whole = _all_back(plan)
     chosen, rows = np.empty((64, 4), np.int64), 0
-    backs = len(release)  # of rows in use of what comes back
-    started, reserved, apart = 0, 0, APART_S if rule.interval > 0 else 0.0
+    gone, lost = np.empty((len(holder) if len(preemption) > 0 else 0, 2), np.int64), 0
+    started, apart = 0, APART_S if rule.interval > 0 else 0.0
     reserved_of, begun = np.zeros(parts, np.int64), np.zeros(count, np.bool_)
     depths = np.array([0.0, depth]) if depth > 0 and len(windows) > 0 else np.array([depth])
     for step in range(len(depths) * count):
         depth, turn = depths[step // count], step % count
         if turn == 0:
-            places = np.arange(count)
+            places, last = np.arange(count), count - 1  # last: none behind that turn can start
             blocked, strict = np.zeros(parts, np.bool_), np.zeros(parts, np.bool_)
             usable, closed = allowed.copy(), 0  # closed: nodes that a blocked job keeps for itself, with a depth of 0
         j = places[turn]
         if begun[j] or closed == len(free):
             continue
         job = jobs[waiting[j]]
-        part, nodes = job.partition, job.allowed
+        part = job.partition
         if depth == 0 and blocked[part]:
             continue
-        need, lasts = demands[job.kind], job.estimate
-        stays = job.predicted if blocked[part] and not strict[part] else lasts
-        room = _lowest(free, now, now + stays + apart, begins, stops, held, base, reserved)
-        close(room, windows, now, job.walltime, job.user)
-        found = _place(method, room, usable[nodes], need, job, runs)
+        stays = job.predicted if blocked[part] and not strict[part] else job.estimate
+        found = _find(plan, method, job, usable[job.allowed], now + stays + apart)
         if found == 0 and len(preemption) > 0:
-            victims, found = _victims(
-                now, now + stays + apart, method, jobs, need, demands, job, usable[nodes], windows, preemption,
-                release_at, release, holder, backs, free, begins, stops, held, base, reserved, runs,
-            )  # fmt: skip
+            victims, found = _victims(plan, method, jobs, job, usable[job.allowed], preemption, now + stays + apart)
             for victim in victims:
-                _vacate(victim, release_at, release, holder, backs, demands, free, begins, base, reserved)
-                for k in range(backs):
-                    if holder[k] == victim:
-                        release[k, 2] = 0  # nothing more will come back
-                gone[lost, 0], gone[lost, 1] = j, victim
+                gone[lost, 0], gone[lost, 1] = j, plan.backs[victim, HOLDER]
                 lost += 1
+                _end_now(plan, victim)
         if found == 0 and depth > 0 and not blocked[part]:
             blocked[part], strict[part] = True, now - job.submit > rule.strict_after
-            _fill_behind(now, rule, jobs, waiting, places, turn)
+            if rule.fill >= 0:
+                _fill_behind(now, rule, jobs, waiting, places, turn)
+                last = count - 1
         if found > 0:
-            end = max(now + stays, np.nextafter(now, math.inf))
-            _give(free, runs, found, need, -1)
-            for r in range(reserved):
-                if begins[r] < end:
-                    _give(base[r], runs, found, need, -1)
+            plan = _longer_plan(plan, found)
+            _take(plan, job, found, now, now + stays)
             chosen = _longer(chosen, rows + found)
-            release = _longer(release, backs + found)
-            release_at = _longer_column(release_at, backs + found)
-            holder = _longer_column(holder, backs + found)
             for k in range(found):
-                _insert(release_at, release, holder, backs, end, runs[k], job.kind)
-                backs += 1
                 chosen[rows, 0] = j
                 for column in range(3):
-                    chosen[rows, column + 1] = runs[k, column]
+                    chosen[rows, column + 1] = plan.runs[k, column]
                 rows += 1
             starts[started] = j
             begun[j] = True
             started += 1
         elif depth == 0:
-            future = free.copy()
-            for k in range(backs):
-                _return(future, release[k], demands)
-            close(future, windows, now, job.walltime, job.user)
-            if _place(method, future, allowed[nodes], need, job, runs) > 0:  # one that cannot run now blocks no other
+            _open(plan, whole, job, allowed[job.allowed])
+            if _place(plan, method, job, now) > 0:  # one that cannot run now blocks no other
                 blocked[part] = True
                 closed += _close(usable, allowed[part])
         elif reserved_of[part] < depth:
-            future = free.copy()
-            at, k, found = now, 0, 0
-            while found == 0 and at < math.inf:
-                at = _next_time(at, release_at, k, backs, stops, reserved, windows)
-                if at > now + rule.window:
-                    at = math.inf
-                while k < backs and release_at[k] <= at:
-                    _return(future, release[k], demands)
-                    k += 1
-                if at < math.inf:
-                    room = _lowest(future, at, at + lasts + apart, begins, stops, held, base, reserved)
-                    close(room, windows, at, job.walltime, job.user)
-                    found = _place(method, room, allowed[nodes], need, job, runs)
+            if not promise and len(preemption) == 0:
+                last = _last_to_start(plan, jobs, waiting, places, begun, turn, last, apart)
+                if last <= turn:
+                    break
+            at, found = _reserve(plan, method, job, apart, now + rule.window)
             if found > 0:
                 promised[j] = at
                 reserved_of[part] += 1
-                begins[reserved], stops[reserved] = at, max(at + lasts, np.nextafter(at, math.inf))
-                _add(base[reserved], future, 1)
-                _give(held[reserved], runs, found, need, 1)
-                reserved += 1
+                plan = _longer_plan(plan, found)
+                _take(plan, job, found, at, at + job.estimate)
     return started, chosen[:rows], gone[:lost]
+
+
+# What nodes have left, and what comes back
+
+
+@inner_allocating
+def _new_plan(
+    now: float, demands: Ints, allowed: Ints, windows: Floats, release_at: Floats, release: Ints, holder: Ints,
+    free: Ints, most: int,
+) -> NodePlan:  # fmt: skip
+    """The plan before the first job starts, with room for `most` reservations."""
+    nodes, resources, size = len(free), free.shape[1], len(release)
+    plan = NodePlan(
+        demands, allowed, windows,
+        np.empty(1 + most), np.empty(1 + most, np.int64),
+        np.empty((1 + most, nodes, resources), np.int64), np.empty((1 + most, len(allowed)), np.int64),
+        np.empty(size + 64), np.empty((size + 64, 5), np.int64), np.empty((size + 64, len(allowed)), np.int64),
+        np.array([1, size]),
+        np.empty((nodes, resources), np.int64), np.empty(nodes, np.int64), np.empty((nodes, 3), np.int64),
+        np.ones((nodes + BLOCK - 1) // BLOCK, np.int64),
+    )  # fmt: skip
+    plan.times[0], plan.order[0] = now, 0
+    _copy(plan.left[0], free)
+    for row in range(len(allowed)):
+        plan.idle[0, row] = 0
+        for node in range(nodes):
+            if allowed[row, node] and free[node, 0] > 0:
+                plan.idle[0, row] += free[node, 0]
+    soonest = np.nextafter(now, math.inf)  # one that is overdue is expected back in the very next moment
+    for k in range(size):
+        plan.ends[k] = max(release_at[k], soonest)
+        _write_back(plan, k, release[k], release[k, KIND], holder[k])
+    return plan
+
+
+@inner
+def _write_back(plan: NodePlan, k: int, run: Ints, kind: int, holder: int) -> None:
+    """So many units come back from these nodes: first, last, units of each."""
+    back = plan.backs[k]
+    back[FIRST], back[LAST], back[UNITS], back[KIND], back[HOLDER] = run[0], run[1], run[2], kind, holder
+    for row in range(len(plan.allowed)):
+        nodes = 0
+        for node in range(run[0], run[1] + 1):
+            nodes += plan.allowed[row, node]
+        plan.gains[k, row] = nodes * run[2] * plan.demands[kind, 0]
+
+
+@inner_allocating
+def _all_back(plan: NodePlan) -> Ints:
+    """What nodes have when all has come back, shape (nodes, resources)."""
+    whole = plan.left[0].copy()
+    for k in range(plan.counts[BACKS]):
+        _give_back(plan, k, whole, 1)
+    return whole
+
+
+@inner
+def _give_back(plan: NodePlan, k: int, left: Ints, sign: int) -> None:
+    back = plan.backs[k]
+    for node in range(back[FIRST], back[LAST] + 1):
+        for resource in range(left.shape[1]):
+            left[node, resource] += sign * back[UNITS] * plan.demands[back[KIND], resource]
+
+
+@inner
+def _take(plan: NodePlan, job: Any, found: int, start: float, end: float) -> None:
+    """A job has its `runs` of nodes from a level's time until `end` [s]; they come back then."""
+    end = max(end, np.nextafter(start, math.inf))  # a job too short for a float still counts
+    first = plan.counts[BACKS]
+    while first > 0 and plan.ends[first - 1] > end:
+        first -= 1
+    for k in range(plan.counts[BACKS] - 1, first - 1, -1):
+        plan.ends[k + found] = plan.ends[k]
+        for column in range(5):
+            plan.backs[k + found, column] = plan.backs[k, column]
+        for row in range(len(plan.allowed)):
+            plan.gains[k + found, row] = plan.gains[k, row]
+    plan.counts[BACKS] += found
+    for k in range(first, first + found):
+        plan.ends[k] = end
+        _write_back(plan, k, plan.runs[k - first], job.kind, -1)
+        _change(plan, k, start, -1)
+
+
+@inner
+def _change(plan: NodePlan, k: int, start: float, sign: int) -> None:
+    """What comes back in the end is there from `start` on [s], or is taken until then (-1)."""
+    for level in range(plan.counts[LEVELS]):
+        if plan.times[level] >= plan.ends[k]:
+            break
+        if plan.times[level] >= start:
+            own = plan.order[level]
+            _give_back(plan, k, plan.left[own], sign)
+            for row in range(len(plan.allowed)):
+                plan.idle[own, row] += sign * plan.gains[k, row]
+
+
+@inner_allocating
+def _longer_plan(plan: NodePlan, more: int) -> NodePlan:
+    """The same plan with room for so many more of `backs`."""
+    used = plan.counts[BACKS]
+    if used + more <= len(plan.ends):
+        return plan
+    size = 2 * (used + more)
+    ends, backs = np.empty(size), np.empty((size, 5), np.int64)
+    gains = np.empty((size, len(plan.allowed)), np.int64)
+    for k in range(used):
+        ends[k] = plan.ends[k]
+    _copy(backs[:used], plan.backs[:used])
+    _copy(gains[:used], plan.gains[:used])
+    return NodePlan(
+        plan.demands, plan.allowed, plan.windows, plan.times, plan.order, plan.left, plan.idle, ends, backs, gains,
+        plan.counts, plan.room, plan.units, plan.runs, plan.blocks,
+    )  # fmt: skip
+
+
+# Where a job fits
+
+
+@inner
+def _find(plan: NodePlan, method: int, job: Any, members: Ints, end: float) -> int:
+    """Nodes of `members` for a job from now until `end` [s], into `plan.runs`; how many rows, 0 if it does not fit."""
+    if not _may_fit(plan, job, end):
+        return 0
+    units, _ = _least(plan, plan.left[plan.order[0]], 0, job, members, end)
+    return _place(plan, method, job, plan.times[0]) if units >= job.units else 0
+
+
+@inner
+def _may_fit(plan: NodePlan, job: Any, end: float) -> bool:
+    """Whether enough of the first resource is idle at all levels from now until `end` [s]."""
+    wanted = job.units * plan.demands[job.kind, 0]
+    for level in range(plan.counts[LEVELS]):
+        if level > 0 and not plan.times[level] < end:
+            return True
+        if plan.idle[plan.order[level], job.allowed] < wanted:
+            return False
+    return True
+
+
+@inner
+def _least(plan: NodePlan, left: Ints, level: int, job: Any, members: Ints, end: float) -> tuple[int, float]:
+    """How many units of a job its nodes hold until `end` [s]; the least that they have left is in `plan.room`.
+
+    `left` is what they have at the start, which is not before this level and before the next one. If they hold too few
+    from a later level on, whatever there was before: when that begins [s], else minus infinity.
+    """
+    units, never = _open(plan, left, job, members), -math.inf
+    last = level
+    while last + 1 < plan.counts[LEVELS] and plan.times[last + 1] < end:
+        last += 1
+    if units < job.units or last == level:
+        return units, never
+    units = _open(plan, plan.left[plan.order[last]], job, members)
+    for later in range(last, level, -1):
+        if later < last:
+            units = _narrow(plan, plan.left[plan.order[later]], job, units)
+        if units < job.units:
+            return units, plan.times[later]
+    return _narrow(plan, left, job, units), never
+
+
+@inner
+def _open(plan: NodePlan, left: Ints, job: Any, members: Ints) -> int:
+    """Let a job's nodes have what is left; how many units of it they hold."""
+    need, units = plan.demands[job.kind], 0
+    for node in range(len(left)):
+        plan.units[node] = 0
+        for resource in range(left.shape[1]):
+            plan.room[node, resource] = left[node, resource] if members[node] else 0
+        if members[node]:
+            plan.units[node] = capped(held(left, node, need), job.per_node)
+            units += plan.units[node]
+    return units
+
+
+@inner
+def _narrow(plan: NodePlan, left: Ints, job: Any, units: int) -> int:
+    """Let nodes have no more than this; how many units of a job they hold, after `units` before."""
+    need = plan.demands[job.kind]
+    for node in range(len(left)):
+        if plan.units[node] > 0:
+            lower = False
+            for resource in range(left.shape[1]):
+                if left[node, resource] < plan.room[node, resource]:
+                    plan.room[node, resource], lower = left[node, resource], True
+            if lower:
+                now = capped(held(plan.room, node, need), job.per_node)
+                units += now - plan.units[node]
+                plan.units[node] = now
+    return units
+
+
+@inner
+def _place(plan: NodePlan, method: int, job: Any, start: float) -> int:
+    """Nodes in `plan.room` for a job that starts then, into `plan.runs`; how many rows."""
+    close(plan.room, plan.windows, start, job.walltime, job.user)
+    return int(
+        place_within(
+            method, plan.room, plan.demands[job.kind], job.units, job.per_node, job.max_nodes, plan.blocks, plan.runs
+        )
+    )
+
+
+@inner
+def _last_to_start(
+    plan: NodePlan, jobs: Table, waiting: Ints, places: Ints, begun: Bools, turn: int, last: int, apart: float
+) -> int:
+    """The last turn behind this one, not behind `last`, at which a job may still start; or this one if there is none."""
+    while last > turn:
+        job = jobs[waiting[places[last]]]
+        shortest = min(job.estimate, job.predicted)
+        if not begun[places[last]] and _may_fit(plan, job, plan.times[0] + shortest + apart):
+            break
+        last -= 1
+    return last
+
+
+@inner_allocating
+def _reserve(plan: NodePlan, method: int, job: Any, apart: float, latest: float) -> tuple[float, int]:
+    """When a job can start after now [s], at a level that is then there, and how many rows of nodes are in `plan.runs`;
+    0 if it cannot start until `latest`."""
+    members, wanted = plan.allowed[job.allowed], job.units * plan.demands[job.kind, 0]
+    left, known, back = np.empty_like(plan.room), -1, 0  # left: from this level and all before that comes back
+    level, first, k, idle = 0, 0, 0, plan.idle[plan.order[0], job.allowed]  # first: of what comes back after the level
+    seen, barred, at = 1, -math.inf, plan.times[0]  # barred: it cannot start then, nor before
+    while True:
+        at = _next_time(plan, at, k)
+        if at == math.inf or at > latest:
+            return at, 0
+        while k < plan.counts[BACKS] and plan.ends[k] <= at:
+            idle += plan.gains[k, job.allowed]
+            k += 1
+        while level + 1 < plan.counts[LEVELS] and plan.times[level + 1] <= at:
+            level, first = level + 1, k
+            idle = plan.idle[plan.order[level], job.allowed]
+        end = at + job.estimate + apart
+        while seen < plan.counts[LEVELS] and plan.times[seen] < end:
+            if plan.idle[plan.order[seen], job.allowed] < wanted:
+                barred = plan.times[seen]
+            seen += 1
+        if idle < wanted or at <= barred:
+            continue
+        if known < level:
+            _copy(left, plan.left[plan.order[level]])
+            known, back = level, first
+        while back < k:
+            _give_back(plan, back, left, 1)
+            back += 1
+        units, too_few = _least(plan, left, level, job, members, end)
+        barred = max(barred, too_few)
+        found = _place(plan, method, job, at) if units >= job.units else 0
+        if found > 0:
+            _add_level(plan, level, at, left, first, k)
+            return at, found
+
+
+@inner
+def _next_time(plan: NodePlan, after: float, k: int) -> float:
+    """The next time at which something comes back, or a window ends [s]."""
+    at = plan.ends[k] if k < plan.counts[BACKS] else math.inf
+    for w in range(len(plan.windows)):
+        if plan.windows[w, 1] > after:
+            at = min(at, plan.windows[w, 1])
+    return at
+
+
+@inner
+def _add_level(plan: NodePlan, level: int, at: float, left: Ints, first: int, k: int) -> None:
+    """Begin a level behind that one, unless it begins at that time itself; the first `k` have come back by then, of
+    which the `first` had before."""
+    if plan.times[level] == at:
+        return
+    own = plan.counts[LEVELS]
+    plan.counts[LEVELS] += 1
+    for later in range(own, level + 1, -1):
+        plan.times[later], plan.order[later] = plan.times[later - 1], plan.order[later - 1]
+    plan.times[level + 1], plan.order[level + 1] = at, own
+    _copy(plan.left[own], left)
+    for row in range(len(plan.allowed)):
+        plan.idle[own, row] = plan.idle[plan.order[level], row]
+        for back in range(first, k):
+            plan.idle[own, row] += plan.gains[back, row]
+
+
+# Who makes room
 
 
 @inner_allocating
 def _victims(
-    now: float, end: float, method: int, jobs: Table, need: Ints, demands: Ints, job: Any, members: Ints,
-    windows: Floats, preemption: Floats, release_at: Floats, release: Ints, holder: Ints, backs: int, free: Ints,
-    begins: Floats, stops: Floats, held: Ints, base: Ints, reserved: int, runs: Ints,
-) -> tuple[Ints, int]:  # fmt: skip
-    """Rows of the running jobs that have to go so that a job can run from now until `end` [s], and how many `runs` of
-    nodes it then has; none if it would not fit without all of them either.
+    plan: NodePlan, method: int, jobs: Table, job: Any, members: Ints, preemption: Floats, end: float
+) -> tuple[Ints, int]:
+    """Which running jobs have to go so that a job can run from now until `end` [s]: where they stand first in
+    `plan.backs`; and how many rows of nodes it then has; none if it would not fit without all of them either.
 
     As Slurm chooses them: those of the lowest rank, then of the fewest cores, then those submitted first are taken away
     until the job fits; twice this is done again, the last one first, to need fewer. The job is then placed, and those
     go whose nodes it gets.
     """
-    rows, count = np.empty(backs, np.int64), 0
-    for k in range(backs):
-        row = holder[k]
-        if row < 0 or release[k, 2] == 0 or (count > 0 and rows[count - 1] == row):
-            continue
-        other = jobs[row]
-        may = preemption[job.standing, PREEMPTS + other.standing]
-        if may and now - other.started >= preemption[other.standing, EXEMPT]:
-            rows[count] = row
-            count += 1
-    keys = np.empty(count)
-    for k in range(count):
-        keys[k] = rows[k]
-    order = picked(rows, ranking(keys))
-    for k in range(count):
-        keys[k] = preemption[jobs[order[k]].standing, RANK] * 2.0**32 + jobs[order[k]].cores
-    order = picked(order, ranking(keys))
+    order = _preemptible(plan, jobs, job, preemption)
     for turn in range(4):  # at first all go, to see whether it fits at all
-        room, bases, found, k = free.copy(), base[:reserved].copy(), 0, 0
+        found, k = 0, 0
         while found == 0 and k < len(order):
-            _vacate(order[k], release_at, release, holder, backs, demands, room, begins, bases, reserved)
+            _set_free(plan, order[k], 1)
             k += 1
             if turn > 0 or k == len(order):
-                left = _lowest(room, now, end, begins, stops, held, bases, reserved)
-                close(left, windows, now, job.walltime, job.user)
-                found = _place(method, left, members, need, job, runs)
+                found = _find(plan, method, job, members, end)
+        for victim in order[:k]:
+            _set_free(plan, victim, -1)
         if found == 0:
             return order[:0], 0
         if turn > 0:
@@ -717,43 +1002,82 @@ def _victims(
             order[0] = last
             order = order[:k]
     count = 0
-    for row in order:
-        if _overlaps(row, release, holder, backs, runs, found):
-            rows[count] = row
+    for victim in order:
+        if _overlaps(plan, victim, found):
+            order[count] = victim
             count += 1
-    return rows[:count], found
+    return order[:count], found
+
+
+@inner_allocating
+def _preemptible(plan: NodePlan, jobs: Table, job: Any, preemption: Floats) -> Ints:
+    """The running jobs that have to go for a job, in order: where they stand first in `plan.backs`. None where it would
+    not fit without them either, by what is idle."""
+    now, own = plan.times[0], preemption[job.standing]
+    first, count, row = np.empty(plan.counts[BACKS], np.int64), 0, -1
+    idle = plan.idle[plan.order[0], job.allowed]
+    for k in range(plan.counts[BACKS]):
+        back = plan.backs[k]
+        if back[HOLDER] < 0 or back[UNITS] == 0:
+            continue
+        if back[HOLDER] != row:
+            other = jobs[back[HOLDER]]
+            if not own[PREEMPTS + other.standing] or now - other.started < preemption[other.standing, EXEMPT]:
+                continue
+            row, first[count] = back[HOLDER], k
+            count += 1
+        idle += plan.gains[k, job.allowed]
+    if idle < job.units * plan.demands[job.kind, 0]:
+        return first[:0]
+    keys = np.empty(count)
+    for k in range(count):
+        keys[k] = plan.backs[first[k], HOLDER]
+    order = picked(first, ranking(keys))
+    for k in range(count):
+        other = jobs[plan.backs[order[k], HOLDER]]
+        keys[k] = preemption[other.standing, RANK] * 2.0**32 + other.cores
+    return picked(order, ranking(keys))
 
 
 @inner
-def _vacate(
-    row: int, release_at: Floats, release: Ints, holder: Ints, backs: int, demands: Ints, free: Ints, begins: Floats,
-    base: Ints, reserved: int,
-) -> None:  # fmt: skip
-    """What a running job holds is free from now on, and in reservations that begin before its expected end."""
-    for k in range(backs):
-        if holder[k] == row:
-            _return(free, release[k], demands)
-            for r in range(reserved):
-                if begins[r] < release_at[k]:
-                    _return(base[r], release[k], demands)
+def _set_free(plan: NodePlan, victim: int, sign: int) -> None:
+    """What a running job holds is free from now on, or is not (-1)."""
+    row, k = plan.backs[victim, HOLDER], victim
+    while k < plan.counts[BACKS] and plan.backs[k, HOLDER] == row:
+        _change(plan, k, plan.times[0], sign)
+        k += 1
 
 
 @inner
-def _overlaps(row: int, release: Ints, holder: Ints, backs: int, runs: Ints, found: int) -> bool:
+def _end_now(plan: NodePlan, victim: int) -> None:
+    """A running job goes: what it holds is free from now on, and nothing more will come back."""
+    _set_free(plan, victim, 1)
+    row, k = plan.backs[victim, HOLDER], victim
+    while k < plan.counts[BACKS] and plan.backs[k, HOLDER] == row:
+        plan.backs[k, UNITS] = 0
+        for each in range(len(plan.allowed)):
+            plan.gains[k, each] = 0
+        k += 1
+
+
+@inner
+def _overlaps(plan: NodePlan, victim: int, found: int) -> bool:
     """Whether a running job is on one of these nodes."""
-    for k in range(backs):
-        if holder[k] == row:
-            for run in range(found):
-                if runs[run, 0] <= release[k, 1] and release[k, 0] <= runs[run, 1]:
-                    return True
+    row, k = plan.backs[victim, HOLDER], victim
+    while k < plan.counts[BACKS] and plan.backs[k, HOLDER] == row:
+        for run in range(found):
+            if plan.runs[run, 0] <= plan.backs[k, LAST] and plan.backs[k, FIRST] <= plan.runs[run, 1]:
+                return True
+        k += 1
     return False
+
+
+# The order of the queue, and what is closed to others
 
 
 @inner_allocating
 def _fill_behind(now: float, rule: BackfillRule, jobs: Table, waiting: Ints, places: Ints, turn: int) -> None:
     """Those of a partition behind its first blocked job, at `turn`, change places: by the order that fills gaps."""
-    if rule.fill < 0:
-        return
     part = jobs[waiting[places[turn]]].partition
     turns, keys, count = np.empty(len(places), np.int64), np.empty(len(places)), 0
     for later in range(turn + 1, len(places)):
@@ -782,94 +1106,10 @@ def _close(usable: Ints, members: Ints) -> int:
 
 
 @inner
-def _next_time(
-    after: float, release_at: Floats, k: int, backs: int, stops: Floats, reserved: int, windows: Floats
-) -> float:
-    """The next time [s] at which something comes back, from a job, a reservation or a window."""
-    at = math.inf
-    if k < backs:
-        at = max(release_at[k], np.nextafter(after, math.inf))  # what is overdue is expected in the very next moment
-    for r in range(reserved):
-        if stops[r] > after:
-            at = min(at, stops[r])
-    for w in range(len(windows)):
-        if windows[w, 1] > after:
-            at = min(at, windows[w, 1])
-    return at
-
-
-@inner_allocating
-def _lowest(
-    free: Ints, start: float, end: float, begins: Floats, stops: Floats, held: Ints, base: Ints, reserved: int
-) -> Ints:
-    """The least that nodes have left from `start` to `end` [s], reservations taken off.
-
-    Between reservations it only grows, so it is enough to look at the start and where reservations begin.
-    """
-    room = free.copy()
-    for r in range(reserved):
-        if begins[r] <= start < stops[r]:
-            _add(room, held[r], -1)
-    for r in range(reserved):
-        if start < begins[r] < end:
-            then = base[r].copy()
-            for q in range(reserved):
-                if begins[q] <= begins[r] < stops[q]:
-                    _add(then, held[q], -1)
-            for node in range(len(room)):
-                for k in range(room.shape[1]):
-                    room[node, k] = min(room[node, k], then[node, k])
-    return room
-
-
-@inner_allocating
-def _place(method: int, room: Ints, members: Ints, need: Ints, job: Any, runs: Ints) -> int:
-    """Nodes for a job of those it may have, into `runs`; how many rows."""
-    blocks = np.zeros((len(room) + BLOCK - 1) // BLOCK, np.int64)
-    for node in range(len(room)):
-        if not members[node]:
-            for k in range(room.shape[1]):
-                room[node, k] = 0
-        if room[node, 0] > 0:
-            blocks[node // BLOCK] += 1
-    return int(place_within(method, room, need, job.units, job.per_node, job.max_nodes, blocks, runs))
-
-
-@inner
-def _add(room: Ints, other: Ints, sign: int) -> None:
-    for node in range(len(room)):
-        for k in range(room.shape[1]):
-            room[node, k] += sign * other[node, k]
-
-
-@inner
-def _give(room: Ints, runs: Ints, found: int, need: Ints, sign: int) -> None:
-    for row in range(found):
-        for node in range(runs[row, 0], runs[row, 1] + 1):
-            for k in range(room.shape[1]):
-                room[node, k] += sign * runs[row, 2] * need[k]
-
-
-@inner
-def _return(room: Ints, row: Ints, demands: Ints) -> None:
-    for node in range(row[0], row[1] + 1):
-        for k in range(room.shape[1]):
-            room[node, k] += row[2] * demands[row[3], k]
-
-
-@inner
-def _insert(release_at: Floats, release: Ints, holder: Ints, backs: int, end: float, run: Ints, kind: int) -> None:
-    """Put what will come back at `end` [s] where it belongs, behind `backs` others at most; no running job holds it."""
-    row = backs
-    while row > 0 and release_at[row - 1] > end:
-        release_at[row], holder[row] = release_at[row - 1], holder[row - 1]
-        for column in range(4):
-            release[row, column] = release[row - 1, column]
-        row -= 1
-    release_at[row], holder[row] = end, -1
-    for column in range(3):
-        release[row, column] = run[column]
-    release[row, 3] = kind
+def _copy(table: Ints, other: Ints) -> None:
+    for row in range(len(other)):
+        for column in range(other.shape[1]):
+            table[row, column] = other[row, column]
 
 
 @inner_allocating
@@ -877,21 +1117,8 @@ def _longer(table: Ints, rows: int) -> Ints:
     """The same table with room for so many rows at least."""
     if rows <= len(table):
         return table
-    longer = np.empty((2 * rows, 4), np.int64)
-    for row in range(len(table)):
-        for column in range(4):
-            longer[row, column] = table[row, column]
-    return longer
-
-
-@inner_allocating
-def _longer_column(column: Any, rows: int) -> Any:
-    """The same, of one column of whatever numbers."""
-    if rows <= len(column):
-        return column
-    longer = np.empty(2 * rows, column.dtype)
-    for row in range(len(column)):
-        longer[row] = column[row]
+    longer = np.empty((2 * rows, table.shape[1]), np.int64)
+    _copy(longer[: len(table)], table)
     return longer
 
 
@@ -921,7 +1148,7 @@ def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
     else:
         started, rows, gone = scan_nodes(
             view.now, numbers, view.placement, view.jobs, view.demands, waiting, view.release_at, view.release,
-            view.holder, view.free, view.allowed, view.windows, view.preemption, starts, promised,
+            view.holder, view.free, view.allowed, view.windows, view.preemption, starts, promised, True,
         )  # fmt: skip
         for place, first, last, units in rows.tolist():
             chosen.setdefault(place, []).append(NodeRun(first, last, units))

@@ -957,7 +957,7 @@ def dispatch_loop(
             release_at, release, holder = releases(s)
             started, runs, gone = scan_nodes(
                 world.now, now, world.placement, s.jobs, s.demands, waiting,
-                release_at, release, holder, s.free, s.allowed, s.windows, s.preemption, starts, promised,
+                release_at, release, holder, s.free, s.allowed, s.windows, s.preemption, starts, promised, promise,
             )  # fmt: skip
         if promise:
             for k in range(min(rule.limit, len(waiting))):
