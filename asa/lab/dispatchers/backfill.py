@@ -644,21 +644,24 @@ def scan_nodes(
             continue
         stays = job.predicted if blocked[part] and not strict[part] else job.estimate
         found = _find(plan, method, job, usable[job.allowed], now + stays + apart)
-        if found == 0 and len(preemption) > 0:
+        if found == 0 and len(preemption) > 0 and _may_make_room(plan, jobs, job, preemption):
             victims, found = _victims(plan, method, jobs, job, usable[job.allowed], preemption, now + stays + apart)
             for victim in victims:
                 gone[lost, 0], gone[lost, 1] = j, plan.backs[victim, HOLDER]
                 lost += 1
                 _end_now(plan, victim)
+                last = count - 1
         if found == 0 and depth > 0 and not blocked[part]:
             blocked[part], strict[part] = True, now - job.submit > rule.strict_after
             if rule.fill >= 0:
                 _fill_behind(now, rule, jobs, waiting, places, turn)
                 last = count - 1
         if found > 0:
-            plan = _longer_plan(plan, found)
+            if rows + found > len(chosen):
+                chosen = _longer(chosen, 2 * (rows + found))
+            if plan.counts[BACKS] + found > len(plan.ends):
+                plan = _longer_plan(plan, found)
             _take(plan, job, found, now, now + stays)
-            chosen = _longer(chosen, rows + found)
             for k in range(found):
                 chosen[rows, 0] = j
                 for column in range(3):
@@ -673,15 +676,16 @@ def scan_nodes(
                 blocked[part] = True
                 closed += _close(usable, allowed[part])
         elif reserved_of[part] < depth:
-            if not promise and len(preemption) == 0:
-                last = _last_to_start(plan, jobs, waiting, places, begun, turn, last, apart)
+            if not promise:
+                last = _last_to_start(plan, jobs, waiting, places, begun, preemption, turn, last, apart)
                 if last <= turn:
                     break
             at, found = _reserve(plan, method, job, apart, now + rule.window)
             if found > 0:
                 promised[j] = at
                 reserved_of[part] += 1
-                plan = _longer_plan(plan, found)
+                if plan.counts[BACKS] + found > len(plan.ends):
+                    plan = _longer_plan(plan, found)
                 _take(plan, job, found, at, at + job.estimate)
     return started, chosen[:rows], gone[:lost]
 
@@ -784,18 +788,13 @@ def _change(plan: NodePlan, k: int, start: float, sign: int) -> None:
 @inner_allocating
 def _longer_plan(plan: NodePlan, more: int) -> NodePlan:
     """The same plan with room for so many more of `backs`."""
-    used = plan.counts[BACKS]
-    if used + more <= len(plan.ends):
-        return plan
-    size = 2 * (used + more)
-    ends, backs = np.empty(size), np.empty((size, 5), np.int64)
-    gains = np.empty((size, len(plan.allowed)), np.int64)
-    for k in range(used):
+    size = 2 * (plan.counts[BACKS] + more)
+    ends = np.empty(size)
+    for k in range(plan.counts[BACKS]):
         ends[k] = plan.ends[k]
-    _copy(backs[:used], plan.backs[:used])
-    _copy(gains[:used], plan.gains[:used])
     return NodePlan(
-        plan.demands, plan.allowed, plan.windows, plan.times, plan.order, plan.left, plan.idle, ends, backs, gains,
+        plan.demands, plan.allowed, plan.windows, plan.times, plan.order, plan.left, plan.idle,
+        ends, _longer(plan.backs, size), _longer(plan.gains, size),
         plan.counts, plan.room, plan.units, plan.runs, plan.blocks,
     )  # fmt: skip
 
@@ -890,13 +889,15 @@ def _place(plan: NodePlan, method: int, job: Any, start: float) -> int:
 
 @inner
 def _last_to_start(
-    plan: NodePlan, jobs: Table, waiting: Ints, places: Ints, begun: Bools, turn: int, last: int, apart: float
-) -> int:
+    plan: NodePlan, jobs: Table, waiting: Ints, places: Ints, begun: Bools, preemption: Floats, turn: int, last: int,
+    apart: float,
+) -> int:  # fmt: skip
     """The last turn behind this one, not behind `last`, at which a job may still start; or this one if there is none."""
     while last > turn:
         job = jobs[waiting[places[last]]]
-        shortest = min(job.estimate, job.predicted)
-        if not begun[places[last]] and _may_fit(plan, job, plan.times[0] + shortest + apart):
+        end = plan.times[0] + min(job.estimate, job.predicted) + apart
+        makes_room = len(preemption) > 0 and _may_make_room(plan, jobs, job, preemption)
+        if not begun[places[last]] and (makes_room or _may_fit(plan, job, end)):
             break
         last -= 1
     return last
@@ -1009,34 +1010,44 @@ def _victims(
     return order[:count], found
 
 
-@inner_allocating
-def _preemptible(plan: NodePlan, jobs: Table, job: Any, preemption: Floats) -> Ints:
-    """The running jobs that have to go for a job, in order: where they stand first in `plan.backs`. None where it would
-    not fit without them either, by what is idle."""
-    now, own = plan.times[0], preemption[job.standing]
-    first, count, row = np.empty(plan.counts[BACKS], np.int64), 0, -1
-    idle = plan.idle[plan.order[0], job.allowed]
+@inner
+def _may_make_room(plan: NodePlan, jobs: Table, job: Any, preemption: Floats) -> bool:
+    """Whether enough of the first resource would be idle without all running jobs that may be preempted for a job."""
+    idle, may, row = plan.idle[plan.order[0], job.allowed], False, -1
+    wanted, some = job.units * plan.demands[job.kind, 0], False
     for k in range(plan.counts[BACKS]):
         back = plan.backs[k]
-        if back[HOLDER] < 0 or back[UNITS] == 0:
-            continue
         if back[HOLDER] != row:
-            other = jobs[back[HOLDER]]
-            if not own[PREEMPTS + other.standing] or now - other.started < preemption[other.standing, EXEMPT]:
-                continue
-            row, first[count] = back[HOLDER], k
-            count += 1
-        idle += plan.gains[k, job.allowed]
-    if idle < job.units * plan.demands[job.kind, 0]:
-        return first[:0]
-    keys = np.empty(count)
-    for k in range(count):
-        keys[k] = plan.backs[first[k], HOLDER]
-    order = picked(first, ranking(keys))
+            row = back[HOLDER]
+            may = row >= 0 and _is_preemptible(jobs[row], job, preemption, plan.times[0])
+        if may and back[UNITS] > 0:
+            idle, some = idle + plan.gains[k, job.allowed], True
+    return some and idle >= wanted
+
+
+@inner
+def _is_preemptible(other: Any, job: Any, preemption: Floats, now: float) -> bool:
+    """Whether a running job may be preempted for another."""
+    may = preemption[job.standing, PREEMPTS + other.standing] > 0
+    return bool(may and now - other.started >= preemption[other.standing, EXEMPT])
+
+
+@inner_allocating
+def _preemptible(plan: NodePlan, jobs: Table, job: Any, preemption: Floats) -> Ints:
+    """The running jobs that have to go for a job, in order: where they stand first in `plan.backs`."""
+    first, keys, count, row = np.empty(plan.counts[BACKS], np.int64), np.empty(plan.counts[BACKS]), 0, -1
+    for k in range(plan.counts[BACKS]):
+        back = plan.backs[k]
+        if back[HOLDER] != row and back[UNITS] > 0:
+            row = back[HOLDER]
+            if row >= 0 and _is_preemptible(jobs[row], job, preemption, plan.times[0]):
+                first[count], keys[count] = k, row
+                count += 1
+    order = picked(first, ranking(keys[:count]))
     for k in range(count):
         other = jobs[plan.backs[order[k], HOLDER]]
         keys[k] = preemption[other.standing, RANK] * 2.0**32 + other.cores
-    return picked(order, ranking(keys))
+    return picked(order, ranking(keys[:count]))
 
 
 @inner
@@ -1114,11 +1125,9 @@ def _copy(table: Ints, other: Ints) -> None:
 
 @inner_allocating
 def _longer(table: Ints, rows: int) -> Ints:
-    """The same table with room for so many rows at least."""
-    if rows <= len(table):
-        return table
-    longer = np.empty((2 * rows, table.shape[1]), np.int64)
-    _copy(longer[: len(table)], table)
+    """The same table with so many rows."""
+    longer = np.empty((rows, table.shape[1]), np.int64)
+    _copy(longer, table)
     return longer
 
 
