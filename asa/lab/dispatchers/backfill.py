@@ -537,10 +537,13 @@ class NodePlan(NamedTuple):
     left
         What nodes have left then, shape (levels, nodes, resources).
     idle
-        At least as much as the nodes of each row of `allowed` have left then of the first resource, shape (levels, rows).
-    ends, backs
+        At least as much as the nodes of each row of `allowed` then have left of the first resource, shape (levels,
+        rows).
+    ends, rows
         When something comes back, in order [s], from running jobs, from those that start and from reservations; and
-        what, with the columns above.
+        its row in `backs` and `gains`.
+    backs
+        What comes back, with the columns above.
     gains
         How much of the first resource comes back to nodes of each row of `allowed`, shape (backs, rows).
     counts
@@ -557,6 +560,7 @@ class NodePlan(NamedTuple):
     left: Ints
     idle: Ints
     ends: Floats
+    rows: Ints
     backs: Ints
     gains: Ints
     counts: Ints
@@ -626,6 +630,7 @@ def scan_nodes(
     whole = _all_back(plan)
     chosen, rows = np.empty((64, 4), np.int64), 0
     gone, lost = np.empty((len(holder) if len(preemption) > 0 else 0, 2), np.int64), 0
+    planned, reserved, since = np.empty(most, np.int64), 0, 0  # since: what nodes have left has only shrunk
     started, apart = 0, APART_S if rule.interval > 0 else 0.0
     reserved_of, begun = np.zeros(parts, np.int64), np.zeros(count, np.bool_)
     depths = np.array([0.0, depth]) if depth > 0 and len(windows) > 0 else np.array([depth])
@@ -647,10 +652,10 @@ def scan_nodes(
         if found == 0 and len(preemption) > 0 and _may_make_room(plan, jobs, job, preemption):
             victims, found = _victims(plan, method, jobs, job, usable[job.allowed], preemption, now + stays + apart)
             for victim in victims:
-                gone[lost, 0], gone[lost, 1] = j, plan.backs[victim, HOLDER]
+                gone[lost, 0], gone[lost, 1] = j, _holder(plan, victim)
                 lost += 1
                 _end_now(plan, victim)
-                last = count - 1
+                last, since = count - 1, reserved
         if found == 0 and depth > 0 and not blocked[part]:
             blocked[part], strict[part] = True, now - job.submit > rule.strict_after
             if rule.fill >= 0:
@@ -680,8 +685,11 @@ def scan_nodes(
                 last = _last_to_start(plan, jobs, waiting, places, begun, preemption, turn, last, apart)
                 if last <= turn:
                     break
-            at, found = _reserve(plan, method, job, apart, now + rule.window)
+            after = _not_before(plan, jobs, job, waiting, planned[since:reserved], promised)
+            at, found = _reserve(plan, method, job, apart, after, now + rule.window)
             if found > 0:
+                planned[reserved] = j
+                reserved += 1
                 promised[j] = at
                 reserved_of[part] += 1
                 if plan.counts[BACKS] + found > len(plan.ends):
@@ -704,7 +712,8 @@ def _new_plan(
         demands, allowed, windows,
         np.empty(1 + most), np.empty(1 + most, np.int64),
         np.empty((1 + most, nodes, resources), np.int64), np.empty((1 + most, len(allowed)), np.int64),
-        np.empty(size + 64), np.empty((size + 64, 5), np.int64), np.empty((size + 64, len(allowed)), np.int64),
+        np.empty(size + 64), np.arange(size + 64),
+        np.empty((size + 64, 5), np.int64), np.empty((size + 64, len(allowed)), np.int64),
         np.array([1, size]),
         np.empty((nodes, resources), np.int64), np.empty(nodes, np.int64), np.empty((nodes, 3), np.int64),
         np.ones((nodes + BLOCK - 1) // BLOCK, np.int64),
@@ -724,15 +733,15 @@ def _new_plan(
 
 
 @inner
-def _write_back(plan: NodePlan, k: int, run: Ints, kind: int, holder: int) -> None:
+def _write_back(plan: NodePlan, own: int, run: Ints, kind: int, holder: int) -> None:
     """So many units come back from these nodes: first, last, units of each."""
-    back = plan.backs[k]
+    back = plan.backs[own]
     back[FIRST], back[LAST], back[UNITS], back[KIND], back[HOLDER] = run[0], run[1], run[2], kind, holder
     for row in range(len(plan.allowed)):
         nodes = 0
         for node in range(run[0], run[1] + 1):
             nodes += plan.allowed[row, node]
-        plan.gains[k, row] = nodes * run[2] * plan.demands[kind, 0]
+        plan.gains[own, row] = nodes * run[2] * plan.demands[kind, 0]
 
 
 @inner_allocating
@@ -746,7 +755,7 @@ def _all_back(plan: NodePlan) -> Ints:
 
 @inner
 def _give_back(plan: NodePlan, k: int, left: Ints, sign: int) -> None:
-    back = plan.backs[k]
+    back = plan.backs[plan.rows[k]]
     for node in range(back[FIRST], back[LAST] + 1):
         for resource in range(left.shape[1]):
             left[node, resource] += sign * back[UNITS] * plan.demands[back[KIND], resource]
@@ -756,20 +765,16 @@ def _give_back(plan: NodePlan, k: int, left: Ints, sign: int) -> None:
 def _take(plan: NodePlan, job: Any, found: int, start: float, end: float) -> None:
     """A job has its `runs` of nodes from a level's time until `end` [s]; they come back then."""
     end = max(end, np.nextafter(start, math.inf))  # a job too short for a float still counts
-    first = plan.counts[BACKS]
+    used = plan.counts[BACKS]
+    first = used
     while first > 0 and plan.ends[first - 1] > end:
         first -= 1
-    for k in range(plan.counts[BACKS] - 1, first - 1, -1):
-        plan.ends[k + found] = plan.ends[k]
-        for column in range(5):
-            plan.backs[k + found, column] = plan.backs[k, column]
-        for row in range(len(plan.allowed)):
-            plan.gains[k + found, row] = plan.gains[k, row]
+        plan.ends[first + found], plan.rows[first + found] = plan.ends[first], plan.rows[first]
     plan.counts[BACKS] += found
-    for k in range(first, first + found):
-        plan.ends[k] = end
-        _write_back(plan, k, plan.runs[k - first], job.kind, -1)
-        _change(plan, k, start, -1)
+    for k in range(found):
+        plan.ends[first + k], plan.rows[first + k] = end, used + k
+        _write_back(plan, used + k, plan.runs[k], job.kind, -1)
+        _change(plan, first + k, start, -1)
 
 
 @inner
@@ -782,19 +787,19 @@ def _change(plan: NodePlan, k: int, start: float, sign: int) -> None:
             own = plan.order[level]
             _give_back(plan, k, plan.left[own], sign)
             for row in range(len(plan.allowed)):
-                plan.idle[own, row] += sign * plan.gains[k, row]
+                plan.idle[own, row] += sign * plan.gains[plan.rows[k], row]
 
 
 @inner_allocating
 def _longer_plan(plan: NodePlan, more: int) -> NodePlan:
     """The same plan with room for so many more of `backs`."""
     size = 2 * (plan.counts[BACKS] + more)
-    ends = np.empty(size)
+    ends, rows = np.empty(size), np.empty(size, np.int64)
     for k in range(plan.counts[BACKS]):
-        ends[k] = plan.ends[k]
+        ends[k], rows[k] = plan.ends[k], plan.rows[k]
     return NodePlan(
         plan.demands, plan.allowed, plan.windows, plan.times, plan.order, plan.left, plan.idle,
-        ends, _longer(plan.backs, size), _longer(plan.gains, size),
+        ends, rows, _longer(plan.backs, size), _longer(plan.gains, size),
         plan.counts, plan.room, plan.units, plan.runs, plan.blocks,
     )  # fmt: skip
 
@@ -805,10 +810,16 @@ def _longer_plan(plan: NodePlan, more: int) -> NodePlan:
 @inner
 def _find(plan: NodePlan, method: int, job: Any, members: Ints, end: float) -> int:
     """Nodes of `members` for a job from now until `end` [s], into `plan.runs`; how many rows, 0 if it does not fit."""
+    return _place(plan, method, job, plan.times[0]) if _has_nodes(plan, job, members, end) else 0
+
+
+@inner
+def _has_nodes(plan: NodePlan, job: Any, members: Ints, end: float) -> bool:
+    """Whether nodes hold all units of a job from now until `end` [s], but for windows and a most of nodes."""
     if not _may_fit(plan, job, end):
-        return 0
+        return False
     units, _ = _least(plan, plan.left[plan.order[0]], 0, job, members, end)
-    return _place(plan, method, job, plan.times[0]) if units >= job.units else 0
+    return bool(units >= job.units)
 
 
 @inner
@@ -892,31 +903,58 @@ def _last_to_start(
     plan: NodePlan, jobs: Table, waiting: Ints, places: Ints, begun: Bools, preemption: Floats, turn: int, last: int,
     apart: float,
 ) -> int:  # fmt: skip
-    """The last turn behind this one, not behind `last`, at which a job may still start; or this one if there is none."""
+    """The last turn behind this one, up to `last`, at which a job may still start; or this one if there is none."""
     while last > turn:
         job = jobs[waiting[places[last]]]
         end = plan.times[0] + min(job.estimate, job.predicted) + apart
         makes_room = len(preemption) > 0 and _may_make_room(plan, jobs, job, preemption)
-        if not begun[places[last]] and (makes_room or _may_fit(plan, job, end)):
+        if not begun[places[last]] and (makes_room or _has_nodes(plan, job, plan.allowed[job.allowed], end)):
             break
         last -= 1
     return last
 
 
+@inner
+def _not_before(plan: NodePlan, jobs: Table, job: Any, waiting: Ints, planned: Ints, promised: Floats) -> float:
+    """When a job can start at the earliest [s]: not before one that asks for no more, and has been planned already."""
+    at = plan.times[0]
+    if len(plan.windows) > 0:
+        return at
+    for j in planned:
+        if promised[j] > at:
+            other = jobs[waiting[j]]
+            alike = other.kind == job.kind and other.allowed == job.allowed and other.per_node == job.per_node
+            no_more = other.units <= job.units and other.estimate <= job.estimate
+            if alike and no_more and other.max_nodes == job.max_nodes and other.predicted <= other.estimate:
+                at = promised[j]
+    return at
+
+
 @inner_allocating
-def _reserve(plan: NodePlan, method: int, job: Any, apart: float, latest: float) -> tuple[float, int]:
+def _reserve(
+    plan: NodePlan, method: int, job: Any, apart: float, after: float, latest: float
+) -> tuple[float, int]:  # fmt: skip
     """When a job can start after now [s], at a level that is then there, and how many rows of nodes are in `plan.runs`;
-    0 if it cannot start until `latest`."""
+    0 if it cannot start until `latest`. It cannot start before `after` [s]."""
     members, wanted = plan.allowed[job.allowed], job.units * plan.demands[job.kind, 0]
     left, known, back = np.empty_like(plan.room), -1, 0  # left: from this level and all before that comes back
-    level, first, k, idle = 0, 0, 0, plan.idle[plan.order[0], job.allowed]  # first: of what comes back after the level
-    seen, barred, at = 1, -math.inf, plan.times[0]  # barred: it cannot start then, nor before
+    level, first = 0, 0  # first: of what comes back after the level
+    while level + 1 < plan.counts[LEVELS] and plan.times[level + 1] < after:
+        level += 1
+    while first < plan.counts[BACKS] and plan.ends[first] <= plan.times[level]:
+        first += 1
+    k, idle = first, plan.idle[plan.order[level], job.allowed]
+    while k < plan.counts[BACKS] and plan.ends[k] < after:
+        idle += plan.gains[plan.rows[k], job.allowed]
+        k += 1
+    seen, barred = level + 1, -math.inf  # barred: it cannot start then, nor before
+    at = max(plan.times[0], np.nextafter(after, -math.inf))
     while True:
         at = _next_time(plan, at, k)
         if at == math.inf or at > latest:
             return at, 0
         while k < plan.counts[BACKS] and plan.ends[k] <= at:
-            idle += plan.gains[k, job.allowed]
+            idle += plan.gains[plan.rows[k], job.allowed]
             k += 1
         while level + 1 < plan.counts[LEVELS] and plan.times[level + 1] <= at:
             level, first = level + 1, k
@@ -967,7 +1005,7 @@ def _add_level(plan: NodePlan, level: int, at: float, left: Ints, first: int, k:
     for row in range(len(plan.allowed)):
         plan.idle[own, row] = plan.idle[plan.order[level], row]
         for back in range(first, k):
-            plan.idle[own, row] += plan.gains[back, row]
+            plan.idle[own, row] += plan.gains[plan.rows[back], row]
 
 
 # Who makes room
@@ -978,7 +1016,7 @@ def _victims(
     plan: NodePlan, method: int, jobs: Table, job: Any, members: Ints, preemption: Floats, end: float
 ) -> tuple[Ints, int]:
     """Which running jobs have to go so that a job can run from now until `end` [s]: where they stand first in
-    `plan.backs`; and how many rows of nodes it then has; none if it would not fit without all of them either.
+    `plan.ends`; and how many rows of nodes it then has; none if it would not fit without all of them either.
 
     As Slurm chooses them: those of the lowest rank, then of the fewest cores, then those submitted first are taken away
     until the job fits; twice this is done again, the last one first, to need fewer. The job is then placed, and those
@@ -1016,12 +1054,12 @@ def _may_make_room(plan: NodePlan, jobs: Table, job: Any, preemption: Floats) ->
     idle, may, row = plan.idle[plan.order[0], job.allowed], False, -1
     wanted, some = job.units * plan.demands[job.kind, 0], False
     for k in range(plan.counts[BACKS]):
-        back = plan.backs[k]
+        back = plan.backs[plan.rows[k]]
         if back[HOLDER] != row:
             row = back[HOLDER]
             may = row >= 0 and _is_preemptible(jobs[row], job, preemption, plan.times[0])
         if may and back[UNITS] > 0:
-            idle, some = idle + plan.gains[k, job.allowed], True
+            idle, some = idle + plan.gains[plan.rows[k], job.allowed], True
     return some and idle >= wanted
 
 
@@ -1034,10 +1072,10 @@ def _is_preemptible(other: Any, job: Any, preemption: Floats, now: float) -> boo
 
 @inner_allocating
 def _preemptible(plan: NodePlan, jobs: Table, job: Any, preemption: Floats) -> Ints:
-    """The running jobs that have to go for a job, in order: where they stand first in `plan.backs`."""
+    """The running jobs that have to go for a job, in order: where they stand first in `plan.ends`."""
     first, keys, count, row = np.empty(plan.counts[BACKS], np.int64), np.empty(plan.counts[BACKS]), 0, -1
     for k in range(plan.counts[BACKS]):
-        back = plan.backs[k]
+        back = plan.backs[plan.rows[k]]
         if back[HOLDER] != row and back[UNITS] > 0:
             row = back[HOLDER]
             if row >= 0 and _is_preemptible(jobs[row], job, preemption, plan.times[0]):
@@ -1045,16 +1083,21 @@ def _preemptible(plan: NodePlan, jobs: Table, job: Any, preemption: Floats) -> I
                 count += 1
     order = picked(first, ranking(keys[:count]))
     for k in range(count):
-        other = jobs[plan.backs[order[k], HOLDER]]
+        other = jobs[_holder(plan, order[k])]
         keys[k] = preemption[other.standing, RANK] * 2.0**32 + other.cores
     return picked(order, ranking(keys[:count]))
 
 
 @inner
+def _holder(plan: NodePlan, k: int) -> int:
+    return int(plan.backs[plan.rows[k], HOLDER])
+
+
+@inner
 def _set_free(plan: NodePlan, victim: int, sign: int) -> None:
     """What a running job holds is free from now on, or is not (-1)."""
-    row, k = plan.backs[victim, HOLDER], victim
-    while k < plan.counts[BACKS] and plan.backs[k, HOLDER] == row:
+    row, k = _holder(plan, victim), victim
+    while k < plan.counts[BACKS] and _holder(plan, k) == row:
         _change(plan, k, plan.times[0], sign)
         k += 1
 
@@ -1063,21 +1106,22 @@ def _set_free(plan: NodePlan, victim: int, sign: int) -> None:
 def _end_now(plan: NodePlan, victim: int) -> None:
     """A running job goes: what it holds is free from now on, and nothing more will come back."""
     _set_free(plan, victim, 1)
-    row, k = plan.backs[victim, HOLDER], victim
-    while k < plan.counts[BACKS] and plan.backs[k, HOLDER] == row:
-        plan.backs[k, UNITS] = 0
+    row, k = _holder(plan, victim), victim
+    while k < plan.counts[BACKS] and _holder(plan, k) == row:
+        plan.backs[plan.rows[k], UNITS] = 0
         for each in range(len(plan.allowed)):
-            plan.gains[k, each] = 0
+            plan.gains[plan.rows[k], each] = 0
         k += 1
 
 
 @inner
 def _overlaps(plan: NodePlan, victim: int, found: int) -> bool:
     """Whether a running job is on one of these nodes."""
-    row, k = plan.backs[victim, HOLDER], victim
-    while k < plan.counts[BACKS] and plan.backs[k, HOLDER] == row:
+    row, k = _holder(plan, victim), victim
+    while k < plan.counts[BACKS] and _holder(plan, k) == row:
+        back = plan.backs[plan.rows[k]]
         for run in range(found):
-            if plan.runs[run, 0] <= plan.backs[k, LAST] and plan.backs[k, FIRST] <= plan.runs[run, 1]:
+            if plan.runs[run, 0] <= back[LAST] and back[FIRST] <= plan.runs[run, 1]:
                 return True
         k += 1
     return False
