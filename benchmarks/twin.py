@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     repeats = parser.parse_args().repeats
     sizes = ((100, 500, False), (1_000, 1_000, False), (5_000, 1_000, False), (100, 500, True), (1_000, 500, True))
-    show("A twin of a queue, five dispatchers (four on nodes)", [row(*size[:2], repeats, size[2]) for size in sizes])
+    show("A twin of a queue, five dispatchers", [row(*size[:2], repeats, size[2]) for size in sizes])
 
 
 if __name__ == "__main__":

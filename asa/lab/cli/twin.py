@@ -37,8 +37,9 @@ SHOWN, DRAWN, NAMED = 20, 6, 3
 EXACT = 2000
 """Waiting jobs times nodes up to which each node is looked at; beyond that, like nodes are one."""
 
-SLOW = "conservative"
-"""The dispatcher that takes far longer than the others where there are kinds of nodes or partitions."""
+SLOW, MANY = "conservative", 1000
+"""The dispatcher that takes far longer than the others where there are kinds of nodes or partitions, and waiting jobs
+up to which it is compared all the same: it takes 2 s for so many, and eight times as long for twice as many."""
 
 _log = logging.getLogger(__name__)
 
@@ -183,10 +184,11 @@ def outlook(seen: Snapshot, dispatchers: Sequence[str], user: str) -> dict[str, 
     """
     from asa.lab.forecast.twin import COMPARED, Twin
 
-    many = (len(seen.keys) - seen.running) * seen.cluster.nodes > EXACT
-    if many and not (seen.cluster.uniform and len(seen.cluster.resources) == 1 and not seen.cluster.partitions):
+    waiting = len(seen.keys) - seen.running
+    alike = seen.cluster.uniform and len(seen.cluster.resources) == 1 and not seen.cluster.partitions
+    if waiting * seen.cluster.nodes > EXACT and not alike:
         seen = replace(seen.coarse(), left_out=(*seen.left_out, "on which of like nodes a job is"))
-        if tuple(dispatchers) == COMPARED:
+        if waiting > MANY and tuple(dispatchers) == COMPARED:
             dispatchers = [name for name in COMPARED if name != SLOW]
             seen = replace(seen, left_out=(f"{SLOW}, which takes minutes (--dispatcher {SLOW})", *seen.left_out))
     twin, first, work = Twin.of(seen), seen.running, seen.jobs

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from asa.core.arrays import Floats, Ints
+from asa.core.arrays import Bools, Floats, Ints
 from asa.core.backfill import ReservationRule
 from asa.core.decision import DispatchDecision, NodeRun, Reserve, SetWidth, Start
 from asa.core.errors import InvalidInput, UnknownName
@@ -37,10 +37,29 @@ from asa.core.units import duration
 from asa.core.view import QueuedJob, QueueView
 from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ranking
 from asa.lab.core.registry import PREDICTORS
-from asa.lab.core.table import EXEMPT, PREEMPTS, RANK, TableView
+from asa.lab.core.table import TableView
+from asa.lab.dispatchers.nodeplan import (
+    BACKS,
+    NodePlan,
+    Table,
+    all_back,
+    end_now,
+    find_nodes,
+    find_victims,
+    has_nodes,
+    holder_of,
+    longer,
+    longer_plan,
+    may_make_room,
+    new_plan,
+    not_before,
+    open_nodes,
+    place_job,
+    reserve,
+    take_nodes,
+)
 from asa.lab.dispatchers.room import columns
 from asa.lab.dispatchers.shift import Shift
-from asa.lab.placement.nodes import BLOCK, close, place_within
 
 # -- Orders of the queue ----------------------------------------------------------------------------------------------
 
@@ -256,8 +275,6 @@ class BackfillRule(NamedTuple):
 
 
 # -- The rule on a machine of slots, compiled -------------------------------------------------------------------------
-
-Table = npt.NDArray[np.void]
 
 
 @compiled
@@ -532,6 +549,7 @@ def scan_nodes(
     preemption: Floats,
     starts: Ints,
     promised: Floats,
+    promise: bool,
 ) -> tuple[int, Ints, Ints]:
     """Which of the waiting jobs start now, where, and which running jobs make room for them.
 
@@ -542,7 +560,7 @@ def scan_nodes(
 
     Parameters
     ----------
-    now, rule, starts, promised
+    now, rule, starts, promised, promise
         As in `asa.lab.dispatchers.backfill.scan`.
     jobs, demands, waiting
         Table of jobs, what one unit of each kind takes, and rows of waiting jobs, in order.
@@ -565,195 +583,102 @@ def scan_nodes(
         position of the job that preempts, row of the one that runs.
     """
     depth, count = float(rule.depth), min(rule.limit, len(waiting))
-    for j in range(count):
-        promised[j] = np.nan
-    free = free.copy()
-    gone, lost = np.empty((0, 2), np.int64), 0
-    if len(preemption) > 0:
-        release, gone = release.copy(), np.empty((len(holder), 2), np.int64)
     parts = 1
     for j in range(count):
+        promised[j] = np.nan
         parts = max(parts, jobs[waiting[j]].partition + 1)
-    most = int(min(depth * parts, count))
-    begins, stops = np.empty(most), np.empty(most)  # of reservations
-    held = np.zeros((most, len(free), free.shape[1]), np.int64)  # what each takes
-    base = np.zeros((most, len(free), free.shape[1]), np.int64)  # what is free when it begins, but for reservations
-    runs = np.empty((len(free), 3), np.int64)
+    most = int(min(depth * parts, count))  # reservations
+    plan = new_plan(now, demands, allowed, windows, release_at, release, holder, free, most)
+    whole = all_back(plan)
     chosen, rows = np.empty((64, 4), np.int64), 0
-    backs = len(release)  # of rows in use of what comes back
-    started, reserved, apart = 0, 0, APART_S if rule.interval > 0 else 0.0
+    gone, lost = np.empty((len(holder) if len(preemption) > 0 else 0, 2), np.int64), 0
+    planned, reserved, since = np.empty(most, np.int64), 0, 0  # since: what nodes have left has only shrunk
+    started, apart = 0, APART_S if rule.interval > 0 else 0.0
     reserved_of, begun = np.zeros(parts, np.int64), np.zeros(count, np.bool_)
     depths = np.array([0.0, depth]) if depth > 0 and len(windows) > 0 else np.array([depth])
     for step in range(len(depths) * count):
         depth, turn = depths[step // count], step % count
         if turn == 0:
-            places = np.arange(count)
+            places, last = np.arange(count), count - 1  # last: none behind that turn can start
             blocked, strict = np.zeros(parts, np.bool_), np.zeros(parts, np.bool_)
             usable, closed = allowed.copy(), 0  # closed: nodes that a blocked job keeps for itself, with a depth of 0
         j = places[turn]
         if begun[j] or closed == len(free):
             continue
         job = jobs[waiting[j]]
-        part, nodes = job.partition, job.allowed
+        part = job.partition
         if depth == 0 and blocked[part]:
             continue
-        need, lasts = demands[job.kind], job.estimate
-        stays = job.predicted if blocked[part] and not strict[part] else lasts
-        room = _lowest(free, now, now + stays + apart, begins, stops, held, base, reserved)
-        close(room, windows, now, job.walltime, job.user)
-        found = _place(method, room, usable[nodes], need, job, runs)
-        if found == 0 and len(preemption) > 0:
-            victims, found = _victims(
-                now, now + stays + apart, method, jobs, need, demands, job, usable[nodes], windows, preemption,
-                release_at, release, holder, backs, free, begins, stops, held, base, reserved, runs,
-            )  # fmt: skip
+        stays = job.predicted if blocked[part] and not strict[part] else job.estimate
+        found = find_nodes(plan, method, job, usable[job.allowed], now + stays + apart)
+        if found == 0 and len(preemption) > 0 and may_make_room(plan, jobs, job, preemption):
+            victims, found = find_victims(plan, method, jobs, job, usable[job.allowed], preemption, now + stays + apart)
             for victim in victims:
-                _vacate(victim, release_at, release, holder, backs, demands, free, begins, base, reserved)
-                for k in range(backs):
-                    if holder[k] == victim:
-                        release[k, 2] = 0  # nothing more will come back
-                gone[lost, 0], gone[lost, 1] = j, victim
+                gone[lost, 0], gone[lost, 1] = j, holder_of(plan, victim)
                 lost += 1
+                end_now(plan, victim)
+                last, since = count - 1, reserved
         if found == 0 and depth > 0 and not blocked[part]:
             blocked[part], strict[part] = True, now - job.submit > rule.strict_after
-            _fill_behind(now, rule, jobs, waiting, places, turn)
+            if rule.fill >= 0:
+                _fill_behind(now, rule, jobs, waiting, places, turn)
+                last = count - 1
         if found > 0:
-            end = max(now + stays, np.nextafter(now, math.inf))
-            _give(free, runs, found, need, -1)
-            for r in range(reserved):
-                if begins[r] < end:
-                    _give(base[r], runs, found, need, -1)
-            chosen = _longer(chosen, rows + found)
-            release = _longer(release, backs + found)
-            release_at = _longer_column(release_at, backs + found)
-            holder = _longer_column(holder, backs + found)
+            if rows + found > len(chosen):
+                chosen = longer(chosen, 2 * (rows + found))
+            if plan.counts[BACKS] + found > len(plan.ends):
+                plan = longer_plan(plan, found)
+            take_nodes(plan, job, found, now, now + stays)
             for k in range(found):
-                _insert(release_at, release, holder, backs, end, runs[k], job.kind)
-                backs += 1
                 chosen[rows, 0] = j
                 for column in range(3):
-                    chosen[rows, column + 1] = runs[k, column]
+                    chosen[rows, column + 1] = plan.runs[k, column]
                 rows += 1
             starts[started] = j
             begun[j] = True
             started += 1
         elif depth == 0:
-            future = free.copy()
-            for k in range(backs):
-                _return(future, release[k], demands)
-            close(future, windows, now, job.walltime, job.user)
-            if _place(method, future, allowed[nodes], need, job, runs) > 0:  # one that cannot run now blocks no other
+            open_nodes(plan, whole, job, allowed[job.allowed])
+            if place_job(plan, method, job, now) > 0:  # one that cannot run now blocks no other
                 blocked[part] = True
                 closed += _close(usable, allowed[part])
         elif reserved_of[part] < depth:
-            future = free.copy()
-            at, k, found = now, 0, 0
-            while found == 0 and at < math.inf:
-                at = _next_time(at, release_at, k, backs, stops, reserved, windows)
-                if at > now + rule.window:
-                    at = math.inf
-                while k < backs and release_at[k] <= at:
-                    _return(future, release[k], demands)
-                    k += 1
-                if at < math.inf:
-                    room = _lowest(future, at, at + lasts + apart, begins, stops, held, base, reserved)
-                    close(room, windows, at, job.walltime, job.user)
-                    found = _place(method, room, allowed[nodes], need, job, runs)
+            if not promise:
+                last = _last_to_start(plan, jobs, waiting, places, begun, preemption, turn, last, apart)
+                if last <= turn:
+                    break
+            after = not_before(plan, jobs, job, waiting, planned[since:reserved], promised)
+            at, found = reserve(plan, method, job, apart, after, now + rule.window)
             if found > 0:
+                planned[reserved] = j
+                reserved += 1
                 promised[j] = at
                 reserved_of[part] += 1
-                begins[reserved], stops[reserved] = at, max(at + lasts, np.nextafter(at, math.inf))
-                _add(base[reserved], future, 1)
-                _give(held[reserved], runs, found, need, 1)
-                reserved += 1
+                if plan.counts[BACKS] + found > len(plan.ends):
+                    plan = longer_plan(plan, found)
+                take_nodes(plan, job, found, at, at + job.estimate)
     return started, chosen[:rows], gone[:lost]
 
 
-@inner_allocating
-def _victims(
-    now: float, end: float, method: int, jobs: Table, need: Ints, demands: Ints, job: Any, members: Ints,
-    windows: Floats, preemption: Floats, release_at: Floats, release: Ints, holder: Ints, backs: int, free: Ints,
-    begins: Floats, stops: Floats, held: Ints, base: Ints, reserved: int, runs: Ints,
-) -> tuple[Ints, int]:  # fmt: skip
-    """Rows of the running jobs that have to go so that a job can run from now until `end` [s], and how many `runs` of
-    nodes it then has; none if it would not fit without all of them either.
-
-    As Slurm chooses them: those of the lowest rank, then of the fewest cores, then those submitted first are taken away
-    until the job fits; twice this is done again, the last one first, to need fewer. The job is then placed, and those
-    go whose nodes it gets.
-    """
-    rows, count = np.empty(backs, np.int64), 0
-    for k in range(backs):
-        row = holder[k]
-        if row < 0 or release[k, 2] == 0 or (count > 0 and rows[count - 1] == row):
-            continue
-        other = jobs[row]
-        may = preemption[job.standing, PREEMPTS + other.standing]
-        if may and now - other.started >= preemption[other.standing, EXEMPT]:
-            rows[count] = row
-            count += 1
-    keys = np.empty(count)
-    for k in range(count):
-        keys[k] = rows[k]
-    order = picked(rows, ranking(keys))
-    for k in range(count):
-        keys[k] = preemption[jobs[order[k]].standing, RANK] * 2.0**32 + jobs[order[k]].cores
-    order = picked(order, ranking(keys))
-    for turn in range(4):  # at first all go, to see whether it fits at all
-        room, bases, found, k = free.copy(), base[:reserved].copy(), 0, 0
-        while found == 0 and k < len(order):
-            _vacate(order[k], release_at, release, holder, backs, demands, room, begins, bases, reserved)
-            k += 1
-            if turn > 0 or k == len(order):
-                left = _lowest(room, now, end, begins, stops, held, bases, reserved)
-                close(left, windows, now, job.walltime, job.user)
-                found = _place(method, left, members, need, job, runs)
-        if found == 0:
-            return order[:0], 0
-        if turn > 0:
-            last = order[k - 1]
-            for j in range(k - 1, 0, -1):
-                order[j] = order[j - 1]
-            order[0] = last
-            order = order[:k]
-    count = 0
-    for row in order:
-        if _overlaps(row, release, holder, backs, runs, found):
-            rows[count] = row
-            count += 1
-    return rows[:count], found
-
-
 @inner
-def _vacate(
-    row: int, release_at: Floats, release: Ints, holder: Ints, backs: int, demands: Ints, free: Ints, begins: Floats,
-    base: Ints, reserved: int,
-) -> None:  # fmt: skip
-    """What a running job holds is free from now on, and in reservations that begin before its expected end."""
-    for k in range(backs):
-        if holder[k] == row:
-            _return(free, release[k], demands)
-            for r in range(reserved):
-                if begins[r] < release_at[k]:
-                    _return(base[r], release[k], demands)
-
-
-@inner
-def _overlaps(row: int, release: Ints, holder: Ints, backs: int, runs: Ints, found: int) -> bool:
-    """Whether a running job is on one of these nodes."""
-    for k in range(backs):
-        if holder[k] == row:
-            for run in range(found):
-                if runs[run, 0] <= release[k, 1] and release[k, 0] <= runs[run, 1]:
-                    return True
-    return False
+def _last_to_start(
+    plan: NodePlan, jobs: Table, waiting: Ints, places: Ints, begun: Bools, preemption: Floats, turn: int, last: int,
+    apart: float,
+) -> int:  # fmt: skip
+    """The last turn behind this one, up to `last`, at which a job may still start; or this one if there is none."""
+    while last > turn:
+        job = jobs[waiting[places[last]]]
+        end = plan.times[0] + min(job.estimate, job.predicted) + apart
+        makes_room = len(preemption) > 0 and may_make_room(plan, jobs, job, preemption)
+        if not begun[places[last]] and (makes_room or has_nodes(plan, job, plan.allowed[job.allowed], end)):
+            break
+        last -= 1
+    return last
 
 
 @inner_allocating
 def _fill_behind(now: float, rule: BackfillRule, jobs: Table, waiting: Ints, places: Ints, turn: int) -> None:
     """Those of a partition behind its first blocked job, at `turn`, change places: by the order that fills gaps."""
-    if rule.fill < 0:
-        return
     part = jobs[waiting[places[turn]]].partition
     turns, keys, count = np.empty(len(places), np.int64), np.empty(len(places)), 0
     for later in range(turn + 1, len(places)):
@@ -779,120 +704,6 @@ def _close(usable: Ints, members: Ints) -> int:
                 usable[part, node] = 0
         closed += was
     return closed
-
-
-@inner
-def _next_time(
-    after: float, release_at: Floats, k: int, backs: int, stops: Floats, reserved: int, windows: Floats
-) -> float:
-    """The next time [s] at which something comes back, from a job, a reservation or a window."""
-    at = math.inf
-    if k < backs:
-        at = max(release_at[k], np.nextafter(after, math.inf))  # what is overdue is expected in the very next moment
-    for r in range(reserved):
-        if stops[r] > after:
-            at = min(at, stops[r])
-    for w in range(len(windows)):
-        if windows[w, 1] > after:
-            at = min(at, windows[w, 1])
-    return at
-
-
-@inner_allocating
-def _lowest(
-    free: Ints, start: float, end: float, begins: Floats, stops: Floats, held: Ints, base: Ints, reserved: int
-) -> Ints:
-    """The least that nodes have left from `start` to `end` [s], reservations taken off.
-
-    Between reservations it only grows, so it is enough to look at the start and where reservations begin.
-    """
-    room = free.copy()
-    for r in range(reserved):
-        if begins[r] <= start < stops[r]:
-            _add(room, held[r], -1)
-    for r in range(reserved):
-        if start < begins[r] < end:
-            then = base[r].copy()
-            for q in range(reserved):
-                if begins[q] <= begins[r] < stops[q]:
-                    _add(then, held[q], -1)
-            for node in range(len(room)):
-                for k in range(room.shape[1]):
-                    room[node, k] = min(room[node, k], then[node, k])
-    return room
-
-
-@inner_allocating
-def _place(method: int, room: Ints, members: Ints, need: Ints, job: Any, runs: Ints) -> int:
-    """Nodes for a job of those it may have, into `runs`; how many rows."""
-    blocks = np.zeros((len(room) + BLOCK - 1) // BLOCK, np.int64)
-    for node in range(len(room)):
-        if not members[node]:
-            for k in range(room.shape[1]):
-                room[node, k] = 0
-        if room[node, 0] > 0:
-            blocks[node // BLOCK] += 1
-    return int(place_within(method, room, need, job.units, job.per_node, job.max_nodes, blocks, runs))
-
-
-@inner
-def _add(room: Ints, other: Ints, sign: int) -> None:
-    for node in range(len(room)):
-        for k in range(room.shape[1]):
-            room[node, k] += sign * other[node, k]
-
-
-@inner
-def _give(room: Ints, runs: Ints, found: int, need: Ints, sign: int) -> None:
-    for row in range(found):
-        for node in range(runs[row, 0], runs[row, 1] + 1):
-            for k in range(room.shape[1]):
-                room[node, k] += sign * runs[row, 2] * need[k]
-
-
-@inner
-def _return(room: Ints, row: Ints, demands: Ints) -> None:
-    for node in range(row[0], row[1] + 1):
-        for k in range(room.shape[1]):
-            room[node, k] += row[2] * demands[row[3], k]
-
-
-@inner
-def _insert(release_at: Floats, release: Ints, holder: Ints, backs: int, end: float, run: Ints, kind: int) -> None:
-    """Put what will come back at `end` [s] where it belongs, behind `backs` others at most; no running job holds it."""
-    row = backs
-    while row > 0 and release_at[row - 1] > end:
-        release_at[row], holder[row] = release_at[row - 1], holder[row - 1]
-        for column in range(4):
-            release[row, column] = release[row - 1, column]
-        row -= 1
-    release_at[row], holder[row] = end, -1
-    for column in range(3):
-        release[row, column] = run[column]
-    release[row, 3] = kind
-
-
-@inner_allocating
-def _longer(table: Ints, rows: int) -> Ints:
-    """The same table with room for so many rows at least."""
-    if rows <= len(table):
-        return table
-    longer = np.empty((2 * rows, 4), np.int64)
-    for row in range(len(table)):
-        for column in range(4):
-            longer[row, column] = table[row, column]
-    return longer
-
-
-@inner_allocating
-def _longer_column(column: Any, rows: int) -> Any:
-    """The same, of one column of whatever numbers."""
-    if rows <= len(column):
-        return column
-    longer = np.empty(2 * rows, column.dtype)
-    for row in range(len(column)):
-        longer[row] = column[row]
-    return longer
 
 
 # -- Decisions --------------------------------------------------------------------------------------------------------
@@ -921,7 +732,7 @@ def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
     else:
         started, rows, gone = scan_nodes(
             view.now, numbers, view.placement, view.jobs, view.demands, waiting, view.release_at, view.release,
-            view.holder, view.free, view.allowed, view.windows, view.preemption, starts, promised,
+            view.holder, view.free, view.allowed, view.windows, view.preemption, starts, promised, True,
         )  # fmt: skip
         for place, first, last, units in rows.tolist():
             chosen.setdefault(place, []).append(NodeRun(first, last, units))

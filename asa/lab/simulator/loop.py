@@ -957,7 +957,7 @@ def dispatch_loop(
             release_at, release, holder = releases(s)
             started, runs, gone = scan_nodes(
                 world.now, now, world.placement, s.jobs, s.demands, waiting,
-                release_at, release, holder, s.free, s.allowed, s.windows, s.preemption, starts, promised,
+                release_at, release, holder, s.free, s.allowed, s.windows, s.preemption, starts, promised, promise,
             )  # fmt: skip
         if promise:
             for k in range(min(rule.limit, len(waiting))):
@@ -966,7 +966,7 @@ def dispatch_loop(
             continue
         all_seen = len(waiting) <= min(rule.limit, rule.oldest)  # else others come forward when some have started
         kept = world.waiting - len(waiting)
-        begun = begin(s, picked(waiting, starts[:started]), starts, units, runs, gone, kept)
+        begun = begin(s, picked(waiting, starts[:started]), starts, units, runs, gone, kept, nodes)
         if begun < started or (len(s.limits) > 0 and kept_back(s) > kept):
             world.dirty = 1  # what could not start yet is decided again, without what limits keep back now
             if has_room(s):
@@ -1015,31 +1015,35 @@ def ranked(s: SimulationState, rule: BackfillRule, weights: Floats) -> Ints:
 
 
 @inner
-def begin(s: SimulationState, rows: Ints, starts: Ints, units: Ints, runs: Ints, gone: Ints, kept: int) -> int:
+def begin(
+    s: SimulationState, rows: Ints, starts: Ints, units: Ints, runs: Ints, gone: Ints, kept: int, nodes: bool | None
+) -> int:
     """Start these rows, until the tables lack room for the next, or one has preempted others, or limits keep back more
     jobs than those `kept` that were left out of the decision; how many have started.
 
-    `units` are their widths, if there are any. `runs` tells the nodes where the machine does not choose them: position
-    in the queue as it was, first node, last node, units of each; `gone` the running jobs that are preempted: position
-    in the queue of that which preempts, row.
+    `units` are their widths, if there are any. But on a machine of slots (None), which chooses the nodes, `runs` tells
+    them: position in the queue as it was, first node, last node, units of each; and `gone` the running jobs that are
+    preempted: position in the queue of that which preempts, row.
     """
     k, preempted = 0, False
     for i in range(len(rows)):
         if preempted or not has_room(s) or (i > 0 and len(s.limits) > 0 and kept_back(s) > kept):
             return i
-        count = 0
-        while k < len(runs) and runs[k, 0] == starts[i]:
-            for column in range(3):
-                s.runs[count, column] = runs[k, column + 1]
-            count, k = count + 1, k + 1
         if len(units) > 0:
             mold(s, rows[i], units[i])
-        if count == 0:
-            count = find(s, rows[i])
-        for victim in range(len(gone)):
-            if gone[victim, 0] == starts[i]:
-                preempt(s, gone[victim, 1])
-                preempted = True
+        count, job = 0, s.jobs[rows[i]]
+        if nodes is None:
+            need = s.demands[job.kind]
+            count = place(s.world[0].placement, s.free, need, job.units, job.per_node, s.blocks, s.runs)
+        else:
+            while k < len(runs) and runs[k, 0] == starts[i]:
+                for column in range(3):
+                    s.runs[count, column] = runs[k, column + 1]
+                count, k = count + 1, k + 1
+            for victim in range(len(gone)):
+                if gone[victim, 0] == starts[i]:
+                    preempt(s, gone[victim, 1])
+                    preempted = True
         leave(s, rows[i])
         start(s, rows[i], count)
     return len(rows)

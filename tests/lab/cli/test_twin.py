@@ -26,7 +26,8 @@ from asa.lab.cli import twin
 from asa.lab.cli.twin import TwinCommand
 from asa.lab.core.cluster import Cluster as Machine
 from asa.lab.core.cluster import Partition, Qos
-from asa.lab.forecast.twin import COMPARED
+from asa.lab.core.workload import Workload
+from asa.lab.forecast.twin import COMPARED, Snapshot
 from tests.backends.slurm.fake import NOW, FakeSlurm
 from tests.cluster.cluster import Cluster
 from tests.cluster.processes import wait_until
@@ -59,6 +60,22 @@ def look(backend: Any, **options: Any) -> CommandResult:
 
 
 # -- What it says ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waiting", [2, 3])
+def test_conservative_is_compared_unless_very_many_jobs_wait_or_it_is_named(
+    waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(twin, "EXACT", 0)
+    monkeypatch.setattr(twin, "MANY", 2)
+    jobs = Workload.of(submit=[0.0] * waiting, run=[9.0] * waiting, walltime=[9.0] * waiting, cores=[1] * waiting)
+    machine = replace(Machine.of(2), partitions={"a": Partition((0,)), "b": Partition((0, 1))})
+    seen = Snapshot(0.0, machine, jobs, jobs.submit, jobs.submit[:0], (), tuple(range(waiting)))
+    data = twin.outlook(seen, COMPARED, "ann")
+    assert ("conservative" in [row["dispatcher"] for row in data["rows"]]) == (waiting == 2)
+    assert any("conservative" in each for each in data["left_out"]) == (waiting == 3)
+    named = twin.outlook(seen, ["conservative"], "ann")
+    assert [row["mean_wait_s"] for row in named["rows"]] == [[4.5, 9.0][waiting - 2]]
 
 
 def test_a_simulated_queue_in_words_as_json_and_as_a_picture(
