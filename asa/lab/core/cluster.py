@@ -274,6 +274,8 @@ class ClusterAccount(Association):
         Shares of its users, by name; >= 0. Users who are not named have one each.
     user_limits
         Limits of its users, by name.
+    partition
+        It is for jobs in this partition only, of its users in the account above; "" for an ordinary account.
 
     Raises
     ------
@@ -282,13 +284,14 @@ class ClusterAccount(Association):
 
     References
     ----------
-    SchedMD, "sacctmgr": Fairshare of an account and of a user; "Fair Tree Fairshare Algorithm".
+    SchedMD, "sacctmgr": Fairshare of an account and of a user, Partition of a user; "Fair Tree Fairshare Algorithm".
     """
 
     shares: int = 1
     parent: str = ROOT
     users: Mapping[str, int] = field(default_factory=dict)
     user_limits: Mapping[str, Association] = field(default_factory=dict)
+    partition: str = ""
 
     def __post_init__(self) -> None:
         _check_counts("an account", self)
@@ -414,8 +417,14 @@ class Cluster:
         for name, nodes in self.features.items():
             if nodes and not 0 <= min(nodes) <= max(nodes) < len(capacity):
                 raise InvalidInput(f"feature {name[:40]!r} must name nodes between 0 and {len(capacity) - 1}")
-        for name in self.accounts:
+        for name, account in self.accounts.items():
             self.lineage(name)
+            if account.partition and (account.partition not in self.partitions or not account.users):
+                known = ", ".join(self.partitions) or "none"
+                raise InvalidInput(
+                    f"account {name[:40]!r} is for {len(account.users)} users in partition "
+                    f"{account.partition[:40]!r}: at least one, and one of the partitions, {known}, expected"
+                )
         self._check_preemption()
         if unknown := self.shareable - set(self.resources):
             known = ", ".join(self.resources)

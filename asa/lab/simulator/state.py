@@ -33,6 +33,7 @@ from asa.lab.simulator.limits import (
     limits_of_one,
     longest_s,
     whose,
+    with_accounts_of_partitions,
 )
 from asa.lab.simulator.settings import MachineSettings
 
@@ -361,6 +362,7 @@ def _widths(workload: Workload) -> tuple[Ints, Floats]:
 def _fair_tree(workload: Workload, cluster: Cluster) -> tuple[Ints, Floats, int]:
     """The association of each job; the tree of the accounts and users that the machine declares or jobs name; and how
     many of its first rows are associations."""
+    workload = with_accounts_of_partitions(workload, cluster)
     pairs = np.stack([workload.group, workload.user])
     _, first, of_job = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
     named = [(workload.label("group", row) or ROOT, workload.label("user", row)) for row in first.tolist()]

@@ -422,8 +422,8 @@ class SiteModel:
     qos
         By name, the first is the default; empty where users have no limits.
     accounts
-        By name. Its own users, who are numbers, are in all but `ROOT` in turn; a job that is too large for its account
-        is in the one that allows most.
+        By name. Its own users, who are numbers, are in all but `ROOT` and those of partitions in turn; a job that is
+        too large for its account is in the one that allows most.
     requeue_delay_s
         As in `asa.lab.core.cluster.Cluster`.
     power
@@ -620,7 +620,7 @@ class SiteModel:
         machine = self.machine
         demands, kind = np.unique([_need(each, machine) for each in self.classes], axis=0, return_inverse=True)
         used = [column for column in range(demands.shape[1]) if demands[:, column].any()]
-        if accounts := tuple(name for name in self.accounts if name != ROOT):
+        if accounts := tuple(name for name, each in self.accounts.items() if name != ROOT and not each.partition):
             most, group = self._most_cores(accounts), user % len(accounts)
             where["group"] = np.where(drawn.cores > most[group], most.argmax(), group)
             where["labels"]["group"] = accounts

@@ -46,7 +46,7 @@ MOST_BYTES = 2**26
 
 ASSOCIATION = (
     "Cluster", "Account", "ParentName", "User", "Share", "GrpJobs", "GrpSubmit", "GrpTRES", "MaxJobs", "MaxSubmit",
-    "MaxTRES", "GrpTRESMins", "GrpWall", "MaxWall",
+    "MaxTRES", "GrpTRESMins", "GrpWall", "MaxWall", "Partition",
 )  # fmt: skip
 """Columns to ask for of ``sacctmgr show assoc``."""
 
@@ -179,7 +179,7 @@ def parse_slurm(text: str) -> SlurmSite:
     made, qos = _preemption(config, partitions, services, made, qos, said)
     priority = _priority(config, partitions, qos, said)
     own = [each for each in associations if each["Cluster"] == config.get("ClusterName", each["Cluster"])]
-    accounts = _accounts(own, shares="fairshare=" in priority, limits="limits" in enforced, said=said)
+    accounts = _accounts(own, made, shares="fairshare=" in priority, limits="limits" in enforced, said=said)
     if not (any(map(_changes, qos.values())) or "qos=" in priority):
         qos = {}  # it changes nothing
     longest = max((each.max_time_s for each in made.values()), default=math.inf)
@@ -375,9 +375,9 @@ def _bytes(text: str, what: str) -> int:
 
 
 def _accounts(
-    associations: Sequence[Fields], *, shares: bool, limits: bool, said: list[str]
+    associations: Sequence[Fields], partitions: Mapping[str, Partition], *, shares: bool, limits: bool, said: list[str]
 ) -> dict[str, ClusterAccount]:
-    """The accounts with their users; of a user's associations with an account, one for each partition, the first. None
+    """The accounts with their users, and one for each association of a user that has a partition: ``bio:ann:gpu``. None
     where neither shares nor limits count."""
     if shares and not associations:
         said.append("shares of accounts and users (sacctmgr show assoc was not given: all have equal ones)")
@@ -386,7 +386,9 @@ def _accounts(
     found: dict[str, dict[str, Any]] = {}
     others = Counter[str]()
     for each in associations:
-        name, user = each["Account"], each["User"]
+        name, user, partition = each["Account"], each["User"], each.get("Partition", "")
+        if partition and partitions and partition not in partitions:
+            continue
         account = found.setdefault(name, {"users": {}, "user_limits": {}})
         what = f"account {shortened(name)}" + (f", user {shortened(user)}" if user else "")
         share = 1
@@ -396,12 +398,17 @@ def _accounts(
             said.append(f"{what}: Fairshare=parent (one share is taken)")
         own, rest = _limits(each, _ASSOCIATION_LIMITS, f"{what} has") if limits else ({}, {})
         others.update(f"{key}={value}" for key, value in rest.items() if key[:3] in ("Grp", "Max") and value)
-        if user and user not in account["users"]:
+        if user and partition and partitions:
+            only = {"shares": share, "parent": name, "partition": partition, "users": {user: 1}}
+            found[f"{name}:{user}:{partition}"] = own | only
+        elif user and user not in account["users"]:
             account["users"][user], account["user_limits"][user] = share, Association(**own)
         elif not user:
             account |= own | ({"shares": share, "parent": each["ParentName"] or ROOT} if name != ROOT else {})
     said += [f"{text} of {count:,} associations" for text, count in others.items()]
-    tree = replace(Cluster.of(1), accounts={name: ClusterAccount(**each) for name, each in found.items()})
+    there = {name: Partition((0,)) for name in partitions}
+    made = {name: ClusterAccount(**each) for name, each in found.items()}
+    tree = replace(Cluster.of(1), partitions=there, accounts=made)
     made = {name: _without_inherited(tree, name) for name in found}
     return made if shares or replace(tree, accounts=made).has_limits else {}
 

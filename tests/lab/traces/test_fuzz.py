@@ -126,6 +126,7 @@ SITE = json.dumps(
                 "user_limits": {"ann": {"max_jobs": 5, "max_gpus": 0}},
             },
             "b": {"parent": "a", "grp_cores": 900, "grp_submit_jobs": 99, "max_submit_jobs": 9, "max_nodes": 60},
+            "a:ann": {"parent": "a", "partition": "all", "users": {"ann": 1}, "grp_jobs": 3},
             "root": {"users": {"root": 1}},
         },
         "kinds": [
@@ -156,9 +157,10 @@ WINDOWS = json.dumps(
     }
 )  # fmt: skip
 SLURM = (Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt").read_text() + (
-    f"{'|'.join(ASSOCIATION)}|\ntest|root|||1||||||||||\n"
-    "test|bio|root||3|20|100|cpu=12,node=3,mem=64G,gres/gpu=2|5|50|cpu=8|cpu=9|1-00:00:00|2-00:00:00|\n"
-    "test|bio||ann|parent|||cpu=4,mem=1.50G|0||||||\n"
+    f"{'|'.join(ASSOCIATION)}|\nasa|root|||1|||||||||||\n"
+    "asa|bio|root||3|20|100|cpu=12,node=3,mem=64G,gres/gpu=2|5|50|cpu=8|cpu=9|1-00:00:00|2-00:00:00||\n"
+    "asa|bio||ann|parent|||cpu=4,mem=1.50G|0|||||||\nasa|bio||ann|2|1|||||||||fast|\n"
+    "NodeName=c5 CPUTot=8 RealMemory=4096 Gres=gpu:a100:2(S:0-1),gpu:t4:1,nvme:2K,x:no_consume:1 Weight=7 State=IDLE\n"
 )
 
 

@@ -96,7 +96,7 @@ def associations(*rows: str, columns: Sequence[str] = ASSOCIATION) -> str:
     printed = []
     for row in rows:
         account, parent, user, *values = row.split(" ")
-        given = dict(value.split(":", 1) for value in values) | {"Account": account, "Share": "1", "Cluster": "asa"}
+        given = {"Account": account, "Share": "1", "Cluster": "asa"} | dict(value.split(":", 1) for value in values)
         given |= {"ParentName": parent.strip("-"), "User": user.strip("-")}
         printed.append("|".join(given.get(column, "") for column in columns))
     return "\n".join(["|".join(columns), *printed, ""])
@@ -141,6 +141,23 @@ def test_limits_count_where_they_are_enforced_and_shares_where_there_is_fair_sha
     old = parse_slurm(TEXT + associations(*rows, columns=ASSOCIATION[:5]))
     assert old.cluster.accounts["bio"] == ClusterAccount(users={"ann": 1})
     assert "limits of accounts and associations" in old.not_simulated
+
+
+def test_a_user_in_a_partition_has_an_account_for_that() -> None:
+    rows = (
+        "bio root - MaxJobs:5", "bio - ann MaxJobs:5 Partition:fast GrpJobs:2", "bio - ann MaxJobs:5 GrpTRES:cpu=3",
+        "bio - ann MaxJobs:3 Partition:week Share:4", "bio - ann MaxJobs:3 Partition:gone",
+    )  # fmt: skip
+    found = parse_slurm(TEXT + associations(*rows)).cluster.accounts
+    only = {"parent": "bio", "users": {"ann": 1}}
+    assert found == {
+        "bio": ClusterAccount(max_jobs=5, users={"ann": 1}, user_limits={"ann": Association(grp_cores=3)}),
+        "bio:ann:fast": ClusterAccount(partition="fast", grp_jobs=2, **only),
+        "bio:ann:week": ClusterAccount(4, partition="week", max_jobs=3, **only),
+    }
+    one = f"{changed(AccountingStorageEnforce='limits')}\n{associations(rows[0], rows[1].replace('fast', 'all'))}"
+    alone = parse_slurm(one)
+    assert alone.cluster.accounts["bio"].user_limits == {"ann": Association(grp_jobs=2)}, "there is but one partition"
 
 
 @pytest.mark.parametrize(
