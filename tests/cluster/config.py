@@ -23,7 +23,8 @@ LOOPBACK = "127.0.0.1"
 
 _UNIX_PATH_LIMIT = 107  # sun_path holds 108 bytes, the last of them NUL
 _FEATURES = re.compile(r"[a-z0-9,]*")
-_GPUS = re.compile(r"([a-z][a-z0-9]*:)?[1-9]")
+_GPUS = re.compile(r"([a-z][a-z0-9]*:)?[1-9](\+([a-z][a-z0-9]*:)?[1-9])*")
+_GRES = re.compile(r"([a-z]+:[1-9][0-9]*)?")
 _SEEN_BY = {"a100": "nvidia_gpu_env", "mi300": "amd_gpu_env", "max": "intel_gpu_env"}
 """By which variables jobs learn which devices are theirs, as ``AutoDetect`` would have it; all, of other types."""
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]+")  # Slurm splits at blanks and commas, and expands %
@@ -104,8 +105,10 @@ class ClusterConfig:
         in ``core`` needs their nodes.
     gpus
         GPUs of each node, from the first on, as Slurm's ``Gres`` counts them: ``("a100:2", "2")`` are two nodes with
-        two each, the second's without a type. Their device files are null devices. ``a100`` is NVIDIA's, ``mi300``
-        AMD's, ``max`` Intel's.
+        two each, the second's without a type; ``"a100:1+t4:2"`` is a node of two types. Their device files are null
+        devices. ``a100`` is NVIDIA's, ``mi300`` AMD's, ``max`` Intel's.
+    gres
+        What else each node has of Gres, such as ``nvme:2``, from the first on; "" for nothing.
     features
         Names of the features of each node, with commas between them, from the first on; "" for none.
     settings
@@ -137,6 +140,7 @@ class ClusterConfig:
     whole: bool = False
     tiers: bool = False
     gpus: tuple[str, ...] = ()
+    gres: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
 
@@ -164,6 +168,9 @@ class ClusterConfig:
             f"gpus {self.gpus}: expected a number of 1 or more, or TYPE:NUMBER, for as many nodes as there are": (
                 len(self.gpus) <= len(self.ports.slurmd) and all(map(_GPUS.fullmatch, self.gpus))
             ),
+            f"gres {self.gres}: expected NAME:NUMBER, for as many nodes as there are": (
+                len(self.gres) <= len(self.ports.slurmd) and all(map(_GRES.fullmatch, self.gres))
+            ),
             f"features {self.features}: expected letters, digits and commas, for as many nodes as there are": (
                 len(self.features) <= len(self.ports.slurmd) and all(map(_FEATURES.fullmatch, self.features))
             ),
@@ -189,9 +196,13 @@ class ClusterConfig:
 
     def devices(self, node: str) -> tuple[PurePosixPath, ...]:
         """Device files of a node's GPUs."""
+        return tuple(self.base / "gpus" / node / f"nvidia{device}" for device in range(len(self.types(node))))
+
+    def types(self, node: str) -> tuple[str, ...]:
+        """Type of each of a node's GPUs; "" for none."""
         number = self.nodes.index(node)
-        count = int(self.gpus[number].rpartition(":")[2]) if number < len(self.gpus) else 0
-        return tuple(self.base / "gpus" / node / f"nvidia{device}" for device in range(count))
+        parts = self.gpus[number].split("+") if number < len(self.gpus) else []
+        return tuple(part.rpartition(":")[0] for part in parts for _ in range(int(part.rpartition(":")[2])))
 
     def lane(self, number: int) -> str:
         """Name of the partition that has only the node of this number, from 0 on; there are such with `lanes`."""
@@ -276,8 +287,8 @@ def slurm_conf(config: ClusterConfig) -> str:
         settings |= _jwt(config)
     if config.tiers:
         settings |= {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
-    if config.gpus:
-        settings["GresTypes"] = "gpu"
+    if kinds := [*(["gpu"] if config.gpus else []), *sorted({each.partition(":")[0] for each in config.gres if each})]:
+        settings["GresTypes"] = ",".join(kinds)
     settings |= dict(config.settings)
     return _text(settings) + "".join(f"{line}\n" for line in [*_nodes(config), *_partitions(config)])
 
@@ -331,10 +342,10 @@ def cgroup_conf(config: ClusterConfig) -> str:
 def gres_conf(config: ClusterConfig) -> str:
     """The text of gres.conf: one line for each device."""
     lines = []
-    for node, gpus in zip(config.nodes, config.gpus, strict=False):
-        kind = gpus.rpartition(":")[0]
-        named = (f" Type={kind}" if kind else "") + (f" Flags={_SEEN_BY[kind]}" if kind in _SEEN_BY else "")
-        lines += [f"NodeName={node} Name=gpu{named} File={device}\n" for device in config.devices(node)]
+    for node in config.nodes:
+        for kind, device in zip(config.types(node), config.devices(node), strict=True):
+            named = (f" Type={kind}" if kind else "") + (f" Flags={_SEEN_BY[kind]}" if kind in _SEEN_BY else "")
+            lines.append(f"NodeName={node} Name=gpu{named} File={device}\n")
     return "".join(lines)
 
 
@@ -350,7 +361,10 @@ def _nodes(config: ClusterConfig) -> list[str]:
     cores, threads = config.cores_per_node // config.threads_per_core, config.threads_per_core
     shape = f"CPUs={config.cores_per_node} Sockets=1 CoresPerSocket={cores} ThreadsPerCore={threads}"
     memory = config.memory_per_node // 2**20
-    gres = [f" Gres=gpu:{gpus}" for gpus in config.gpus]
+    gres = []
+    for gpus, more in zip_longest(config.gpus, config.gres, fillvalue=""):
+        parts = [*(f"gpu:{part}" for part in gpus.split("+") if part), *([more] if more else [])]
+        gres.append(f" Gres={','.join(parts)}" if parts else "")
     features = [f" Features={names}" if names else "" for names in config.features]
     return [
         f"NodeName={name} NodeHostname={config.hostname} NodeAddr={LOOPBACK} Port={port} {shape}"

@@ -77,7 +77,7 @@ def read(base: Path) -> ClusterConfig:
     fields: dict[str, Any] = json.loads(path.read_text())
     fields["base"] = PurePosixPath(fields["base"])
     fields["ports"] = Ports(**fields["ports"] | {"slurmd": tuple(fields["ports"]["slurmd"])})
-    fields |= {name: tuple(fields[name]) for name in ("users", "gpus", "features")}
+    fields |= {name: tuple(fields[name]) for name in ("users", "gpus", "gres", "features")}
     fields["settings"] = tuple(map(tuple, fields["settings"]))
     return ClusterConfig(**fields)
 

@@ -145,6 +145,7 @@ def test_a_regime_that_counts_age_needs_the_database(regime):
         ("gpus", ("2", "2", "2")),
         ("gpus", ("a100",)),
         ("gpus", ("0",)),
+        ("gres", ("nvme",)),
         ("features", ("new", "", "old")),
         ("features", ("new|old",)),
         ("ports", Ports(17002, (), 17003, 17006, 17004)),
@@ -189,6 +190,14 @@ def test_nodes_have_gpus_with_a_device_file_each():
         (second, None, f"/tmp/c/gpus/{second}/nvidia0"),
     ]
     assert "GresTypes" not in slurm_conf(make()) and gres_conf(make()) == ""
+
+
+def test_nodes_have_gpus_of_several_types_and_other_gres():
+    config = make(gpus=("a100:1+t4:2",), gres=("", "nvme:2"))
+    alone, tables = parse(slurm_conf(config))
+    assert alone["GresTypes"] == "gpu,nvme"
+    assert [node["Gres"] for node in tables["NodeName"]] == ["gpu:a100:1,gpu:t4:2", "nvme:2"]
+    assert [line["Type"] for line in parse(gres_conf(config))[1]["NodeName"]] == ["a100", "t4", "t4"]
 
 
 def test_nodes_have_features():

@@ -274,7 +274,7 @@ def _limits(limits: Association | Qos) -> list[str]:
     found = []
     for word, name in (("GrpTRES", "grp_{}"), ("MaxTRESPerUser", "max_{}_per_user"), ("MaxTRES", "max_{}")):
         given = ((tres, getattr(limits, name.format(what), None)) for tres, what in _TRES.items())
-        if amounts := ",".join(f"{tres}={most}" for tres, most in given if most is not None):
+        if amounts := ",".join(f"{tres}={most // _IN.get(tres, 1)}" for tres, most in given if most is not None):
             found.append(f"{word}={amounts}")
     for word, name in _COUNTS.items():
         if (most := getattr(limits, name, None)) is not None:
@@ -284,7 +284,8 @@ def _limits(limits: Association | Qos) -> list[str]:
     return found
 
 
-_TRES = {"cpu": "cores", "node": "nodes"}
+_TRES = {"cpu": "cores", "node": "nodes", "mem": "memory", "gres/gpu": "gpus"}
+_IN = {"mem": 2**20}
 _COUNTS = {
     "GrpJobs": "grp_jobs", "GrpSubmitJobs": "grp_submit_jobs", "MaxJobs": "max_jobs",
     "MaxSubmitJobs": "max_submit_jobs", "MaxJobsPerUser": "max_jobs_per_user",

@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 
 from asa.core.errors import IllegalDecision
+from asa.core.hostlist import expand
 from asa.core.job import JobState
+from asa.lab.core.cluster import ROOT, ClusterAccount, Qos
 from asa.lab.core.cluster import Cluster as Machine
-from asa.lab.core.cluster import Qos
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import Workload
+from asa.lab.forecast.slurm_queue import SlurmQueue
 from asa.lab.metrics.agreement import equal_positions, kendall, spearman
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
@@ -29,6 +31,7 @@ from asa.lab.traces.load import load_trace
 from asa.lab.traces.slurm import ASSOCIATION, SlurmSite, parse_slurm
 from tests.cluster import host, layout
 from tests.cluster.cluster import Cluster, running
+from tests.cluster.config import ACCOUNT
 from tests.integration import replay
 from tests.lab.simulator.fair_tree import factors
 
@@ -246,6 +249,36 @@ def test_jobs_that_may_never_start_wait_for_slurm_s_reason(limited: Cluster) -> 
     assert [job["JobState"] == "RUNNING" for job in jobs] == [reason == "" for reason in expected]
 
 
+@live
+def test_a_user_s_limit_in_a_partition_holds_jobs_as_on_a_live_cluster(limited: Cluster) -> None:
+    limited.run("scontrol", "create", "PartitionName=fast", f"Nodes={','.join(limited.nodes)}", "MaxTime=60")
+    limited.run("sacctmgr", "--immediate", "add", "user", "daemon", "account=bio", "partition=fast")
+    mine = "daemon", "where", "account=bio", "partition=fast"
+    limited.run("sacctmgr", "--immediate", "modify", "user", *mine, "set", "GrpJobs=1")
+    time.sleep(3.0)  # until the controller has it from the database
+    found = parse_slurm("".join(limited.run(*command) for command in SAYS))
+    own = found.cluster.accounts["bio:daemon:fast"]
+    assert (own.parent, own.partition, own.grp_jobs, [*own.users]) == ("bio", "fast", 1, ["daemon"])
+    where, words = ("fast", "fast", "main"), ("--time=1", "--output=/dev/null", "--chdir=/", "--wrap=sleep 20")
+    numbers = [
+        limited.run("sbatch", "--parsable", "--account=bio", f"--partition={name}", *words, user="daemon").strip()
+        for name in where
+    ]
+    time.sleep(4.0)
+    reasons = [limited.job(number)["Reason"] for number in numbers]
+    limited.run("scancel", *numbers)
+    parts = [*found.cluster.partitions]
+    workload = Workload.of(
+        submit=[0.0] * 3, run=[20.0] * 3, cores=[1] * 3, walltime=[60.0] * 3, group=[0] * 3,
+        partition=[parts.index(name) for name in where], user=[0] * 3,
+        labels={"group": ("bio",), "user": ("daemon",), "partition": tuple(parts)},
+    )  # fmt: skip
+    done = simulate(workload, found.cluster, found.dispatcher, priority=found.priority)
+    print(f"\n{reasons}, {done.start.tolist()}")
+    assert reasons == ["None", "AssocGrpJobsLimit", "None"]
+    assert (done.start > 10).tolist() == [reason != "None" for reason in reasons]
+
+
 PREEMPTED = dataclasses.replace(Machine.of(6), qos=replay.PREEMPTING.qos, requeue_delay_s=6.0)
 
 
@@ -287,24 +320,48 @@ def test_jobs_are_preempted_as_on_a_live_cluster(preempting: Cluster) -> None:
     assert gone == [OUTCOMES[code] is JobState.PREEMPTED for code in done.outcome] == [False] * 4 + [True] + [False] * 2
 
 
+GIB = 2**30
+NUMBERS = (4, 6, 5, 1, 2, 3)
+"""Of the nodes, from that of the lowest weight on."""
 DIFFERING = Machine(
-    np.array([[4, 2**32, gpus] for gpus in (2, 2, 0, 0, 0, 0)]),
-    ("cores", "memory", "gpus"),
-    features={"gpu": (0, 1), "new": (0, 2, 3)},
-)
+    np.array([[4, 4 * GIB, *gres] for gres in (
+        [0, 0, 0, 2], [0, 0, 0, 0], [0, 0, 0, 2], [2, 2, 0, 0], [2, 0, 2, 0], [2, 1, 1, 0],
+    )]),
+    ("cores", "memory", "gpus", "gpus:a100", "gpus:t4", "gres/nvme"),
+    features={"new": (0, 3, 5), "gpu": (3, 4, 5)},
+    qos={
+        "normal": Qos(), "few": Qos(grp_memory=5 * GIB, grp_gpus=2),
+        "small": Qos(max_memory=2 * GIB, max_gpus=1), "own": Qos(max_memory_per_user=3 * GIB, max_gpus_per_user=1),
+    },
+    accounts={
+        ROOT: ClusterAccount(users={"root": 1}), ACCOUNT: ClusterAccount(users=dict.fromkeys(replay.USERS, 1)),
+        "lab": ClusterAccount(users={"daemon": 1}, grp_memory=3 * GIB, grp_gpus=2, max_gpus=1),
+    },
+)  # fmt: skip
 ASKED = (
     "--nodes=1 --exclusive", "--nodes=3 --exclusive", "--nodes=2 --exclusive --constraint=new",
     "--nodes=1 --exclusive --constraint=gpu&new", "--nodes=1 --exclusive --constraint=gpu|new",
     "--ntasks=1 --gres=gpu:1", "--ntasks=1 --gres=gpu:2 --mem-per-cpu=3G", "--ntasks=1 --mem-per-cpu=3G",
+    "--ntasks=1 --gres=gpu:a100:1", "--ntasks=1 --gres=gpu:a100:2", "--ntasks=2 --gres=gpu:t4:1 --nodes=1",
+    "--ntasks=1 --gres=nvme:1", "--ntasks=1 --gres=nvme:2 --mem-per-cpu=2G",
+    "--ntasks=1 --gres=gpu:1 --qos=few", "--ntasks=1 --mem-per-cpu=3G --qos=few",
 )  # fmt: skip
 
 
 @pytest.fixture
 def differing() -> Iterator[Cluster]:
-    own = {"cores_per_node": 4, "regime": "fifo", "gpus": ("2", "2"), "features": ("gpu,new", "gpu", "new", "new")}
-    counted = {"SelectTypeParameters": "CR_Core_Memory", "DefMemPerCPU": "100", "AccountingStorageTRES": "gres/gpu"}
+    own = {
+        "cores_per_node": 4, "gpus": ("a100:2", "t4:2", "a100:1+t4:1"), "gres": ("", "", "", "nvme:2", "nvme:2"),
+        "features": ("gpu,new", "gpu", "gpu,new", "new"), "regime": "fifo",
+    }  # fmt: skip
+    counted = {
+        "SelectTypeParameters": "CR_Core_Memory", "DefMemPerCPU": "100", "AccountingStorageEnforce": "limits,qos",
+        "AccountingStorageTRES": "gres/gpu,gres/gpu:a100,gres/gpu:t4,gres/nvme",
+    }  # fmt: skip
     scheduler = f"{replay.SCHEDULER},bf_job_part_count_reserve=1,bf_window=100000"
     with arranged(DIFFERING, own, SchedulerParameters=scheduler, **counted) as cluster:
+        for weight, number in enumerate(NUMBERS, 1):
+            cluster.run("scontrol", "update", f"NodeName={cluster.nodes[number - 1]}", f"Weight={weight}")
         yield cluster
 
 
@@ -312,30 +369,102 @@ def differing() -> Iterator[Cluster]:
 def test_nodes_differ_as_on_a_live_cluster(differing: Cluster, tmp_path: Path) -> None:
     """The simulator gets what Slurm prints about its nodes and jobs, and nothing else."""
     found, rng = parse_slurm("".join(differing.run(*command) for command in SAYS)), Random(1)
+    assert found.cluster.names == tuple(differing.nodes[number - 1] for number in NUMBERS)
     assert (found.cluster.resources, found.cluster.features) == (DIFFERING.resources, DIFFERING.features)
     assert found.cluster.capacity.tolist() == DIFFERING.capacity.tolist()
+    assert (found.cluster.qos, found.cluster.accounts) == (DIFFERING.qos, DIFFERING.accounts)
     assert (found.dispatcher, found.priority) == ("backfill:depth=1,interval=1s", "fifo")
-    for _ in range(22):
+    shared = list[int]()
+    for _ in range(26):
         ask, run_s = rng.choice(ASKED).split(), round(rng.uniform(4, 20))
         words = f"--time={1 + run_s // 5}", "--output=/dev/null", "--chdir=/", f"--wrap=exec sleep {run_s}"
-        differing.run("sbatch", *ask, *words)
+        sent = differing.run("sbatch", "--parsable", f"--account={ACCOUNT}", *ask, *words, user="daemon")
+        shared += [] if "--exclusive" in ask else [int(sent)]
+    seen = SlurmQueue(lambda command: differing.run("env", "SLURM_TIME_FORMAT=%s", *command), time.time).look()
     deadline = time.monotonic() + 200
     while differing.run("squeue", "--noheader").strip():
         assert time.monotonic() < deadline, "jobs do not end"
         time.sleep(1.0)
     time.sleep(3.0)  # until the database has the last one
-    names = "JobID,JobName,Submit,Start,End,ElapsedRaw,State,Timelimit,ReqTRES,AllocTRES,Constraints"
+    names = "JobID,JobName,User,Account,QOS,Submit,Start,End,ElapsedRaw,State,Timelimit,ReqTRES,AllocTRES,Constraints"
     log = tmp_path / "sacct.txt"
     log.write_text(differing.run("sacct", "--allusers", "--allocations", "--parsable2", f"--format={names}"))
     jobs, plain = (load_trace(log, amounts=amounts).workload for amounts in (True, False))
+    of_log = dict(zip(jobs.number.tolist(), gres_of(jobs), strict=True))
+    in_queue = dict(zip(map(int, seen.keys), gres_of(seen.jobs), strict=True))
+    waiting = [number for number in shared if str(number) in seen.keys[seen.running :]]
+    assert waiting and {name for number in shared for name in of_log[number]} == {*DIFFERING.resources[2:]}
+    assert [in_queue[number] for number in waiting] == [of_log[number] for number in waiting], "as the twin sees them"
     started = jobs.submit + jobs.wait
-    in_order = []
-    for workload, machine in ((jobs, found.cluster), (plain, Machine.of(6, 4))):
+    host_lists = differing.run(
+        "sacct", "--allusers", "--allocations", "--parsable2", "--noheader", "--format=JobID,NodeList"
+    )
+    on = {int(row.split("|")[0]): {*expand(row.split("|")[1])} for row in host_lists.split()}
+    in_order, same = list[float](), list[float]()
+    by_number = found.cluster.by_weight(np.array(NUMBERS))
+    for workload, machine in ((jobs, found.cluster), (jobs, by_number), (plain, Machine.of(6, 4))):
         done = simulate(workload, machine, found.dispatcher, priority=found.priority, overrun="allow")
         assert not np.isnan(done.start).any() and violations(done) == []
-        in_order.append(replay.same_order(started, done.start)[replay.pairs_apart(started)].mean())
-    print(f"\npairs in order {in_order[0]:.3f}; {in_order[1]:.3f} on equal nodes that have but cores")
-    assert in_order[0] > max(0.8, in_order[1])
+        in_order.append(float(replay.same_order(started, done.start)[replay.pairs_apart(started)].mean()))
+        near = np.abs(done.start - started) <= 3.0
+        assert done.placements is not None
+        there = [
+            {machine.name(node) for run in done.placements.of(row) for node in range(run[0], run[1] + 1)}
+            for row in range(len(workload))
+        ]
+        same.append(float(np.mean([on[number] == there[row] for row, number in enumerate(workload.number.tolist())])))
+        print(f"\npairs in order {in_order[-1]:.3f}, within 3 s {near.mean():.2f}, on the same nodes {same[-1]:.2f}")
+    print("(as it is; with nodes by number; on equal nodes that have but cores)")
+    assert in_order[0] > max(0.8, in_order[2])
+    assert same[0] > max(0.7, same[1])
+
+
+def gres_of(jobs: Workload) -> list[dict[str, int]]:
+    """What each job has of GPUs, their types and other Gres."""
+    held = jobs.units[:, None] * jobs.demands[jobs.kind]
+    return [
+        {name: amount for name, amount in zip(jobs.resources, row, strict=True) if amount and name[0] == "g"}
+        for row in held.tolist()
+    ]
+
+
+@live
+def test_limits_of_memory_and_gpus_are_those_of_a_live_cluster(differing: Cluster) -> None:
+    sent = [
+        ("few", ACCOUNT, 5, 0), ("few", ACCOUNT, 6, 0), ("few", ACCOUNT, 3, 3), ("few", ACCOUNT, 1, 2),
+        ("small", ACCOUNT, 3, 0), ("small", ACCOUNT, 2, 0), ("small", ACCOUNT, 1, 2), ("small", ACCOUNT, 1, 1),
+        ("own", ACCOUNT, 4, 0), ("own", ACCOUNT, 1, 2),
+        ("normal", "lab", 4, 0), ("normal", "lab", 1, 2), ("normal", "lab", 1, 1),
+    ]  # fmt: skip
+    numbers = []
+    for qos, account, memory, gpus in sent:
+        nodes = gpus or 2
+        words = [f"--qos={qos}", f"--account={account}", f"--nodes={nodes}", f"--mem={1024 * memory // nodes}"]
+        words += ["--gres=gpu:1"] if gpus else []
+        words += ["--time=1", "--output=/dev/null", "--chdir=/", "--hold", "--wrap=sleep 1"]
+        numbers.append(differing.run("sbatch", "--parsable", *words, user="daemon").strip())
+    found = []
+    for number in numbers:  # one after another, so that none waits for what others have
+        differing.run("scontrol", "release", number)
+        deadline = time.monotonic() + 30
+        while (job := differing.job(number))["JobState"] == "PENDING" and job["Reason"][:3] not in ("QOS", "Ass"):
+            assert time.monotonic() < deadline, f"it waits for {job['Reason']}"
+            time.sleep(0.3)
+        found.append(job["Reason"] if job["JobState"] == "PENDING" else "")
+        differing.run("scancel", number)
+        while differing.job(number)["JobState"] in ("RUNNING", "COMPLETING"):
+            time.sleep(0.3)
+    names, accounts = tuple(DIFFERING.qos), tuple(dict.fromkeys(account for _, account, _, _ in sent))
+    workload = Workload.of(
+        submit=range(len(sent)), run=[1] * len(sent), units=[gpus or 2 for *_, gpus in sent], walltime=[60] * len(sent),
+        demands=[[1, memory * GIB // (gpus or 2), int(gpus > 0)] for _, _, memory, gpus in sent],
+        kind=range(len(sent)), per_node=[1] * len(sent),
+        qos=[names.index(qos) for qos, *_ in sent], group=[accounts.index(account) for _, account, *_ in sent],
+        user=[0] * len(sent), labels={"qos": names, "group": accounts, "user": ("daemon",)},
+    )  # fmt: skip
+    expected = [REFUSALS[code] for code in why_refused(workload, DIFFERING)]
+    print(f"\n{expected}")
+    assert found == expected
 
 
 AGEING: dict[str, Any] = {"max_age_s": 3600.0, "size": 12_000, "regime": "multifactor"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
@@ -18,7 +18,27 @@ from asa.lab.core.energy import Intensity
 MOST_NODES = 2**24
 """No machine has more nodes; tables of them have room for these."""
 RESOURCES = ("cores", "memory", "gpus")
-"""Names that `Resources` uses, in the order in which clusters and workloads list amounts; others may follow."""
+"""Names that `Resources` uses, in the order in which clusters and workloads list amounts; others may follow.
+
+Amounts of a type stand beside those of all types: ``gpus:a100`` beside ``gpus``. Jobs that ask for a type ask for
+both, others for ``gpus`` only, which are of whichever types are left where a node has several.
+"""
+MOST_RESOURCES = 64
+"""Of a machine, or of the jobs in a log: tables have a column for each."""
+
+
+def resources_in(amounts: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+    """What there is anything of in such amounts by name, in the order of columns.
+
+    Raises
+    ------
+    InvalidInput
+        When that are more than `MOST_RESOURCES`.
+    """
+    there = {name for each in amounts for name, amount in each.items() if amount}
+    if len(there) > MOST_RESOURCES:
+        raise InvalidInput(f"there are {len(there)} resources: at most {MOST_RESOURCES} expected")
+    return *(name for name in RESOURCES if name in there), *sorted(there - {*RESOURCES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +274,8 @@ class ClusterAccount(Association):
         Shares of its users, by name; >= 0. Users who are not named have one each.
     user_limits
         Limits of its users, by name.
+    partition
+        It is for jobs in this partition only, of its users in the account above; "" for an ordinary account.
 
     Raises
     ------
@@ -262,13 +284,14 @@ class ClusterAccount(Association):
 
     References
     ----------
-    SchedMD, "sacctmgr": Fairshare of an account and of a user; "Fair Tree Fairshare Algorithm".
+    SchedMD, "sacctmgr": Fairshare of an account and of a user, Partition of a user; "Fair Tree Fairshare Algorithm".
     """
 
     shares: int = 1
     parent: str = ROOT
     users: Mapping[str, int] = field(default_factory=dict)
     user_limits: Mapping[str, Association] = field(default_factory=dict)
+    partition: str = ""
 
     def __post_init__(self) -> None:
         _check_counts("an account", self)
@@ -394,8 +417,14 @@ class Cluster:
         for name, nodes in self.features.items():
             if nodes and not 0 <= min(nodes) <= max(nodes) < len(capacity):
                 raise InvalidInput(f"feature {name[:40]!r} must name nodes between 0 and {len(capacity) - 1}")
-        for name in self.accounts:
+        for name, account in self.accounts.items():
             self.lineage(name)
+            if account.partition and (account.partition not in self.partitions or not account.users):
+                known = ", ".join(self.partitions) or "none"
+                raise InvalidInput(
+                    f"account {name[:40]!r} is for {len(account.users)} users in partition "
+                    f"{account.partition[:40]!r}: at least one, and one of the partitions, {known}, expected"
+                )
         self._check_preemption()
         if unknown := self.shareable - set(self.resources):
             known = ", ".join(self.resources)
@@ -434,6 +463,24 @@ class Cluster:
                     raise InvalidInput(f"{who} {other[:40]!r}: a QOS that is there, with a preempt_mode, expected")
             if name in self.preempted_by(name):
                 raise InvalidInput(f"{who} itself, perhaps by way of others: an order of QOS expected")
+
+    def by_weight(self, weights: Ints) -> Cluster:
+        """The same with nodes of lower weight, shape (nodes,), before others, so that first fit takes them first. Nodes
+        keep their names, ``n0`` and so on; neighbours are those in the new order."""
+        order = np.argsort(weights, kind="stable")
+        place = np.argsort(order)
+
+        def placed(nodes: Iterable[int]) -> tuple[int, ...]:
+            return tuple(sorted(place[list(nodes)].tolist()))
+
+        return replace(
+            self,
+            capacity=self.capacity[order],
+            names=tuple(map(self.name, order.tolist())),
+            partitions={name: replace(each, nodes=placed(each.nodes)) for name, each in self.partitions.items()},
+            windows=tuple(replace(each, nodes=placed(each.nodes)) for each in self.windows),
+            features={name: placed(nodes) for name, nodes in self.features.items()},
+        )
 
     @property
     def preempts_by_qos(self) -> bool:

@@ -19,10 +19,10 @@ from asa.core.decision import NodeRun
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.hostlist import expand
 from asa.core.job import JobState
-from asa.lab.core.cluster import RESOURCES, Cluster, NodeWindow, Partition
+from asa.lab.core.cluster import Cluster, NodeWindow, Partition
 from asa.lab.core.workload import Workload
 from asa.lab.forecast.twin import Snapshot
-from asa.lab.traces.accounting import coded, tres
+from asa.lab.traces.accounting import coded, gres, tres
 from asa.lab.traces.slurm import ASSOCIATION, SlurmSite, parse_slurm
 
 AGAIN_S = 600.0
@@ -40,8 +40,8 @@ LIMITS = (
 RESERVATIONS = ("scontrol", "--all", "--oneliner", "show", "reservation")
 FIELDS = (
     "ArrayJobID", "ArrayTaskID", "UserName", "Account", "Partition", "QOS", "State", "Reason", "PriorityLong",
-    "NumCPUs", "NumNodes", "NumTasks", "TimeLimit", "SubmitTime", "StartTime", "EndTime", "tres-alloc", "OverSubscribe",
-    "NodeList", "Feature", "Name",
+    "NumCPUs", "NumNodes", "NumTasks", "TimeLimit", "SubmitTime", "StartTime", "EndTime", "tres-alloc", "tres-per-job",
+    "tres-per-node", "tres-per-task", "OverSubscribe", "NodeList", "Feature", "Name",
 )  # fmt: skip
 BEHIND = "|/|"
 """Stands behind features, which may have the usual delimiter between them, and before the name."""
@@ -60,7 +60,7 @@ _HIDDEN = {
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job as squeue shows it; `cores` and so on are those of all its nodes."""
+    """A job as squeue shows it; `cores` and so on are those of all its nodes, `gres` GPUs and other Gres by name."""
 
     key: str
     fields: Mapping[str, str]
@@ -68,14 +68,14 @@ class SlurmJob:
     cores: int
     nodes: int
     memory: int
-    gpus: int
+    gres: Mapping[str, int]
     hosts: tuple[int, ...]
 
     @property
     def parts(self) -> int:
         """Into how many equal parts it falls: one for each node, where that comes out even; else what may be put
         anywhere, such as tasks."""
-        amounts = self.cores, self.gpus
+        amounts = self.cores, *self.gres.values()
         whole = self.runs or self.nodes > 1 or self.exclusive
         tasks = int(self.fields["NumTasks"]) if self.fields["NumTasks"].isdecimal() else 1
         for parts in (self.nodes if whole else tasks, tasks):
@@ -145,7 +145,9 @@ class SlurmQueue:
             return ""
 
 
-_NOT_OF_MACHINES = ("State of", "Priority", "Scheduler", "shares", "bf_", "sched_", "batch_sched", "defer")
+_NOT_OF_MACHINES = (
+    "AccountingStorageTRES", "State of", "Priority", "Scheduler", "shares", "bf_", "sched_", "batch_sched", "defer",
+)  # fmt: skip
 """Beginnings of what the simulator lacks that makes no difference here: queues stand in the order that Slurm shows."""
 
 
@@ -236,19 +238,31 @@ def _job(row: Sequence[str], number: Mapping[str, int]) -> SlurmJob | None:
     waits = state is JobState.PENDING and fields["Reason"] not in NOT_ELIGIBLE and fields["PriorityLong"] != "0"
     if not (runs or waits):
         return None
-    cores, nodes, memory, gpus = tres(fields["tres-alloc"])
+    held = tres(fields["tres-alloc"])
     known = tuple(number[host] for host in hosts if host in number)
+    cores, nodes, memory = (int(held.pop(name, 0)) for name in ("cores", "nodes", "memory"))
+    nodes = len(known) if runs else max(nodes, _whole(fields["NumNodes"]), 1)
     array, index = fields["ArrayJobID"], fields["ArrayTaskID"]
     return SlurmJob(
         key=f"{array}_{index}" if index.isdecimal() else array,
         fields=fields,
         runs=runs,
-        cores=max(int(cores), _whole(fields["NumCPUs"]), 1),
-        nodes=len(known) if runs else max(int(nodes), _whole(fields["NumNodes"]), 1),
-        memory=int(memory),
-        gpus=int(gpus),
+        cores=max(cores, _whole(fields["NumCPUs"]), 1),
+        nodes=nodes,
+        memory=memory,
+        gres=_gres(held, fields, nodes),
         hosts=known,
     )
+
+
+def _gres(held: Mapping[str, float], fields: Mapping[str, str], nodes: int) -> dict[str, int]:
+    """What a job has, or asks for, of GPUs and other Gres; of what accounting does not count, what it asks for."""
+    found = {name: int(amount) for name, amount in held.items() if amount}
+    for field, times in (("job", 1), ("node", nodes), ("task", _whole(fields["NumTasks"]))):
+        words = fields[f"tres-per-{field}"].replace("gres/", "").replace("gres:", "")
+        for name, amount in gres(words)[0].items():
+            found[name] = max(found.get(name, 0), times * amount)
+    return found
 
 
 def _whole(text: str) -> int:
@@ -284,12 +298,13 @@ def _constraint(text: str, cluster: Cluster, said: Counter[str]) -> str:
 
 def _needs(job: SlurmJob, parts: int, cluster: Cluster, partition: int) -> list[int]:
     """What each part takes of what nodes have; a part of a job that has its nodes alone takes all cores of one."""
-    amounts = dict(zip(RESOURCES, (job.cores // parts, -(-job.memory // parts), job.gpus // parts), strict=True))
+    amounts = {"cores": job.cores // parts, "memory": -(-job.memory // parts)}
+    amounts |= {name: amount // parts for name, amount in job.gres.items()}
     if job.exclusive and not job.runs:
         cores = cluster.capacity[list(cluster.all_partitions[max(partition, 0)].nodes), 0]
         enough = cores[cores >= amounts["cores"]]
         amounts["cores"] = int(enough.min()) if len(enough) else amounts["cores"]
-    return [amounts[name] for name in cluster.resources]
+    return [amounts.get(name, 0) for name in cluster.resources]
 
 
 def _spread(hosts: Sequence[int], units: int) -> tuple[NodeRun, ...]:

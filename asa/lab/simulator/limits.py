@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -72,6 +73,7 @@ def whose(workload: Workload, service: Ints, cluster: Cluster) -> tuple[Ints, li
 
     Those of jobs that come on the way stand first: with the first QOS, in no account, of an unknown user, of user 0 ...
     """
+    workload = with_accounts_of_partitions(workload, cluster)
     users, groups = (int(codes.max(initial=UNKNOWN)) + 2 for codes in (workload.user, workload.group))
     key = (service * groups + workload.group + 1) * users + workload.user + 1
     keys, number = np.unique(np.concatenate([np.arange(users), key]), return_inverse=True)
@@ -83,6 +85,27 @@ def whose(workload: Workload, service: Ints, cluster: Cluster) -> tuple[Ints, li
         account = workload.text("group", group - 1) or ROOT
         found.append(Whose(names[qos], account, workload.text("user", user - 1)))
     return number[users:], found
+
+
+def with_accounts_of_partitions(workload: Workload, cluster: Cluster) -> Workload:
+    """The same with jobs in accounts that are for users of theirs in a partition only, where there are such."""
+    own = {
+        (each.parent, each.partition, user): name
+        for name, each in cluster.accounts.items()
+        if each.partition
+        for user in each.users
+    }
+    if not own:
+        return workload
+    names = [workload.text("group", code) for code in range(int(workload.group.max(initial=UNKNOWN)) + 1)]
+    names += [name for name, each in cluster.accounts.items() if each.partition]
+    asked, which = np.unique([workload.group, workload.partition, workload.user], axis=1, return_inverse=True)
+    for place, (group, part, user) in enumerate(asked.T.tolist()):
+        partition = [*cluster.partitions][cluster.partition_number(workload.text("partition", part))]
+        account = workload.text("group", group) or ROOT
+        if name := own.get((account, partition, workload.text("user", user))):
+            asked[0, place] = names.index(name)
+    return replace(workload, group=asked[0, which.reshape(-1)], labels={**workload.labels, "group": tuple(names)})
 
 
 _OF_ACCOUNT = "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpMemLimit", "AssocGrpGRES"

@@ -19,7 +19,7 @@ from asa.lab.core.cluster import ROOT, Cluster
 from asa.lab.core.schedule import OUTCOMES, Placements, Schedule
 from asa.lab.core.table import CANCELS, EXEMPT, JOB, PREEMPTS, RANK
 from asa.lab.core.workload import UNKNOWN, Workload
-from asa.lab.placement.nodes import BLOCK
+from asa.lab.placement.nodes import BLOCK, MOST
 from asa.lab.simulator.limits import (
     CORES,
     GPUS,
@@ -33,6 +33,7 @@ from asa.lab.simulator.limits import (
     limits_of_one,
     longest_s,
     whose,
+    with_accounts_of_partitions,
 )
 from asa.lab.simulator.settings import MachineSettings
 
@@ -361,6 +362,7 @@ def _widths(workload: Workload) -> tuple[Ints, Floats]:
 def _fair_tree(workload: Workload, cluster: Cluster) -> tuple[Ints, Floats, int]:
     """The association of each job; the tree of the accounts and users that the machine declares or jobs name; and how
     many of its first rows are associations."""
+    workload = with_accounts_of_partitions(workload, cluster)
     pairs = np.stack([workload.group, workload.user])
     _, first, of_job = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
     named = [(workload.label("group", row) or ROOT, workload.label("user", row)) for row in first.tolist()]
@@ -410,7 +412,8 @@ def _windows(cluster: Cluster, workload: Workload) -> Floats:
 
 
 def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints:
-    """Demands with the cluster's columns. Memory is not counted where the cluster does not state it.
+    """Demands with the cluster's columns. Memory, and types of something, do not count where the cluster states none;
+    where it has other types, no node has room for the job.
 
     Raises
     ------
@@ -419,8 +422,12 @@ def aligned(demands: Ints, resources: tuple[str, ...], cluster: Cluster) -> Ints
     """
     found = np.zeros((max(1, len(demands)), len(cluster.resources)), dtype=np.int64)
     for column, name in enumerate(resources):
+        of, _, kind = name.partition(":")
         if name in cluster.resources:
-            found[: len(demands), cluster.resources.index(name)] = demands[:, column]
+            found[: len(demands), cluster.resources.index(name)] += demands[:, column]
+        elif kind and of in cluster.resources:
+            if any(each.startswith(f"{of}:") for each in cluster.resources):
+                found[: len(demands), cluster.resources.index(of)] += np.where(demands[:, column] > 0, MOST, 0)
         elif name != "memory" and demands[:, column].any():
             raise InvalidInput(
                 f"jobs ask for {name!r}, but the cluster has {', '.join(cluster.resources)}: give its nodes {name!r}"

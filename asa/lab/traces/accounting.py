@@ -16,7 +16,7 @@ import datetime
 import re
 import zoneinfo
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
 from asa.core.history import Usage
 from asa.core.job import JobState
-from asa.lab.core.cluster import RESOURCES
+from asa.lab.core.cluster import MOST_RESOURCES, RESOURCES
 from asa.lab.core.files import LARGEST
 from asa.lab.core.schedule import OUTCOMES
 from asa.lab.core.workload import UNKNOWN, Workload
@@ -136,6 +136,8 @@ class Accounting:
         Codes of `OUTCOMES`, or `UNKNOWN`.
     spread
         Whether no two parts of a job may share a node.
+    gres
+        What else the job holds, such as GPUs of a type, by names as `tres` has them.
     """
 
     job: Sequence[str]
@@ -156,6 +158,7 @@ class Accounting:
     partition: Sequence[str]
     qos: Sequence[str]
     constraint: Sequence[str] = ()
+    gres: Mapping[str, Floats] = field(default_factory=dict)
 
     def trace(self, sieve: Sieve, *, units: str, wait_from: str) -> Trace:
         """The trace, on a clock that reads 0 at the first submission.
@@ -167,7 +170,7 @@ class Accounting:
         units
             "cores": a job is so many single cores anywhere. "chunks": so many equal parts as it has nodes (or chunks,
             in PBS), each with its share of cores, memory and GPUs; a request that does not divide so falls apart into
-            as many equal parts as give whole cores and GPUs, put anywhere.
+            as many equal parts as give whole cores, GPUs and other Gres, put anywhere.
         wait_from
             "submit" or "eligible": what the observed wait is measured from. They differ by the time that a dependency,
             a begin time or a hold kept the job; the queue had no part in that.
@@ -188,7 +191,7 @@ class Accounting:
         wait = self.start - since
         parts = np.maximum(self.nodes, 1)
         with np.errstate(invalid="ignore"):  # infinite in records that were dropped
-            even = (self.nodes > 0) & (self.cores % parts == 0) & (self.gpus % parts == 0)
+            even = (self.nodes > 0) & (np.array([self.cores, self.gpus, *self.gres.values()]) % parts == 0).all(axis=0)
         sieve.note_rows("requeued", further)
         sieve.note("no-wait", ~(wait >= 0))
         if units == "chunks":
@@ -207,8 +210,8 @@ class Accounting:
     def _sift(self, sieve: Sieve) -> None:
         """Drop and note what is odd in a record by itself."""
         sieve.drop("cancelled", (self.outcome == OUTCOMES.index(JobState.CANCELLED)) & ~(self.run > 0))
-        numbers = (self.submit, self.run, self.walltime, self.nodes, self.cores, self.memory, self.gpus)
-        sieve.drop("too-large", (np.abs(numbers) >= LARGEST).any(axis=0))
+        held = (self.nodes, self.cores, self.memory, self.gpus, *self.gres.values())
+        sieve.drop("too-large", (np.abs((self.submit, self.run, self.walltime, *held)) >= LARGEST).any(axis=0))
         sieve.drop("no-submit-time", np.isnan(self.submit))
         sieve.drop("no-run-time", np.isnan(self.run))
         sieve.drop("negative-run-time", self.run < 0)
@@ -249,18 +252,18 @@ class Accounting:
         return submit, np.array(further, dtype=np.int64)
 
     def _chunks(self, rows: Ints, even: npt.NDArray[np.bool_]) -> dict[str, Any]:
-        cores, gpus = self.cores[rows].astype(np.int64), self.gpus[rows].astype(np.int64)
-        units = np.where(even, self.nodes[rows], np.where(gpus > 0, np.gcd(cores, gpus), cores)).astype(np.int64)
+        names = (*RESOURCES, *self.gres)
+        cores, *gres = (each[rows].astype(np.int64) for each in (self.cores, self.gpus, *self.gres.values()))
+        units = np.where(even, self.nodes[rows], np.gcd.reduce([cores, *gres])).astype(np.int64)
         memory = np.ceil(self.memory[rows] / units).astype(np.int64)
-        demands, kind = np.unique(
-            np.stack([cores // units, memory, gpus // units], axis=1), axis=0, return_inverse=True
-        )
-        used = [column for column in range(3) if column == 0 or demands[:, column].any()]
+        asked = [cores // units, memory, *(each // units for each in gres)]
+        demands, kind = np.unique(np.stack(asked, axis=1), axis=0, return_inverse=True)
+        used = [column for column in range(len(names)) if column == 0 or demands[:, column].any()]
         return {
             "units": units,
             "kind": kind.reshape(-1),
             "demands": demands[:, used],
-            "resources": tuple(RESOURCES[column] for column in used),
+            "resources": tuple(names[column] for column in used),
             "per_node": even & self.spread[rows],
         }
 
@@ -318,7 +321,8 @@ def load_sacct(
     processors
         Which CPUs a job needs: "allocated" (Slurm rounds up to whole cores, or to whole nodes where they are not
         shared; this is what a machine must have free) or "requested"; where a record has none of this kind, the other.
-        GPUs are those requested, if the log has them: Slurm records a job that has its nodes alone with all their GPUs.
+        GPUs and other Gres are those requested, if the log has them: Slurm records a job that has its nodes alone with
+        all their GPUs.
     zone
         Time zone of dates without one. Without the site's, jobs that ran while the clocks changed are an hour off.
     names
@@ -343,11 +347,16 @@ def load_sacct(
     sieve.drop_repeated(zip(job, submit.tolist(), np.nan_to_num(start).tolist(), strict=True))
     sieve.note("component", ["+" in text for text in table["JobID"]])
     kinds = ("Alloc", "Req") if processors == "allocated" else ("Req", "Alloc")
-    wanted, other = (_held(table, kind) for kind in kinds)
+    named = {name for text in {*table["AllocTRES"], *table["ReqTRES"]} for name in tres(text)}
+    resources = [*_HELD, *sorted(named - {*_HELD})]
+    if len(resources) > MOST_RESOURCES:
+        raise InvalidInput(f"{path} has jobs with {len(resources)} resources: at most {MOST_RESOURCES} expected")
+    wanted, other = (_held(table, kind, resources) for kind in kinds)
     sieve.note("processors-missing", wanted[:, 0] < 1)
     sieve.note("processors-differ", (wanted[:, 0] >= 1) & (other[:, 0] >= 1) & (wanted[:, 0] != other[:, 0]))
-    cores, nodes, memory, gpus = np.where(wanted[:, :1] < 1, other, wanted).T
-    gpus = np.where(np.array(table["ReqTRES"]) == "", gpus, (wanted if kinds[0] == "Req" else other)[:, 3])
+    cores, nodes, memory, *allocated = np.where(wanted[:, :1] < 1, other, wanted).T
+    requested = (wanted if kinds[0] == "Req" else other)[:, 3:].T
+    gpus, *gres = np.where(np.array(table["ReqTRES"]) == "", allocated, requested)
     elapsed = _known(each(table["ElapsedRaw"], seconds), each(table["Elapsed"], seconds), end - start)
     accounting = Accounting(
         job=job,
@@ -368,6 +377,7 @@ def load_sacct(
         partition=table["Partition"],
         qos=table["QOS"],
         constraint=table["Constraints"],
+        gres=dict(zip(resources[len(_HELD) :], gres, strict=True)),
     )
     return accounting.trace(sieve, units=units, wait_from=wait_from)
 
@@ -390,7 +400,8 @@ def usage_of_sacct(path: str | Path) -> list[Usage]:
         if sieve.keep[row]:
             job = text.partition(".")[0]
             most[job] = max(most.get(job, 0.0), size(table["MaxRSS"][row], "K"))
-    held = np.where(_held(table, "Alloc") > 0, _held(table, "Alloc"), _held(table, "Req"))
+    allocated, requested = (_held(table, kind, _HELD) for kind in ("Alloc", "Req"))
+    held = np.where(allocated > 0, allocated, requested)
     asked = _memory(table["ReqMem"], held[:, 1], held[:, 0])
     ends = each(table["End"], lambda text: moment(text, datetime.UTC))
     times = [each(table[name], seconds) for name in ("ElapsedRaw", "Elapsed", "Timelimit", "TotalCPU")]
@@ -522,27 +533,69 @@ def _places(path: str | Path, heading: Sequence[str], names: Mapping[str, str]) 
     return place
 
 
-def _held(table: Mapping[str, list[str]], kind: str) -> Floats:
-    """Cores, nodes, memory [bytes] and GPUs that were allocated ("Alloc") or requested ("Req"), shape (n, 4)."""
+_HELD = ("cores", "nodes", "memory", "gpus")
+
+
+def _held(table: Mapping[str, list[str]], kind: str, names: Sequence[str]) -> Floats:
+    """How much of these was allocated ("Alloc") or requested ("Req"), shape (n, names); `_HELD` come first."""
     words = table[f"{kind}TRES"]
-    known = {text: tres(text) for text in dict.fromkeys(words)}
-    held = np.array([known[text] for text in words], dtype=np.float64)
+    known = {text: [tres(text).get(name, 0.0) for name in names] for text in dict.fromkeys(words)}
+    held = np.array([known[text] for text in words], dtype=np.float64).reshape(-1, len(names))
     for column, name in enumerate(("CPUS", "Nodes")):
         alone = np.nan_to_num(each(table[kind + name], seconds))
         held[:, column] = np.where(held[:, column] > 0, held[:, column], alone)
     return held
 
 
-def tres(text: str) -> tuple[float, float, float, float]:
-    """Cores, nodes, bytes of memory and GPUs of ``cpu=4,mem=8G,node=2,gres/gpu=1``.
+def tres(text: str) -> dict[str, float]:
+    """Cores, nodes, bytes of memory, GPUs and other Gres by name; those of a type also under its name.
 
-    >>> tres("billing=4,cpu=4,gres/gpu:a100=2,gres/gpu=2,mem=8G,node=2")
-    (4.0, 2.0, 8589934592.0, 2.0)
+    >>> tres("billing=4,cpu=4,gres/gpu:a100=2,gres/gpu=2,gres/nvme:fast=1,mem=8G")
+    {'cores': 4.0, 'gpus:a100': 2.0, 'gpus': 2.0, 'gres/nvme:fast': 1.0, 'memory': 8589934592.0, 'gres/nvme': 1.0}
     """
-    amounts = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
-    typed = sum(count(amount) for name, amount in amounts.items() if name.startswith("gres/gpu:"))
-    gpus = count(amounts["gres/gpu"]) if "gres/gpu" in amounts else typed
-    return count(amounts.get("cpu", "")), count(amounts.get("node", "")), size(amounts.get("mem", ""), "M"), gpus
+    found = dict[str, float]()
+    for name, _, words in (part.partition("=") for part in text.split(",")):
+        if name in _TRES:
+            found[_TRES[name]] = size(words, "M") if name == "mem" else count(words)
+        elif name.startswith("gres/"):
+            found[gres_column(name.removeprefix("gres/"))] = count(words)
+    typed = dict[str, float]()
+    for name, amount in found.items():
+        if ":" in name:
+            first = name.partition(":")[0]
+            typed[first] = typed.get(first, 0.0) + amount
+    return found | {name: max(found.get(name, 0.0), amount) for name, amount in typed.items()}
+
+
+_TRES = {"cpu": "cores", "node": "nodes", "mem": "memory"}
+_AMOUNT = re.compile(r"([0-9]{1,13})([KMGT]?)")
+_MOST_GRES = 2**40  # of one node
+
+
+def gres_column(name: str) -> str:
+    """What the laboratory calls a Gres: ``gpus`` for ``gpu``, ``gpus:a100`` of a type; ``gres/nvme`` for others."""
+    first, *kind = name.split(":")
+    return ":".join(["gpus" if first == "gpu" else f"gres/{first}", *kind])
+
+
+def gres(text: str) -> tuple[dict[str, int], list[str]]:
+    """Amounts in the ``Gres`` of a node or a job, named as in `tres`; and what cannot be read, or is not used up.
+
+    >>> gres("gpu:a100:2(S:0-1),gpu:1,nvme:fast,lustre:no_consume:4G")
+    ({'gpus': 3, 'gpus:a100': 2, 'gres/nvme': 1, 'gres/nvme:fast': 1}, ['lustre:no_consume:4G'])
+    """
+    found, rest = dict[str, int](), list[str]()
+    for each in [] if text in _NOTHING else re.sub(r"\([^)]*\)", "", text).split(","):
+        name, *kind = each.split(":")
+        amount = 1
+        if kind and (number := _AMOUNT.fullmatch(kind[-1])):
+            kind, amount = kind[:-1], int(number[1]) << 10 * " KMGT".index(number[2] or " ")
+        if not name or len(kind) > 1 or "" in kind or "no_consume" in kind or amount >= _MOST_GRES:
+            rest.append(each)
+            continue
+        for column in dict.fromkeys((gres_column(name), gres_column(":".join((name, *kind))))):
+            found[column] = found.get(column, 0) + amount
+    return found, rest
 
 
 def _memory(words: Sequence[str], nodes: Floats, cores: Floats) -> Floats:

@@ -53,10 +53,11 @@ from asa.lab.core.cluster import (
     NodeWindow,
     Partition,
     Qos,
+    resources_in,
 )
 from asa.lab.core.files import LARGEST, parse_json, shortened
 from asa.lab.core.workload import UNKNOWN, Workload
-from asa.lab.traces.accounting import coded, moment
+from asa.lab.traces.accounting import coded, gres, moment
 from asa.lab.traces.intensity import intensity_of
 from asa.lab.traces.patterns import Cycle, measure, offered_load, span, zipf
 
@@ -95,9 +96,12 @@ class JobClass:
     unit
         So many of their cores are on one node together; >= 1, of which `cores` are multiples.
     memory, gpus
-        What they ask for besides for each `unit` of cores: bytes, in a file text like ``"4G"``, and GPUs; >= 0.
+        What they ask for besides for each `unit` of cores: bytes, in a file text like ``"4G"``, and GPUs of any type;
+        >= 0.
     constraint
         Features that their nodes have, as `asa.lab.core.cluster.Cluster.allowed` takes them.
+    gres
+        What else they ask for, for each `unit`, in Slurm's words: ``"gpu:a100:1,nvme:2"``.
     """
 
     share: float
@@ -111,6 +115,7 @@ class JobClass:
     memory: int = 0
     gpus: int = 0
     constraint: str = ""
+    gres: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.share < np.inf:
@@ -121,7 +126,8 @@ class JobClass:
                 raise InvalidInput(f"a job class has {name} {values!r}: numbers from {least:g} on expected")
         if self.unit < 1 or any(cores % self.unit for cores in self.cores):
             raise InvalidInput(f"a job class has cores {self.cores!r}: multiples of its unit {self.unit!r} expected")
-        if min(self.memory, self.gpus) < 0 or max(self.memory, self.gpus) * max(self.cores) >= 2**62:
+        asked = _amounts(self.unit, self).values()
+        if min(self.memory, self.gpus) < 0 or max(asked) * max(self.cores) >= 2**62:
             raise InvalidInput(
                 f"a job class has {self.memory!r} bytes of memory and {self.gpus!r} GPUs: nothing below 0, and less "
                 "than 2^62 for a job, expected"
@@ -261,9 +267,14 @@ class NodeKind:
     nodes
         Their numbers; at least one.
     cores, memory, gpus
-        What each has: at least one core; memory [bytes], in a file text like ``"64G"``, 0 where it does not count.
+        What each has: at least one core; memory [bytes], in a file text like ``"64G"``, 0 where it does not count;
+        GPUs that `gres` does not name.
     features
         Names of what jobs may ask for besides.
+    gres
+        What else each has, in Slurm's words: ``"gpu:a100:2,gpu:t4:4,nvme:1"``.
+    weight
+        Jobs are on nodes of low weights first; >= 0.
 
     Raises
     ------
@@ -276,14 +287,45 @@ class NodeKind:
     memory: int = 0
     gpus: int = 0
     features: tuple[str, ...] = ()
+    gres: str = ""
+    weight: int = 1
 
     def __post_init__(self) -> None:
-        amounts = self.cores, self.memory, self.gpus
-        if not self.nodes or self.cores < 1 or min(amounts) < 0 or max(amounts) * len(self.nodes) >= 2**62:
+        least = min(self.cores - 1, self.memory, self.gpus, self.weight)
+        most = max(self.weight, *_amounts(self.cores, self).values())
+        if not self.nodes or least < 0 or most * len(self.nodes) >= 2**62:
             raise InvalidInput(
-                f"{len(self.nodes)} nodes of {self.cores} cores, {self.memory} bytes and {self.gpus} GPUs: at least a "
-                "node and a core, nothing below 0, and less than 2^62 of anything, expected"
+                f"{len(self.nodes)} nodes of {self.cores} cores, {self.memory} bytes, {self.gpus} GPUs and weight "
+                f"{self.weight}: at least a node and a core, nothing below 0, and less than 2^62 of anything, expected"
             )
+
+
+def _amounts(cores: int, each: NodeKind | JobClass) -> dict[str, int]:
+    """What a node, or each unit of a job, has, by the names of resources.
+
+    Raises
+    ------
+    InvalidInput
+        When `gres` cannot be read.
+    """
+    found, others = gres(each.gres)
+    if others:
+        raise InvalidInput(f"gres {shortened(each.gres)}: names and numbers such as 'gpu:a100:2,nvme:1' expected")
+    return {"cores": cores, "memory": each.memory, **found, "gpus": each.gpus + found.get("gpus", 0)}
+
+
+def _as_gres(amounts: Mapping[str, int]) -> dict[str, Any]:
+    """`gpus` and `gres` of what has, or asks for, such amounts.
+
+    >>> _as_gres({"gpus": 3, "gpus:a100": 2, "gres/nvme": 1})
+    {'gpus': 1, 'gres': 'gpu:a100:2,nvme:1'}
+    """
+    rest = dict(amounts)
+    for name, amount in amounts.items():
+        if ":" in name:
+            rest[name.partition(":")[0]] -= amount
+    words = {name.removeprefix("gres/").replace("gpus:", "gpu:", 1): amount for name, amount in rest.items()}
+    return {"gpus": words.pop("gpus", 0), "gres": ",".join(f"{word}:{each}" for word, each in words.items() if each)}
 
 
 @dataclass(frozen=True)
@@ -380,8 +422,8 @@ class SiteModel:
     qos
         By name, the first is the default; empty where users have no limits.
     accounts
-        By name. Its own users, who are numbers, are in all but `ROOT` in turn; a job that is too large for its account
-        is in the one that allows most.
+        By name. Its own users, who are numbers, are in all but `ROOT` and those of partitions in turn; a job that is
+        too large for its account is in the one that allows most.
     requeue_delay_s
         As in `asa.lab.core.cluster.Cluster`.
     power
@@ -461,8 +503,10 @@ class SiteModel:
         if where and where not in self.partitions:
             own = ", ".join(self.partitions) or "none"
             raise InvalidInput(f"site {self.name!r} has jobs for partition {where!r}: its own are {own}")
-        if jobs.gpus and "gpus" not in cluster.resources:
-            raise InvalidInput(f"site {self.name!r} has jobs with GPUs: its nodes have none")
+        for name, amount in _amounts(jobs.unit, jobs).items():
+            if amount and name != "memory" and name not in cluster.resources:
+                own = ", ".join(cluster.resources)
+                raise InvalidInput(f"site {self.name!r} has jobs with {shortened(name)}: its nodes have {own}")
         cores, longest_s = _most_cores(jobs, cluster), self.partitions[where].max_time_s if where else np.inf
         if max(jobs.cores) > cores or max(jobs.walltime_s) > longest_s:
             who = f"partition {where!r}, which" if where else "a machine that"
@@ -482,13 +526,13 @@ class SiteModel:
         if longest_s is not None and max(jobs.walltime_s) > longest_s:
             asked = f"jobs of {max(jobs.walltime_s):g} s with QOS {name!r}"
             raise InvalidInput(f"site {self.name!r} has {asked}, which allows {longest_s:g} s")
-        units = max(jobs.cores) // jobs.unit
-        amounts = {"cores": max(jobs.cores), "memory": jobs.memory * units, "gpus": jobs.gpus * units}
-        for what, amount in amounts.items():
+        units, amounts = max(jobs.cores) // jobs.unit, _amounts(jobs.unit, jobs)
+        for what in RESOURCES:
+            needed = units * amounts[what]
             for key in (f"max_{what}_per_user", f"grp_{what}", f"max_{what}"):
-                if (most := getattr(self.qos[name], key)) is not None and most < amount:
+                if (most := getattr(self.qos[name], key)) is not None and most < needed:
                     raise InvalidInput(
-                        f"site {self.name!r} has jobs of {amount} {what} with QOS {name!r}, which allows {most}"
+                        f"site {self.name!r} has jobs of {needed} {what} with QOS {name!r}, which allows {most}"
                     )
 
     @property
@@ -507,7 +551,7 @@ class SiteModel:
         """
         windows = tuple(window.on_clock(epoch) for window in self.windows)
         grid = None if self.intensity is None else intensity_of(self.intensity, epoch)
-        return replace(
+        made = replace(
             self.machine,
             partitions=self.partitions,
             windows=windows,
@@ -517,10 +561,14 @@ class SiteModel:
             power=self.power,
             intensity=grid,
         )
+        weights = np.ones(self.nodes, dtype=np.int64)
+        for kind in self.kinds:
+            weights[list(kind.nodes)] = kind.weight
+        return made.by_weight(weights) if weights.min() < weights.max() else made
 
     @property
     def machine(self) -> Cluster:
-        """Its nodes alone."""
+        """Its nodes alone, in the order of their numbers."""
         if not self.kinds:
             return Cluster.of(self.nodes, self.cores_per_node)
         named = [node for kind in self.kinds for node in kind.nodes]
@@ -530,11 +578,12 @@ class SiteModel:
             len(named) < self.nodes or not all(kind.memory for kind in self.kinds)
         ):
             raise InvalidInput("kinds have memory of some nodes: of all of them, or of none, expected")
-        resources = tuple(name for name in RESOURCES if any(getattr(kind, name) for kind in self.kinds))
+        amounts = [_amounts(kind.cores, kind) for kind in self.kinds]
+        resources = resources_in(amounts)
         capacity, features = np.zeros((self.nodes, len(resources)), dtype=np.int64), dict[str, tuple[int, ...]]()
         capacity[:, 0] = self.cores_per_node
-        for kind in self.kinds:
-            capacity[list(kind.nodes)] = [getattr(kind, name) for name in resources]
+        for kind, has in zip(self.kinds, amounts, strict=True):
+            capacity[list(kind.nodes)] = [has.get(name, 0) for name in resources]
             features |= {name: (*features.get(name, ()), *kind.nodes) for name in kind.features}
         return Cluster(capacity, resources, features=features)
 
@@ -571,7 +620,7 @@ class SiteModel:
         machine = self.machine
         demands, kind = np.unique([_need(each, machine) for each in self.classes], axis=0, return_inverse=True)
         used = [column for column in range(demands.shape[1]) if demands[:, column].any()]
-        if accounts := tuple(name for name in self.accounts if name != ROOT):
+        if accounts := tuple(name for name, each in self.accounts.items() if name != ROOT and not each.partition):
             most, group = self._most_cores(accounts), user % len(accounts)
             where["group"] = np.where(drawn.cores > most[group], most.argmax(), group)
             where["labels"]["group"] = accounts
@@ -733,7 +782,7 @@ def _bytes_in_words(count: int) -> str:
     return f"{count}B" if count % 2**20 else f"{count // 2**20}M"
 
 
-_SAYS_NOTHING = {"exempt_s": 0.0, "unit": 1, "memory": 0, "gpus": 0}
+_SAYS_NOTHING = {"exempt_s": 0.0, "unit": 1, "memory": 0, "gpus": 0, "weight": 1}
 """Values that a file leaves out, besides empty ones."""
 
 
@@ -747,8 +796,8 @@ def _with_bytes(values: Any) -> Any:
 
 def _need(jobs: JobClass, machine: Cluster) -> Ints:
     """What a unit of a class takes of the machine's resources, shape (resources,)."""
-    asked = {"cores": jobs.unit, "memory": jobs.memory, "gpus": jobs.gpus}
-    return np.array([asked[name] for name in machine.resources], dtype=np.int64)
+    asked = _amounts(jobs.unit, jobs)
+    return np.array([asked.get(name, 0) for name in machine.resources], dtype=np.int64)
 
 
 def _most_cores(jobs: JobClass, cluster: Cluster) -> int:
@@ -1039,35 +1088,39 @@ def _kinds(cluster: Cluster) -> tuple[NodeKind, ...]:
     found: dict[tuple[tuple[int, ...], tuple[str, ...]], list[int]] = {}
     for node, has in enumerate(map(tuple, cluster.capacity.tolist())):
         found.setdefault((has, tuple(names[node])), []).append(node)
-    return tuple(
-        NodeKind(tuple(nodes), **dict(zip(cluster.resources, has, strict=True)), features=own)
-        for (has, own), nodes in found.items()
-    )
+    made = []
+    for (has, own), alike in found.items():
+        amounts = dict(zip(cluster.resources, has, strict=True))
+        given: dict[str, Any] = {"cores": amounts.pop("cores"), "memory": amounts.pop("memory", 0)}
+        made.append(NodeKind(tuple(alike), features=own, **given, **_as_gres(amounts)))
+    return tuple(made)
 
 
 def _where(log: Workload, cluster: Cluster) -> tuple[list[dict[str, Any]], Ints]:
     """Where jobs go and what they ask for besides cores, as far as the machine has that, and the number of each job's.
 
-    Jobs with GPUs are in as many equal parts as their cores and GPUs divide into, others in single cores. Memory is the
-    median of those that are alike in all else.
+    Jobs with GPUs or other Gres are in as many equal parts as their cores and these divide into, others in single
+    cores. Memory is the median of those that are alike in all else.
     """
     there = {"partition": cluster.partitions, "qos": cluster.qos, "constraint": cluster.features}
     columns = [column for column, names in there.items() if names]
-    gpus, memory = (
-        (log.units * log.demands[log.kind, log.resources.index(name)])
-        if name in log.resources and name in cluster.resources
-        else np.zeros(len(log), dtype=np.int64)
-        for name in ("gpus", "memory")
+    held = {
+        name: log.units * log.demands[log.kind, place]
+        for place, name in enumerate(log.resources)
+        if name in cluster.resources
+    }
+    memory, _ = held.pop("memory", np.zeros(len(log), dtype=np.int64)), held.pop("cores")
+    parts = np.gcd.reduce([log.cores, *held.values()])
+    codes = np.stack(
+        [*(getattr(log, column) for column in columns), *(each // parts for each in (log.cores, *held.values()))]
     )
-    parts = np.where(gpus > 0, np.gcd(log.cores, gpus), log.cores)
-    codes = np.stack([*(getattr(log, column) for column in columns), log.cores // parts, gpus // parts])
     _, first, place = np.unique(codes, axis=1, return_index=True, return_inverse=True)
     place = place.reshape(-1)
     return [
         {
             **{column: log.label(column, row) for column in columns},
             "unit": int(log.cores[row] // parts[row]),
-            "gpus": int(gpus[row] // parts[row]),
+            **_as_gres({name: int(each[row] // parts[row]) for name, each in held.items()}),
             "memory": int(np.median((memory // parts)[place == code])),
         }
         for code, row in enumerate(first.tolist())

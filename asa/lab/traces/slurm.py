@@ -30,30 +30,29 @@ from asa.core.hostlist import expand
 from asa.lab.core.cluster import (
     FROM_ABOVE,
     MOST_NODES,
-    RESOURCES,
     ROOT,
     Association,
     Cluster,
     ClusterAccount,
     Partition,
     Qos,
+    resources_in,
 )
 from asa.lab.core.files import LARGEST, shortened
-from asa.lab.traces.accounting import seconds
+from asa.lab.traces.accounting import gres, gres_column, seconds
 
 MOST_BYTES = 2**26
 """Largest file that is read; ten thousand nodes come to 10^7 bytes."""
 
 ASSOCIATION = (
     "Cluster", "Account", "ParentName", "User", "Share", "GrpJobs", "GrpSubmit", "GrpTRES", "MaxJobs", "MaxSubmit",
-    "MaxTRES", "GrpTRESMins", "GrpWall", "MaxWall",
+    "MaxTRES", "GrpTRESMins", "GrpWall", "MaxWall", "Partition",
 )  # fmt: skip
 """Columns to ask for of ``sacctmgr show assoc``."""
 
 _NOTHING = {"", "(null)", "N/A", "NONE", "NO", "0", "none", "None", "No", "no"}
 _SETTING = re.compile(r"(\w[\w.\[\]/]{0,80})\s+=\s?(.*)")
 _AWAY = re.compile(r"DOWN|DRAIN|FAIL|MAINT|NOT_RESP|\*")
-_GPU = re.compile(r"gpu(?::([^:]+?))??(?::([0-9]{1,6}))?")
 _ENDLESS = {"UNLIMITED", "INFINITE"}
 _SHOWN = 200  # letters of what is said of a setting
 _NEVER = 10**12  # s, a half-life after which usage has not decayed
@@ -61,8 +60,8 @@ _NEVER = 10**12  # s, a half-life after which usage has not decayed
 # -- What has no influence, and which values say nothing --------------------------------------------------------------
 
 _CONFIG = {
-    "BurstBufferType": (), "CompleteWait": ("0 sec",), "DependencyParameters": (), "GresTypes": ("gpu",),
-    "JobSubmitPlugins": (), "MCSPlugin": ("mcs/none",), "NodeFeaturesPlugins": (), "OverTimeLimit": ("0 min",),
+    "BurstBufferType": (), "CompleteWait": ("0 sec",), "DependencyParameters": (), "JobSubmitPlugins": (),
+    "MCSPlugin": ("mcs/none",), "NodeFeaturesPlugins": (), "OverTimeLimit": ("0 min",),
     "PreemptParameters": (), "SelectType": ("select/cons_tres", "select/cons_res"),
     "SelectTypeParameters": ("CR_CORE", "CR_CPU", "CR_CORE_MEMORY", "CR_CPU_MEMORY"), "SuspendTime": ("INFINITE",),
     "TopologyPlugin": ("topology/none", "topology/default", "topology/flat"), "Licenses": (),
@@ -120,8 +119,9 @@ class SlurmSite:
     Parameters
     ----------
     cluster
-        The nodes under their names, with GPUs and features, and with memory where Slurm counts it; the partitions (the
-        default one first), the QOS (``normal`` first), and the accounts where shares count.
+        The nodes under their names, those of the lowest weight first, with GPUs by type, other Gres and features, and
+        with memory where Slurm counts it; the partitions (the default one first), the QOS (``normal`` first), and the
+        accounts where shares count.
     dispatcher, priority
         As `asa.lab.simulator.run.simulate` takes them.
     not_simulated
@@ -166,7 +166,12 @@ def parse_slurm(text: str) -> SlurmSite:
         if not found:
             raise InvalidInput(f"there is nothing of `scontrol show {what}` in it: expected, with the other two")
     said: list[str] = []
+    weights = {
+        name: _whole(each.get("Weight", "1"), f"node {shortened(name)} has Weight", 32) for name, each in nodes.items()
+    }
+    nodes = {name: nodes[name] for name in sorted(nodes, key=weights.__getitem__)}  # as Slurm takes them
     machine = _machine(nodes, said, memory="MEMORY" in config.get("SelectTypeParameters", "").upper())
+    said += _unrecorded(machine, config)
     names = machine.names
     made = _partitions(partitions, names, said)
     enforced = config.get("AccountingStorageEnforce", "").split(",")
@@ -174,7 +179,7 @@ def parse_slurm(text: str) -> SlurmSite:
     made, qos = _preemption(config, partitions, services, made, qos, said)
     priority = _priority(config, partitions, qos, said)
     own = [each for each in associations if each["Cluster"] == config.get("ClusterName", each["Cluster"])]
-    accounts = _accounts(own, shares="fairshare=" in priority, limits="limits" in enforced, said=said)
+    accounts = _accounts(own, made, shares="fairshare=" in priority, limits="limits" in enforced, said=said)
     if not (any(map(_changes, qos.values())) or "qos=" in priority):
         qos = {}  # it changes nothing
     longest = max((each.max_time_s for each in made.values()), default=math.inf)
@@ -248,7 +253,7 @@ def _machine(nodes: Mapping[str, Fields], said: list[str], *, memory: bool) -> C
     """The nodes, and what they have."""
     if len(nodes) > MOST_NODES:
         raise InvalidInput(f"{len(nodes):,} nodes: at most {MOST_NODES:,} expected")
-    amounts, features, others, types = list[tuple[int, ...]](), dict[str, list[int]](), Counter[str](), set[str]()
+    amounts, features, others, mixed = list[dict[str, int]](), dict[str, list[int]](), Counter[str](), 0
     for place, (name, each) in enumerate(nodes.items()):
         who = f"node {shortened(name)} has"
         cores = _whole(each.get("CPUEfctv") or each.get("CPUTot", ""), f"{who} CPUTot")
@@ -258,25 +263,23 @@ def _machine(nodes: Mapping[str, Fields], said: list[str], *, memory: bool) -> C
         if memory:
             kept = _whole(each.get("MemSpecLimit", "0"), f"{who} MemSpecLimit")
             mebibytes = max(_whole(each.get("RealMemory", ""), f"{who} RealMemory") - kept, 1)
-        gpus, rest = _gpus(each.get("Gres", ""))
-        types |= {*gpus}
+        has, rest = gres(each.get("Gres", ""))
         others.update(rest)
-        amounts.append((cores, mebibytes * 2**20, gpus.total()))
-        has = each.get("ActiveFeatures", "")
-        for feature in [] if has in _NOTHING else has.split(","):
+        mixed += sum(name.startswith("gpus:") and amount < has["gpus"] for name, amount in has.items()) > 0
+        amounts.append({"cores": cores, "memory": mebibytes * 2**20, **has})
+        words = each.get("ActiveFeatures", "")
+        for feature in [] if words in _NOTHING else words.split(","):
             features.setdefault(feature, []).append(place)
-    if len(types) > 1:
-        said.append(f"types of GPUs: {', '.join(sorted(filter(None, types)))}")
+    if mixed:
+        said.append(f"which GPUs jobs have that name no type, on {mixed:,} nodes of several types (any that are left)")
     said += [f"Gres={each} of {count:,} nodes" for each, count in others.items()]
-    if len({each.get("Weight") for each in nodes.values()}) > 1:
-        said.append("Weight of nodes, which differs")
     if away := _away(nodes):
         said.append(f"State of {len(away):,} nodes, which take no jobs now")
-    capacity = np.array(amounts, dtype=np.int64)
-    used = [column for column in range(3) if column == 0 or capacity[:, column].any()]
+    resources = resources_in(amounts)
+    said += [f"that {name} are parts of GPUs" for name in resources if name in ("gres/shard", "gres/mps")]
     return Cluster(
-        capacity[:, used],
-        tuple(RESOURCES[column] for column in used),
+        np.array([[has.get(name, 0) for name in resources] for has in amounts], dtype=np.int64),
+        resources,
         names=tuple(nodes),
         features={name: tuple(places) for name, places in features.items()},
     )
@@ -288,19 +291,13 @@ def _away(nodes: Mapping[str, Fields]) -> tuple[int, ...]:
     return tuple(place for place, state in enumerate(states) if _AWAY.search(state))
 
 
-def _gpus(text: str) -> tuple[Counter[str], list[str]]:
-    """How many GPUs of each type a node has, and what else there is of Gres.
-
-    >>> _gpus("gpu:a100:2(S:0-1),gpu:1,shard:8")
-    (Counter({'a100': 2, '': 1}), ['shard:8'])
-    """
-    found, rest = Counter[str](), list[str]()
-    for each in [] if text in _NOTHING else re.sub(r"\([^)]*\)", "", text).split(","):
-        if gpu := _GPU.fullmatch(each):
-            found[gpu[1] or ""] += int(gpu[2] or 1)
-        else:
-            rest.append(each)
-    return found, rest
+def _unrecorded(machine: Cluster, config: Fields) -> list[str]:
+    """What nodes have, and Slurm does not record of jobs."""
+    recorded = {gres_column(each.removeprefix("gres/")) for each in config.get("AccountingStorageTRES", "").split(",")}
+    lacking = [name for name in machine.resources[1:] if name != "memory" and name not in recorded]
+    if not lacking or "AccountingStorageTRES" not in config:
+        return []
+    return [f"AccountingStorageTRES is without {', '.join(lacking)} (sacct does not say which jobs ask for them)"]
 
 
 def _partitions(given: Mapping[str, Fields], names: Sequence[str], said: list[str]) -> dict[str, Partition]:
@@ -378,9 +375,9 @@ def _bytes(text: str, what: str) -> int:
 
 
 def _accounts(
-    associations: Sequence[Fields], *, shares: bool, limits: bool, said: list[str]
+    associations: Sequence[Fields], partitions: Mapping[str, Partition], *, shares: bool, limits: bool, said: list[str]
 ) -> dict[str, ClusterAccount]:
-    """The accounts with their users; of a user's associations with an account, one for each partition, the first. None
+    """The accounts with their users, and one for each association of a user that has a partition: ``bio:ann:gpu``. None
     where neither shares nor limits count."""
     if shares and not associations:
         said.append("shares of accounts and users (sacctmgr show assoc was not given: all have equal ones)")
@@ -389,7 +386,9 @@ def _accounts(
     found: dict[str, dict[str, Any]] = {}
     others = Counter[str]()
     for each in associations:
-        name, user = each["Account"], each["User"]
+        name, user, partition = each["Account"], each["User"], each.get("Partition", "")
+        if partition and partitions and partition not in partitions:
+            continue
         account = found.setdefault(name, {"users": {}, "user_limits": {}})
         what = f"account {shortened(name)}" + (f", user {shortened(user)}" if user else "")
         share = 1
@@ -399,12 +398,17 @@ def _accounts(
             said.append(f"{what}: Fairshare=parent (one share is taken)")
         own, rest = _limits(each, _ASSOCIATION_LIMITS, f"{what} has") if limits else ({}, {})
         others.update(f"{key}={value}" for key, value in rest.items() if key[:3] in ("Grp", "Max") and value)
-        if user and user not in account["users"]:
+        if user and partition and partitions:
+            only = {"shares": share, "parent": name, "partition": partition, "users": {user: 1}}
+            found[f"{name}:{user}:{partition}"] = own | only
+        elif user and user not in account["users"]:
             account["users"][user], account["user_limits"][user] = share, Association(**own)
         elif not user:
             account |= own | ({"shares": share, "parent": each["ParentName"] or ROOT} if name != ROOT else {})
     said += [f"{text} of {count:,} associations" for text, count in others.items()]
-    tree = replace(Cluster.of(1), accounts={name: ClusterAccount(**each) for name, each in found.items()})
+    there = {name: Partition((0,)) for name in partitions}
+    made = {name: ClusterAccount(**each) for name, each in found.items()}
+    tree = replace(Cluster.of(1), partitions=there, accounts=made)
     made = {name: _without_inherited(tree, name) for name in found}
     return made if shares or replace(tree, accounts=made).has_limits else {}
 
@@ -563,9 +567,9 @@ def _others(
     ]
 
 
-def _whole(text: str, what: str) -> int:
-    if not (text.isdecimal() and text.isascii() and len(text) < 11 and int(text) < 2**31):
-        raise InvalidInput(f"{what} {shortened(text)}: a whole number from 0 to 2^31 expected")
+def _whole(text: str, what: str, bits: int = 31) -> int:
+    if not (text.isdecimal() and text.isascii() and len(text) < 11 and int(text) < 2**bits):
+        raise InvalidInput(f"{what} {shortened(text)}: a whole number from 0 to 2^{bits} expected")
     return int(text)
 
 

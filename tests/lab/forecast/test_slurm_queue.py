@@ -34,7 +34,8 @@ USUAL = {
     "ArrayTaskID": "N/A", "UserName": "ann", "Account": "bio", "Partition": "main", "QOS": "normal",
     "State": "PENDING", "Reason": "Priority", "PriorityLong": "10", "NumCPUs": "1", "NumNodes": "1", "NumTasks": "1",
     "TimeLimit": "10:00", "SubmitTime": "900", "StartTime": "N/A", "EndTime": "N/A", "OverSubscribe": "OK",
-    "NodeList": "", "Feature": "(null)", "Name": "j",
+    "NodeList": "", "Feature": "(null)", "Name": "j", "tres-per-job": "N/A", "tres-per-node": "N/A",
+    "tres-per-task": "N/A",
 }  # fmt: skip
 
 
@@ -100,6 +101,31 @@ def test_a_queue_with_all_that_jobs_ask_for() -> None:
     ]  # fmt: skip
     starts = dict(zip(seen.keys[3:], twin.under("easy").starts.tolist(), strict=True))
     assert (starts["7"], starts["4"], starts["6"], starts["8"]) == (1400.0, 2000.0, 1400.0, 1000.0), "4 goes behind 7"
+
+
+def test_jobs_have_gpus_of_types_and_other_gres() -> None:
+    nodes = NODES.replace("Gres=gpu:2", "Gres=gpu:a100:1,gpu:t4:2,nvme:4 Weight=5")
+    ask = Prints(node=nodes.replace("RealMemory=1000 ActiveFeatures=new", "RealMemory=1000 Gres=gpu:t4:2 Weight=7"))
+    jobs = [
+        line(1, "cpu=2,node=1,gres/gpu=1", NodeList="n1", **RUNS, **{"tres-per-node": "gres:gpu:a100:1"}),
+        line(2, "cpu=2,node=1,gres/gpu=1,gres/gpu:t4=1", NodeList="n2", **RUNS, **{"tres-per-node": "gres:gpu:1"}),
+        line(3, "cpu=1,node=1,gres/gpu=1", PriorityLong="50", **{"tres-per-node": "gres:gpu:a100:1"}),
+        line(4, "cpu=1,node=1,gres/gpu=2", PriorityLong="40", **{"tres-per-job": "gres/gpu:t4:2"}),
+        line(5, "cpu=2,node=2,gres/gpu=4", NumNodes="2", PriorityLong="30", **{"tres-per-node": "gres/gpu:2"}),
+        line(6, "cpu=2,node=1", NumTasks="2", PriorityLong="20", **{"tres-per-task": "gres/gpu:t4:1"}),
+        line(7, "cpu=1,node=1", PriorityLong="10", **{"tres-per-node": "gres:gpu:0,gres:nvme:3"}),
+    ]
+    ask.texts[QUEUE] = "\n".join(jobs) + "\n"
+    seen = SlurmQueue(ask, lambda: ask.now).look()
+    assert seen.cluster.names == ("n3", "n4", "n1", "n2"), "those of low weight first"
+    assert seen.cluster.resources == ("cores", "memory", "gpus", "gpus:a100", "gpus:t4", "gres/nvme")
+    gres = (seen.jobs.units[:, None] * seen.jobs.demands[seen.jobs.kind])[:, 2:]
+    assert gres.tolist() == [
+        [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0], [2, 0, 2, 0], [4, 0, 0, 0], [2, 0, 2, 0], [0, 0, 0, 3]
+    ]  # fmt: skip
+    starts = Twin.of(seen).under("easy").starts.tolist()
+    assert starts == [1400.0, 1000.0, 1600.0, 2200.0, 1000.0], "3 waits for 1, 5 for 3 and 4, and 6 for 5"
+    assert not any("Gres" in each or "Accounting" in each for each in seen.left_out)
 
 
 def test_the_queue_takes_one_call_and_the_machine_is_read_again_now_and_then() -> None:

@@ -4,6 +4,7 @@ scheduler of its own."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.errors import InvalidInput
-from asa.lab.core.cluster import Cluster, Partition
+from asa.lab.core.cluster import Cluster, NodeWindow, Partition
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.backfill import Easy
+from asa.lab.dispatchers.backfill import Backfill, Easy
 from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.state import REFUSALS, why_refused
 from asa.lab.simulator.validate import violations
 from tests.lab.simulator.cases import whole_numbers
-from tests.lab.simulator.test_partitions import check_agreement
+from tests.lab.simulator.test_partitions import Oracle, check_agreement
 
 CONSTRAINTS = ("a", "b", "a&b", "a|b", "b|c", "c")
 """No node has c."""
@@ -53,6 +54,97 @@ def kinds(draw: st.DrawFn) -> tuple[Workload, Cluster]:
 @given(case=kinds())
 def test_they_agree_on_nodes_that_differ(depth: float, case: tuple[Workload, Cluster]) -> None:
     check_agreement(*case, depth)
+
+
+TYPED = ("cores", "gpus", "gpus:a", "gpus:b", "gres/x")
+ASKS = (
+    [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 2, 2, 0, 0], [1, 1, 0, 1, 0], [2, 1, 0, 0, 1],
+    [1, 0, 0, 0, 2],
+)  # fmt: skip
+
+
+class DeviceOracle(Oracle):
+    """It tries in all ways which devices the jobs on a node could have; nodes of low weight come first."""
+
+    weights: Sequence[int] = ()
+
+    def first(self, row: int, there: dict[int, int]) -> dict[int, int]:
+        order = sorted(there, key=lambda node: (self.weights[node], node))
+        return super().first(row, {node: there[node] for node in order})
+
+    def free(self, row: int, node: int, start: float, end: float) -> int:
+        has, found = self.cluster.capacity[node].tolist(), []
+        for at in {start, *(box.start for box in self.boxes if start < box.start < end)}:
+            there = [box for box in self.boxes if box.start <= at < box.end]
+            found.append(self.fitting(row, has, [box.need for box in there for _ in range(box.on.get(node, 0))]))
+        return min(found)
+
+    def fitting(self, row: int, left: list[int], held: Sequence[tuple[int, ...]] = ()) -> int:
+        cores, gpus, a, b, x = left
+        devices = {"a": a, "b": b, "": gpus - a - b}
+        units = [*held]
+        while True:
+            units.append(self.need(row))
+            wanted = ["a" if need[2] else "b" if need[3] else "any" for need in units for _ in range(need[1])]
+            enough = sum(need[0] for need in units) <= cores and sum(need[4] for need in units) <= x
+            if not (enough and self.possible(devices, wanted)):
+                return len(units) - len(held) - 1
+
+    def possible(self, devices: dict[str, int], wanted: list[str]) -> bool:
+        return not wanted or any(
+            left > 0 and wanted[0] in ("any", kind) and self.possible({**devices, kind: left - 1}, wanted[1:])
+            for kind, left in devices.items()
+        )
+
+
+@st.composite
+def typed(draw: st.DrawFn) -> tuple[Workload, Cluster, list[int]]:
+    """A few jobs that ask for GPUs, of a type or of any, on nodes that have none, one type or several; and weights."""
+    nodes = draw(st.lists(st.tuples(st.integers(1, 4), *[st.integers(0, 2)] * 4), min_size=2, max_size=4))
+    capacity = [[cores, a + b + none, a, b, x] for cores, a, b, none, x in nodes]
+    column = whole_numbers(draw, draw(st.integers(1, 8)))
+    jobs = Workload.of(
+        submit=column(0, 5), run=column(1, 9), walltime=column(1, 9), units=column(1, 2), demands=ASKS,
+        resources=TYPED, kind=column(0, len(ASKS) - 1),
+    )  # fmt: skip
+    every = {"all": Partition(tuple(range(len(nodes))))}
+    return jobs, Cluster(np.array(capacity), TYPED, partitions=every), [draw(st.integers(0, 2)) for _ in nodes]
+
+
+@pytest.mark.parametrize("depth", [0, 1, math.inf])
+@given(case=typed())
+def test_a_job_starts_when_devices_of_its_types_could_be_found_on_the_nodes_of_least_weight(
+    depth: float, case: tuple[Workload, Cluster, list[int]]
+) -> None:
+    jobs, cluster, weights = case
+    oracle = DeviceOracle(jobs, cluster, depth)
+    oracle.weights = weights
+    schedule = simulate(jobs, cluster.by_weight(np.array(weights)), Backfill(depth))
+    np.testing.assert_array_equal(schedule.start, oracle.starts())
+    assert violations(schedule) == []
+
+
+def test_types_that_a_machine_does_not_have() -> None:
+    jobs = Workload.of(
+        submit=[0, 0, 0], run=[1] * 3, cores=[1] * 3, kind=[0, 1, 2],
+        demands=[[1, 1, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 0, 0]], resources=TYPED,
+    )  # fmt: skip
+    untyped = Cluster(np.array([[4, 2]]), TYPED[:2])
+    assert not why_refused(jobs, untyped).any(), "as there is nothing of types, all have what jobs ask for"
+    some = Cluster(np.array([[4, 2, 2]]), TYPED[:3])
+    assert [REFUSALS[code] for code in why_refused(jobs, some)] == ["", "larger than the machine", ""]
+    assert np.isnan(simulate(jobs, some, "fcfs").start).tolist() == [False, True, False]
+    with pytest.raises(InvalidInput, match="jobs ask for 'gres/x', but the cluster has cores, gpus: give its nodes"):
+        simulate(replace(jobs, demands=jobs.demands + np.array([0, 0, 0, 0, 1])), untyped)
+
+
+def test_nodes_of_low_weight_come_first_under_their_names() -> None:
+    window = NodeWindow(0.0, 5.0, (3,))
+    made = machine(partitions={"all": Partition((0, 2, 3))}, windows=(window,)).by_weight(np.array([5, 1, 1, 5, 0]))
+    assert made.names == ("n4", "n1", "n2", "n0", "n3")
+    assert made.capacity[:, 1].tolist() == [0, 0, 1, 0, 1]
+    assert (made.partitions["all"].nodes, made.windows[0].nodes) == ((2, 3, 4), (4,))
+    assert made.features == {"new": (0, 4), "gpu": (2, 4)}
 
 
 @pytest.mark.parametrize("dispatcher", ["random", "binpacking", "easy++", "listplan"])

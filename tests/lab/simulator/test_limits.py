@@ -25,7 +25,7 @@ from asa.lab.simulator.state import REFUSALS, walltimes, why_refused
 from asa.lab.simulator.validate import violations
 from tests.lab.simulator.cases import whole_numbers, workloads
 from tests.lab.simulator.test_kinds import kinds
-from tests.lab.simulator.test_partitions import check_agreement
+from tests.lab.simulator.test_partitions import Oracle, check_agreement
 from tests.lab.simulator.test_windows import windowed
 
 
@@ -91,6 +91,40 @@ def test_they_agree_with_limits_of_nodes_memory_and_gpus(depth: float, case: tup
 def test_they_agree_with_limits_of_accounts_and_their_users(depth: float, case: tuple[Workload, Cluster]) -> None:
     jobs, cluster = case
     check_agreement(jobs if cluster.qos else replace(jobs, qos=np.full(len(jobs), UNKNOWN)), cluster, depth)
+
+
+@pytest.mark.parametrize("depth", [0, 1, math.inf])
+@given(case=in_accounts(), data=st.data())
+def test_jobs_of_a_user_in_a_partition_are_under_the_limits_for_these(
+    depth: float, case: tuple[Workload, Cluster], data: st.DataObject
+) -> None:
+    jobs, cluster = case
+    jobs = jobs if cluster.qos else replace(jobs, qos=np.full(len(jobs), UNKNOWN))
+    few, accounts = st.sampled_from([None, 0, 1, 2, 4]), {}
+    partitions = [*cluster.partitions]
+    for name in ("x", "y", "z"):
+        own = {
+            "partition": data.draw(st.sampled_from(partitions)),
+            "users": {data.draw(st.sampled_from(["ann", "bob"])): 1},
+        }
+        limits = {kind: data.draw(few) for kind in ("grp_jobs", "grp_cores", "max_jobs", "max_cores")}
+        accounts[name] = ClusterAccount(parent=data.draw(st.sampled_from([ROOT, "a", "b"])), **own, **limits)
+    groups = []
+    for row in range(len(jobs)):
+        groups.append(jobs.label("group", row))
+        for name, each in accounts.items():
+            here = jobs.label("partition", row) or partitions[0]
+            if (jobs.label("group", row) or ROOT, here) == (each.parent, each.partition) and jobs.label(
+                "user", row
+            ) in each.users:
+                groups[-1] = name
+    codes = sorted({*groups, "-"} - {""})
+    moved = np.array([codes.index(name) if name else UNKNOWN for name in groups])
+    there = replace(cluster, accounts={**cluster.accounts, **accounts})
+    oracle = Oracle(replace(jobs, group=moved, labels={**jobs.labels, "group": tuple(codes)}), there, depth)
+    schedule = simulate(jobs, there, Backfill(depth))
+    np.testing.assert_array_equal(schedule.start, oracle.starts())
+    assert violations(schedule) == []
 
 
 @pytest.mark.parametrize("depth", [0, 1, math.inf])
@@ -188,6 +222,23 @@ def test_each_qos_has_its_own_limits_and_the_first_is_the_default() -> None:
 
 
 # -- Accounts ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_account_of_a_partition_is_for_users_in_one_that_is_there() -> None:
+    parts = {"gpu": Partition((0, 1)), "all": Partition((0, 1, 2, 3))}
+    accounts = {
+        "bio": ClusterAccount(grp_jobs=2),
+        "few": ClusterAccount(parent="bio", partition="gpu", users={"0": 1}, grp_jobs=1),
+    }
+    machine = replace(Cluster.of(4), partitions=parts, accounts=accounts)
+    jobs = work(*((0, 10, 1, user) for user in (0, 0, 0, 1, 0)), partition=[0, 0, 1, 0, 1], group=[0] * 5,
+        labels={"partition": tuple(parts), "group": ("bio",)})  # fmt: skip
+    assert simulate(jobs, machine, "easy").start.tolist() == [0.0, 10.0, 0.0, 10.0, 20.0]
+    for wrong in ({"partition": "old"}, {"users": {}}):
+        with pytest.raises(
+            InvalidInput, match=r"account 'few' is for . users in partition '.*': at least one, and one of"
+        ):
+            replace(machine, accounts={**accounts, "few": replace(accounts["few"], **wrong)})
 
 
 def started(accounts: dict[str, ClusterAccount], group: list[int], user: list[int], **qos: Qos) -> list[float]:

@@ -10,7 +10,6 @@ import os
 import random
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,7 +61,8 @@ SACCT = (
     + "".join(
         f"{k}|{k}|run|u{k % 2}|bio|batch|normal|COMPLETED|2024-01-01T00:00:0{k}|2024-01-01T00:00:0{k}|"
         f"2024-01-01T00:01:00|2024-01-01T00:02:00|60|{'UNLIMITED' if k == 3 else '01:00:00'}|"
-        f"cpu=4,mem=8G,node=1,gres/gpu=2|cpu=4,mem=8G,node=1,gres/gpu:a100=2|{'a100|ib' if k % 2 else 'a100&ib'}\n"
+        "cpu=4,mem=8G,node=1,gres/gpu=2,gres/gpu:a100=2,gres/nvme=1|cpu=4,mem=8G,node=1,gres/gpu:a100=2|"
+        f"{'a100|ib' if k % 2 else 'a100&ib'}\n"
         for k in range(1, 8)
     )
 )
@@ -98,6 +98,7 @@ SITE = json.dumps(
         "classes": [
             *UPPMAX.to_dict()["classes"],
             {"share": 0.01, "cores": [16], "walltime_s": [3600], "unit": 16, "gpus": 1, "constraint": "a100&ib"},
+            {"share": 0.01, "cores": [4], "walltime_s": [3600], "unit": 4, "gres": "gpu:a100:1,nvme:2"},
         ],
         "partitions": {"all": {"nodes": "n[0-485]", "max_time_s": 864000}},
         "windows": [
@@ -125,9 +126,13 @@ SITE = json.dumps(
                 "user_limits": {"ann": {"max_jobs": 5, "max_gpus": 0}},
             },
             "b": {"parent": "a", "grp_cores": 900, "grp_submit_jobs": 99, "max_submit_jobs": 9, "max_nodes": 60},
+            "a:ann": {"parent": "a", "partition": "all", "users": {"ann": 1}, "grp_jobs": 3},
             "root": {"users": {"root": 1}},
         },
-        "kinds": [{"nodes": "n[0-9]", "cores": UPPMAX.cores_per_node, "gpus": 4, "features": ["a100", "ib"]}],
+        "kinds": [
+            {"nodes": "n[0-9]", "cores": UPPMAX.cores_per_node, "gpus": 4, "features": ["a100", "ib"]},
+            {"nodes": "n[10-11]", "cores": 20, "gres": "gpu:a100:2,gpu:t4:4,nvme:8", "weight": 9},
+        ],
         "power": {"idle_w": 90, "busy_w": 350.5, "off_w": 9, "off_after_s": 60},
         "intensity": 312,
     }
@@ -152,9 +157,10 @@ WINDOWS = json.dumps(
     }
 )  # fmt: skip
 SLURM = (Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt").read_text() + (
-    f"{'|'.join(ASSOCIATION)}|\ntest|root|||1||||||||||\n"
-    "test|bio|root||3|20|100|cpu=12,node=3,mem=64G,gres/gpu=2|5|50|cpu=8|cpu=9|1-00:00:00|2-00:00:00|\n"
-    "test|bio||ann|parent|||cpu=4,mem=1.50G|0||||||\n"
+    f"{'|'.join(ASSOCIATION)}|\nasa|root|||1|||||||||||\n"
+    "asa|bio|root||3|20|100|cpu=12,node=3,mem=64G,gres/gpu=2|5|50|cpu=8|cpu=9|1-00:00:00|2-00:00:00||\n"
+    "asa|bio||ann|parent|||cpu=4,mem=1.50G|0|||||||\nasa|bio||ann|2|1|||||||||fast|\n"
+    "NodeName=c5 CPUTot=8 RealMemory=4096 Gres=gpu:a100:2(S:0-1),gpu:t4:1,nvme:2K,x:no_consume:1 Weight=7 State=IDLE\n"
 )
 
 
@@ -207,7 +213,8 @@ def run_as_slurm(path: Path) -> Callable[[], object]:
 def with_amounts(path: Path) -> Callable[[], object]:
     """Its jobs ask for memory, GPUs and features, too."""
     jobs = load_trace(path, "sacct", amounts=True).workload
-    machine = replace(Cluster.of(4, 8, 2**36, gpus=4), features={"a100": (0, 1), "ib": (1, 2)})
+    resources = ("cores", "memory", "gpus", "gpus:a100", "gres/nvme")
+    machine = Cluster(np.tile([8, 2**36, 4, 2, 4], (4, 1)), resources, features={"a100": (0, 1), "ib": (1, 2)})
     return lambda: simulate(jobs, machine, "easy", predictor="oracle", keep_nodes=False)
 
 

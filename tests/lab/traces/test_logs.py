@@ -805,6 +805,11 @@ def test_what_jobs_ask_for_besides_cores(dump):
     assert whole.resources == ("cores", "memory", "gpus")
     assert whole.demands[whole.kind].tolist() == [[4, 4 * 2**30, 2], [2, 2**30, 0], [2, 0, 0]]
     assert whole.units.tolist() == [2, 1, 1]
+    typed = f"{HEADING}|ReqTRES\n1|100|110|170|COMPLETED|01:00|cpu=4,gres/gpu:t4=4,gres/gpu=4,node=2|ann|x|"
+    typed += "cpu=4,node=2,gres/gpu:a100=2,gres/nvme=4\n2|101|110|170|COMPLETED|01:00|cpu=4,gres/gpu:t4=2,node=1|ann|x|"
+    jobs = load_trace(dump(typed), amounts=True).workload
+    assert jobs.resources == ("cores", "gpus", "gpus:a100", "gpus:t4", "gres/nvme")
+    assert jobs.demands[jobs.kind].tolist() == [[2, 1, 1, 0, 2], [4, 2, 0, 2, 0]], "of the first, what was requested"
     alone = f"{HEADING}|ReqTRES\n1|100|110|170|COMPLETED|01:00|cpu=12,gres/gpu=2,node=3|ann|x|cpu=3,node=3"
     assert load_trace(dump(alone), amounts=True).workload.resources == ("cores",), "it has the GPUs of a whole node"
     swf = load_trace(dump(SWF), amounts=True).workload

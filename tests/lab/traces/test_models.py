@@ -22,6 +22,7 @@ from asa.lab.dispatchers.predictors import DataDriven
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import DispatchLoop, simulate
 from asa.lab.simulator.settings import MachineSettings
+from asa.lab.simulator.validate import violations
 from asa.lab.traces.eurora import ALIKE, LONGEST_S, MEDIAN_S, RESOURCES, SHORT, SORTS, eurora, eurora_machine, run_time
 from asa.lab.traces.intensity import read_intensity
 from asa.lab.traces.lublin import ALL, BATCH, HOUR, INTERACTIVE, daily, distribution, lublin, popular, requested
@@ -927,7 +928,11 @@ def test_nodes_differ_and_jobs_ask_for_what_they_have(tmp_path):
         ({"kinds": (*KINDS, NodeKind((15,), 4, GIB))}, "nodes between 0 and 15, each of them once"),
         ({"kinds": (*KINDS[:2], NodeKind((15, 16), 4, GIB))}, "nodes between 0 and 15, each of them once"),
         ({"kinds": KINDS[:2]}, "memory of some nodes: of all of them, or of none"),
-        ({"kinds": (), "classes": OF_KINDS.classes[1:]}, "jobs with GPUs: its nodes have none"),
+        ({"kinds": (), "classes": OF_KINDS.classes[1:]}, "jobs with 'gpus': its nodes have cores"),
+        (
+            {"classes": (replace(CLASSES[0], gres="gpu:h100:1"),)},
+            "jobs with 'gpus:h100': its nodes have cores, memory, gpus",
+        ),
         ({"classes": (replace(CLASSES[1], constraint="gpu"),)}, "jobs of 32 cores .* allows 16 cores"),
         ({"classes": (replace(CLASSES[0], memory=65 * GIB),)}, "jobs of 4 cores .* allows 0 cores"),
         ({"classes": (replace(CLASSES[0], constraint="a*b"),)}, "asks for constraint 'a\\*b'"),
@@ -950,6 +955,16 @@ def test_jobs_that_no_nodes_have_room_for_are_no_model(wrong, words):
             "cores \\(6,\\): multiples of its unit 4",
         ),
         ({"kinds": [{"nodes": "n0", "cores": 4, "memory": f"{2**30}T"}]}, "less than 2.62 of anything"),
+        (
+            {"kinds": [{"nodes": "n0", "cores": 4, "weight": -1}]},
+            r"kinds\[0\]: 1 nodes .* weight -1: .*nothing below 0",
+        ),
+        ({"kinds": [{"nodes": "n0", "cores": 4, "gres": "gpu:a100:x:2"}]}, "gres 'gpu:a100:x:2': names and numbers"),
+        ({"kinds": [{"nodes": "n0", "cores": 4, "gres": 2}]}, r"kinds\[0\]: gres is 2"),
+        (
+            {"classes": [{"share": 1, "cores": [4], "walltime_s": [60], "gres": "gpu:"}]},
+            "gres 'gpu:': names and numbers",
+        ),
     ],
 )
 def test_kinds_in_a_file_are_checked(values, words):
@@ -970,6 +985,41 @@ def test_a_log_s_jobs_keep_what_they_ask_for():
     )
     unequal = fit_site(log.take(log.kind == log.kind[0]), Cluster(np.array([[64], [32]])), "x")
     assert [(kind.nodes, kind.cores) for kind in unequal.kinds] == [((0,), 64), ((1,), 32)]
+
+
+def test_nodes_have_gpus_of_types_other_gres_and_weights(tmp_path):
+    kinds = (
+        NodeKind((0, 1), 8, gpus=1, gres="gpu:a100:2,gpu:t4:1,nvme:4", weight=9),
+        NodeKind((2, 3), 8, gres="gpu:t4:2", weight=0),
+        NodeKind((4,), 8, gres="nvme:1"),
+    )
+    asked = {"cores": (8, 16), "unit": 8}
+    classes = (
+        replace(CLASSES[0], gres="gpu:a100:1", **asked), replace(CLASSES[0], gpus=1, gres="gpu:t4:1", **asked),
+        replace(CLASSES[0], gpus=1, **asked), replace(CLASSES[1], gres="nvme:1", cores=(2, 3)),
+    )  # fmt: skip
+    site = replace(SITE, kinds=kinds, classes=classes, partitions={"most": Partition((0, 1, 2, 3, 4, 5))})
+    site.write(tmp_path / "site.json")
+    assert SiteModel.read(tmp_path / "site.json") == site
+    cluster = site.cluster()
+    assert cluster.names == ("n2", "n3", *(f"n{node}" for node in range(4, 16)), "n0", "n1")
+    assert cluster.partitions["most"].nodes == (0, 1, 2, 3, 14, 15)
+    assert cluster.resources == ("cores", "gpus", "gpus:a100", "gpus:t4", "gres/nvme")
+    assert cluster.capacity[[0, 2, 3, 14]].tolist() == [
+        [8, 2, 0, 2, 0], [8, 0, 0, 0, 1], [8, 0, 0, 0, 0], [8, 4, 2, 1, 4],
+    ]  # fmt: skip
+    log = site.workload(60 * DAY, seed=2)
+    columns = [log.resources.index(name) for name in cluster.resources]
+    assert {tuple(need) for need in log.demands[:, columns].tolist()} == {
+        (8, 1, 1, 0, 0), (8, 2, 0, 1, 0), (8, 1, 0, 0, 0), (1, 0, 0, 0, 1),
+    }  # fmt: skip
+    assert violations(simulate(log.between(0, DAY), cluster, "easy")) == []
+    made = fit_site(log, cluster, "again")
+    assert {(each.unit, each.gpus, each.gres) for each in made.classes} == {
+        (8, 0, "gpu:a100:1"), (8, 1, "gpu:t4:1"), (8, 1, ""), (1, 0, "nvme:1"),
+    }  # fmt: skip
+    assert made.cluster().capacity.tolist() == cluster.capacity.tolist(), "numbers are in the order of weights"
+    assert SiteModel.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
 def test_windows_have_seconds_or_dates(tmp_path):

@@ -30,7 +30,8 @@ DAY_AHEAD = "backfill:depth=inf,interval=30s,window=1440m"
 def test_what_a_real_slurm_says() -> None:
     found = read_slurm(RECORDED)
     assert found.cluster.names == ("c1", "c2", "c3", "c4")
-    assert found.cluster.capacity.tolist() == [[8, 2], [8, 2], [8, 0], [8, 0]]
+    assert found.cluster.resources == ("cores", "gpus", "gpus:a100")
+    assert found.cluster.capacity.tolist() == [[8, 2, 2], [8, 2, 0], [8, 0, 0], [8, 0, 0]]
     assert list(found.cluster.partitions) == ["main", "share", "core", "low", "long", "fast", "week"]
     again = {"preempt_mode": "requeue"}
     assert found.cluster.partitions["fast"] == Partition((0, 1), 1800.0, 300.0, max_nodes=1, tier=20, **again)
@@ -95,7 +96,7 @@ def associations(*rows: str, columns: Sequence[str] = ASSOCIATION) -> str:
     printed = []
     for row in rows:
         account, parent, user, *values = row.split(" ")
-        given = dict(value.split(":", 1) for value in values) | {"Account": account, "Share": "1", "Cluster": "asa"}
+        given = {"Account": account, "Share": "1", "Cluster": "asa"} | dict(value.split(":", 1) for value in values)
         given |= {"ParentName": parent.strip("-"), "User": user.strip("-")}
         printed.append("|".join(given.get(column, "") for column in columns))
     return "\n".join(["|".join(columns), *printed, ""])
@@ -142,6 +143,23 @@ def test_limits_count_where_they_are_enforced_and_shares_where_there_is_fair_sha
     assert "limits of accounts and associations" in old.not_simulated
 
 
+def test_a_user_in_a_partition_has_an_account_for_that() -> None:
+    rows = (
+        "bio root - MaxJobs:5", "bio - ann MaxJobs:5 Partition:fast GrpJobs:2", "bio - ann MaxJobs:5 GrpTRES:cpu=3",
+        "bio - ann MaxJobs:3 Partition:week Share:4", "bio - ann MaxJobs:3 Partition:gone",
+    )  # fmt: skip
+    found = parse_slurm(TEXT + associations(*rows)).cluster.accounts
+    only = {"parent": "bio", "users": {"ann": 1}}
+    assert found == {
+        "bio": ClusterAccount(max_jobs=5, users={"ann": 1}, user_limits={"ann": Association(grp_cores=3)}),
+        "bio:ann:fast": ClusterAccount(partition="fast", grp_jobs=2, **only),
+        "bio:ann:week": ClusterAccount(4, partition="week", max_jobs=3, **only),
+    }
+    one = f"{changed(AccountingStorageEnforce='limits')}\n{associations(rows[0], rows[1].replace('fast', 'all'))}"
+    alone = parse_slurm(one)
+    assert alone.cluster.accounts["bio"].user_limits == {"ann": Association(grp_jobs=2)}, "there is but one partition"
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -163,7 +181,7 @@ def test_what_it_does_besides_is_named() -> None:
     said = read_slurm(RECORDED).not_simulated
     assert set(said) >= {
         "shares of accounts and users (sacctmgr show assoc was not given: all have equal ones)",
-        "types of GPUs: a100",
+        "AccountingStorageTRES is without gpus, gpus:a100 (sacct does not say which jobs ask for them)",
         "partition share: OverSubscribe=FORCE:4",
         "SchedulerParameters=bf_max_job_user=10",
         "limits of accounts and associations",
@@ -239,20 +257,45 @@ def test_nodes_have_what_slurm_says() -> None:
     text = SMALL.replace("n[1-2]", "n[1-4]").replace("CPUTot=4", "CPUTot=4 RealMemory=1000 ActiveFeatures=old")
     text += "NodeName=n3 CPUEfctv=62 CPUTot=64 RealMemory=9000 MemSpecLimit=500 Gres=gpu:a100:3(S:0-1),gpu:1\n"
     text += "   State=DOWN*\n"
-    text += "NodeName=n4 CPUTot=8 RealMemory=9000 Gres=shard:8 ActiveFeatures=old,ib State=IDLE\n"
+    text += "NodeName=n4 CPUTot=8 RealMemory=9000 Gres=shard:8,lustre:no_consume:4G ActiveFeatures=old,ib State=IDLE\n"
     found = parse_slurm(text)
-    assert found.cluster.resources == ("cores", "gpus"), "memory does not count"
-    assert found.cluster.capacity.tolist() == [[4, 0], [4, 0], [62, 4], [8, 0]]
+    assert found.cluster.resources == ("cores", "gpus", "gpus:a100", "gres/shard"), "memory does not count"
+    assert found.cluster.capacity.tolist() == [[4, 0, 0, 0], [4, 0, 0, 0], [62, 4, 3, 0], [8, 0, 0, 8]]
     assert found.cluster.features == {"old": (0, 1, 3), "ib": (3,)}
     assert found.not_simulated == (
-        "types of GPUs: a100", "Gres=shard:8 of 1 nodes", "State of 1 nodes, which take no jobs now",
+        "which GPUs jobs have that name no type, on 1 nodes of several types (any that are left)",
+        "Gres=lustre:no_consume:4G of 1 nodes", "State of 1 nodes, which take no jobs now",
+        "that gres/shard are parts of GPUs",
     )  # fmt: skip
     counted = parse_slurm(f"SelectTypeParameters    = CR_CORE_MEMORY\n{text}")
-    assert counted.cluster.resources == ("cores", "memory", "gpus")
+    assert counted.cluster.resources == ("cores", "memory", "gpus", "gpus:a100", "gres/shard")
     assert counted.cluster.capacity[:, 1].tolist() == [1000 * 2**20, 1000 * 2**20, 8500 * 2**20, 9000 * 2**20]
     assert counted.not_simulated == found.not_simulated
     with pytest.raises(InvalidInput, match="node 'n1' has RealMemory '': a whole number"):
         parse_slurm(f"SelectTypeParameters    = CR_CORE_MEMORY\n{SMALL}")
+
+
+def test_nodes_of_the_lowest_weight_stand_first() -> None:
+    text = SMALL.replace("n[1-2]", "n[1-4]").replace("CPUTot=4", "CPUTot=4 Weight=7")
+    text += "NodeName=n3 CPUTot=8 Weight=4294967280 State=IDLE\nNodeName=n4 CPUTot=16 Weight=1 State=DRAIN\n"
+    text += "PartitionName=large MaxTime=UNLIMITED Nodes=n[3-4] State=UP\n"
+    found = parse_slurm(text)
+    assert found.cluster.names == ("n4", "n1", "n2", "n3")
+    assert found.cluster.capacity.tolist() == [[16], [4], [4], [8]]
+    assert (found.away, found.cluster.partitions["large"].nodes) == ((0,), (0, 3))
+    assert found.not_simulated == ("State of 1 nodes, which take no jobs now",)
+    with pytest.raises(InvalidInput, match=r"node 'n4' has Weight '-1': a whole number from 0 to 2.32 expected"):
+        parse_slurm(text.replace("Weight=1 ", "Weight=-1 "))
+
+
+def test_what_accounting_does_not_record_of_jobs_is_said() -> None:
+    text = SMALL.replace("CPUTot=4", "CPUTot=4 Gres=gpu:a100:2,gpu:t4:1,nvme:1")
+    recorded = parse_slurm(f"AccountingStorageTRES = cpu,mem,gres/gpu,gres/gpu:a100,gres/nvme\n{text}").not_simulated
+    words = "AccountingStorageTRES is without gpus:t4 (sacct does not say which jobs ask for them)"
+    assert [each for each in recorded if "Accounting" in each] == [words]
+    many = ",".join(f"x{number}:1" for number in range(64))
+    with pytest.raises(InvalidInput, match="there are 65 resources: at most 64 expected"):
+        parse_slurm(SMALL.replace("CPUTot=4", f"CPUTot=4 Gres={many}"))
 
 
 def test_limits_that_are_not_enforced_are_not_simulated() -> None:
