@@ -19,11 +19,11 @@ import numpy as np
 
 from asa.core.arrays import Floats
 from asa.lab.core.workload import Workload
-from asa.lab.metrics.agreement import spearman
 from asa.lab.metrics.schedule import level, utilisation
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.load import load_trace
 from benchmarks.measure import show
+from tests.agreement import spearman
 
 RULES = (("easy", "clip"), ("easy", "allow"), ("conservative", "clip"), ("conservative", "allow"), ("fcfs", "clip"))
 """Dispatchers, and what becomes of jobs that run past their request."""

@@ -69,6 +69,19 @@ def read_tasks(path: str, least: int = LEAST) -> Stages:
     return {name: np.array(rows, float) for name, rows in sorted(found.items()) if len(rows) >= least}
 
 
+class Known:
+    """The largest use of all, known before."""
+
+    def __init__(self, amount: float) -> None:
+        self._amount, self._tasks, self._largest = amount, 0, 0.0
+
+    def learn(self, used: float, weight: float = 1.0, size: float | None = None, tasks: int = 1) -> None:
+        self._tasks, self._largest = self._tasks + tasks, max(self._largest, used)
+
+    def ask(self, size: float | None = None) -> Advice | None:
+        return Advice(self._amount, self._tasks, self._largest)
+
+
 class LargestTimes:
     """The largest use so far, times a factor."""
 
@@ -278,8 +291,8 @@ def memory(options: argparse.Namespace) -> None:
         return user if asked < user else 2 * asked
 
     rules: list[tuple[str, Callable[[float], RequestEstimator], Callable[..., float]]] = [
-        ("4 x the stage's largest, known before", lambda user: requests.Constant(user), learned),
-        ("the stage's largest, known before", lambda user: requests.Constant(user / USERS), learned),
+        ("4 x the stage's largest, known before", lambda user: Known(user), learned),
+        ("the stage's largest, known before", lambda user: Known(user / USERS), learned),
         ("1.1 x the largest so far", lambda _: LargestTimes(1.1), learned),
         ("least squares on input size, and the largest residual", LeastSquares, learned),
         ("Ponder's rule", Ponder, users),

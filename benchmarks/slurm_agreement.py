@@ -31,10 +31,10 @@ from asa.lab.core.cluster import Cluster as Machine
 from asa.lab.core.cluster import Qos
 from asa.lab.core.schedule import Schedule
 from asa.lab.dispatchers.backfill import Backfill
-from asa.lab.metrics.agreement import displacement, equal_positions, kendall, spearman
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
 from benchmarks.measure import show
+from tests.agreement import displacement, equal_positions, kendall, spearman
 from tests.cluster import host, layout
 from tests.cluster.cluster import running
 from tests.integration import replay

@@ -280,21 +280,6 @@ _RETURNED = TASK[TaskState.RUNNING, "done"]
 _IS_DONE = bytes(state == TaskState.DONE for state in range(256))
 _DONE, _LOST, _LAUNCHED = _TASK["done"], _TASK["failed or lost"], _TASK["launched"] + bytes(256 - len(TaskState))
 
-TABLES: Mapping[str, Table] = {"stage": STAGE, "task": TASK, "job": JOB, "allocation": ALLOCATION}
-
-
-def drawn(table: Table) -> str:
-    """A table as a state diagram in Mermaid's language; arrows with the same ends are drawn as one.
-
-    >>> print(drawn({("a", "push"): "b", ("a", "pull"): "b"}))
-    stateDiagram-v2
-        a --> b: push, pull
-    """
-    arrows: dict[tuple[str, str], list[str]] = {}
-    for (state, what), after in table.items():
-        arrows.setdefault((_name(state), _name(after)), []).append(what.replace(":", ""))
-    return "\n".join(["stateDiagram-v2", *(f"    {a} --> {b}: {', '.join(what)}" for (a, b), what in arrows.items())])
-
 
 def _name(state: Any) -> str:
     return str(getattr(state, "name", state)).lower()

@@ -26,28 +26,6 @@ _RAREST = 1e-3
 """No request allows for a use that is rarer: uses of some hundred tasks do not tell what it would be."""
 
 
-class Constant:
-    """The same for each task.
-
-    Parameters
-    ----------
-    amount
-        What that is; above 0.
-    """
-
-    def __init__(self, amount: float) -> None:
-        self._amount = check_positive(amount, "amount")
-        self._tasks, self._largest = 0, 0.0
-
-    def learn(self, used: float, weight: float = 1.0, size: float | None = None, tasks: int = 1) -> None:
-        """Remember how many tasks there were, and the largest use."""
-        self._tasks, self._largest = self._tasks + tasks, max(self._largest, _checked(used, weight, size)[0])
-
-    def ask(self, size: float | None = None) -> Advice | None:
-        """Return the constant."""
-        return Advice(self._amount, self._tasks, self._largest)
-
-
 class Quantile:
     """The request of smallest expected cost, of those that at most a share of `risk` of the tasks exceed.
 

@@ -22,13 +22,13 @@ from asa.lab.core.cluster import Cluster as Machine
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import Workload
 from asa.lab.forecast.slurm_queue import SlurmQueue
-from asa.lab.metrics.agreement import equal_positions, kendall, spearman
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
 from asa.lab.simulator.state import REFUSALS, why_refused
 from asa.lab.simulator.validate import violations
 from asa.lab.traces.load import load_trace
 from asa.lab.traces.slurm import ASSOCIATION, SlurmSite, parse_slurm
+from tests.agreement import equal_positions, kendall, spearman
 from tests.cluster import host, layout
 from tests.cluster.cluster import Cluster, running
 from tests.cluster.config import ACCOUNT

@@ -20,7 +20,6 @@ from asa.core.job import JobState
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import Workload
-from asa.lab.metrics.agreement import displacement, equal_positions, inversions, kendall, ranks, spearman
 from asa.lab.metrics.cores import core_runs, first_cores
 from asa.lab.metrics.schedule import (
     STARVED_S,
@@ -40,6 +39,7 @@ from asa.lab.metrics.schedule import (
     user_means,
     utilisation,
 )
+from tests.agreement import displacement, equal_positions, inversions, kendall, ranks, spearman
 from tests.metrics.schedules import made, random_schedule, schedules
 
 # -- Schedule ---------------------------------------------------------------------------------------------------------

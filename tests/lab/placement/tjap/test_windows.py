@@ -33,8 +33,6 @@ from asa.lab.placement.tjap.instance import (
     cost,
     dense,
     grouped,
-    is_dynamic,
-    is_static,
     job_cost,
     objective,
     placed,
@@ -80,6 +78,33 @@ GOOD = {
     "sizes": np.array([2]),
     "hops": np.array([1.0, 3.0]),
 }
+
+
+def is_static(window: Window, found: Placed) -> bool:
+    """Whether each job has neighbours in the ring of idle nodes: the paper's static continuity (SCAS)."""
+    ring = list(range(len(window.idle)))
+    return all(neighbours(ring, set(places.tolist())) for places in found.places)
+
+
+def is_dynamic(window: Window, found: Placed) -> bool:
+    """Whether jobs can be put in an order in which each has neighbours among the nodes left by those before it.
+
+    This is the paper's dynamic continuity (DCAS). A job that has neighbours now may come now: nodes that are gone only
+    bring others together.
+    """
+    ring, left = list(range(len(window.idle))), [set(places.tolist()) for places in found.places]
+    while left:
+        job = next((each for each in left if neighbours(ring, each)), None)
+        if job is None:
+            return False
+        left.remove(job)
+        ring = [place for place in ring if place not in job]
+    return True
+
+
+def neighbours(ring: list[int], mine: set[int]) -> bool:
+    """Whether these are neighbours in a ring: they begin at most once."""
+    return sum(ring[k] in mine and ring[k - 1] not in mine for k in range(len(ring))) <= 1
 
 
 @pytest.mark.parametrize(
