@@ -28,7 +28,6 @@ from asa.lab.placement.tjap.instance import PRICE, Placed, PlacementMethod, Wind
 from asa.lab.placement.tjap.together import Together
 from asa.lab.placement.topology import CONVENTIONS, Convention, Topology, network
 from asa.lab.simulator.run import simulate
-from asa.lab.traces.tjap import uniform
 
 NODES = 1000
 """Nodes of the machine."""
@@ -36,6 +35,8 @@ PERIODS, PERIOD_S = 100, 60.0
 """Periods of an epoch, and the length of one [s]; Table I."""
 MOST = 5
 """Most jobs of several nodes in one window: ``max_queue_size`` of the authors' code."""
+LARGEST = 40
+"""Nodes of the largest job."""
 SHORTEST_PAUSE_S = 5
 """Between jobs of the paper's workload."""
 
@@ -99,6 +100,31 @@ def recorded(
     return recorder.windows
 
 
+def uniform(jobs: int = 100_000, *, seed: int) -> Workload:
+    """Jobs whose nodes, run times [s] and times to the next job [s] are whole numbers, all equally likely.
+
+    A job's unit is a node, so a machine of single-core nodes (`machine`) is the paper's: it is offered a load of about
+    1.06. Wall times are the run times.
+
+    References
+    ----------
+    The text gives the ranges of nodes and run times (section V, "a 1000-node pruned fat-tree"; 100,000 jobs). That of
+    the pauses is in its authors' generator only.
+
+    Examples
+    --------
+    >>> made = uniform(jobs=1000, seed=1)
+    >>> int(made.cores.max()), float(made.run.min() >= 10)
+    (40, 1.0)
+    """
+    if jobs < 1:
+        raise InvalidInput(f"{jobs} jobs: at least 1 expected")
+    rng = np.random.default_rng(seed)
+    submit = np.cumsum(rng.integers(SHORTEST_PAUSE_S, 30, jobs, endpoint=True)).astype(np.float64)
+    run = rng.integers(10, 1800, jobs, endpoint=True).astype(np.float64)
+    return Workload.of(submit=submit, run=run, cores=rng.integers(1, LARGEST, jobs, endpoint=True), walltime=run)
+
+
 def epoch(driver: PlacementMethod, *, seed: int, geometry: str = "code") -> list[Window]:
     """The windows of an epoch of jobs that are made up as the paper's are; see `recorded`."""
     if geometry not in GEOMETRIES:
@@ -108,8 +134,6 @@ def epoch(driver: PlacementMethod, *, seed: int, geometry: str = "code") -> list
     return recorded(jobs.between(0.0, length + 1), GEOMETRIES[geometry], driver)
 
 
-LARGEST = 40
-"""Nodes of the largest job."""
 BETWEEN = 400
 """Jobs from the beginning of one epoch to that of the next; more than are submitted in one."""
 

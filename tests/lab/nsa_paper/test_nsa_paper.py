@@ -54,13 +54,49 @@ from asa.lab.nsa_paper.windows import (
     moved,
     recorded,
     tree_of,
+    uniform,
     workload,
 )
 from asa.lab.placement.tjap.instance import Placed, Window, cost
 from asa.lab.placement.tjap.nsa import NETWORKS
 from asa.lab.placement.tjap.seq import Sequential
 from asa.lab.simulator.run import simulate
+from asa.lab.traces.patterns import offered_load
 from tests.lab.traces.shared import shared_file
+
+# -- The workload ----------------------------------------------------------------------------------------------------
+
+
+def test_ranges_are_those_of_the_paper_and_all_values_equally_likely() -> None:
+    made = uniform(seed=1)
+    assert len(made) == 100_000
+    for values, low, high in ((made.cores, 1, 40), (made.run, 10, 1800), (np.diff(made.submit), 5, 30)):
+        counts = np.bincount(values.astype(int))
+        assert not counts[:low].any()
+        assert len(counts) == high + 1
+        expected = len(values) / (high - low + 1)
+        assert np.abs(counts[low:] - expected).max() < 5 * np.sqrt(expected)
+    assert (made.walltime == made.run).all()
+
+
+def test_a_thousand_nodes_are_offered_six_percent_too_much() -> None:
+    assert offered_load(uniform(seed=2), 1000) == pytest.approx(1.06, abs=0.01)
+
+
+def test_a_workload_without_jobs_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="0 jobs: at least 1"):
+        uniform(0, seed=1)
+
+
+@pytest.mark.shared
+def test_like_the_authors_own_file() -> None:
+    with gzip.open(shared_file("tjap", "hpcschedule-workload-100k.txt.gz"), "rt") as file:
+        log = np.loadtxt(file)
+    made = uniform(seed=1)
+    assert (log[:, 2].min(), log[:, 2].max(), log[:, 3].min(), log[:, 3].max()) == (10, 1800, 1, 40)
+    assert made.submit[-1] == pytest.approx(log[-1, 1], rel=0.005)
+    assert float(made.run @ made.cores) == pytest.approx(float(log[:, 2] @ log[:, 3]), rel=0.01)
+
 
 # -- Windows ----------------------------------------------------------------------------------------------------------
 
