@@ -6,14 +6,20 @@ folder, for a wheel (``make wheel``).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from dataclasses import replace
 from pathlib import Path
+
+import llvmlite.binding as llvm
+from numba.core.serialize import dumps
 
 from asa.lab.core.cluster import Cluster, Partition
 from asa.lab.core.compiled import PORTABLE
@@ -71,6 +77,30 @@ def compile_ahead(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         for version in Path(kept).glob("asa-numba-*"):
             shutil.copytree(version, folder / version.name.removeprefix("asa-numba-"))
+        for path in folder.glob("*/*"):
+            path.write_bytes(without_bitcode(path.read_bytes()))
+
+
+CHECK_BYTES = hashlib.sha256().digest_size
+
+
+def without_bitcode(data: bytes) -> bytes:
+    """A file of compiled code, as `asa.lab.core.compiled` keeps it, without what is only for inlining and for people.
+
+    That is LLVM's bitcode, two thirds of the file, and the types as text. A function that is compiled later calls this
+    one where it was loaded. What numba looks up by name must be defined in the bitcode that is left: the pointers to
+    environments, and the function that Python calls, whose body is in the machine code.
+    """
+    (name, kind, (code, bitcode)), function, *rest = pickle.loads(zlib.decompress(data[CHECK_BYTES:]))
+    rest[4] = ""  # the types
+    module = llvm.parse_bitcode(bitcode)
+    own = [each for each in module.global_variables if each.name.startswith("_ZN08NumbaEnv")]
+    lines = [f'target triple = "{module.triple}"', f'target datalayout = "{module.data_layout}"']
+    lines += [str(each) for each in own if not each.is_declaration]
+    lines.append(f'define linkonce_odr void @"{function.llvm_cpython_wrapper_name}"() {{ ret void }}')
+    left = llvm.parse_assembly("\n".join(lines)).as_bitcode()
+    smaller = zlib.compress(dumps(((name, kind, (code, left)), function, *rest)), 9)
+    return hashlib.sha256(smaller).digest() + smaller
 
 
 if __name__ == "__main__":
