@@ -115,8 +115,8 @@ def _down(schedule: Schedule, first: float, last: float) -> Iterator[tuple[Float
         return
     if schedule.placements is None:
         raise InvalidInput(
-            "nodes are powered down (off_w), and it was not recorded where jobs ran: keep_nodes, and no job that is "
-            "resized, expected"
+            "nodes are powered down (off_w), and it was not recorded where jobs ran: keep_nodes expected, and "
+            "no job that is resized"
         )
     job, runs = schedule.placements.job, schedule.placements.runs
     chosen = schedule.ran[job]

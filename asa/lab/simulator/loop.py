@@ -830,7 +830,7 @@ def requeue(s: SimulationState, job: int) -> None:
     asked = row.units
     if job + 1 < len(s.molds) and s.molds[job] < s.molds[job + 1]:
         asked = int(s.widths[s.molds[job], 0])
-    if row.units != asked or (row.malleable and world.resizes):
+    if row.units != asked or row.malleable:
         _widen(s, job, asked)
         job_state.run, row.walltime = s.asked[job, 0], s.asked[job, 1]
         row.estimate, row.predicted, job_state.stop = s.asked[job, 2], s.asked[job, 2], s.asked[job, 3]

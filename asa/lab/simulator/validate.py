@@ -23,12 +23,12 @@ def violations(schedule: Schedule) -> list[str]:
     """Every law that a schedule breaks, in words; empty when it keeps them all.
 
     The laws: no job starts before it was submitted, or ends before it starts; one that completed ran for its run time,
-    which a moldable job has of its width; those that ran hold as many units as they asked for, moldable ones as many as
-    one of their widths has, on nodes that there are, at most `per_node` on a node; and no
-    node gives more than it has, unless the resource is shareable. A job that ran kept the limits of its partition: wall
-    time, nodes, and which they are; its nodes have the features that it asks for; none started on nodes that a window
-    keeps from it; and no QOS, account or user had more than its limits when a job started or came. Where jobs ran is
-    checked only if the schedule tells.
+    which a moldable job has of its width, a malleable one of all that it had; those that ran hold as many units as they
+    asked for, moldable ones as many as one of their widths has, on nodes that there are, at most `per_node` on a node;
+    and no node gives more than it has, unless the resource is shareable. A job that ran kept the limits of its
+    partition: wall time, nodes, and which they are; its nodes have the features that it asks for; none started on nodes
+    that a window keeps from it; and no QOS, account or user had more than its limits when a job started or came. Where
+    jobs ran is checked only if the schedule tells.
     A schedule of a machine whose nodes failed, whose jobs changed speed, or where a resize takes time, breaks the law
     of run times.
 
