@@ -61,7 +61,8 @@ class SetSpeed:
 
 @dataclass(frozen=True, slots=True)
 class SetWidth:
-    """Dispatcher: this waiting job, which is moldable, is to start with so many units."""
+    """Dispatcher: this waiting job, which is moldable, is to start with so many units; or this running one, which is
+    malleable, is to go on with so many."""
 
     job: JobKey
     units: int

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # NumPy is for those who simulate, not for those who ask for 
     from asa.lab.traces.site import SiteModel
 
 
-SETTINGS = ("placement", "priority", "predictor", "overrun", "instant")
+SETTINGS = ("placement", "priority", "predictor", "overrun", "instant", "resize_s")
 """Options that are settings of the machine, and stand in the result."""
 
 
@@ -51,8 +51,8 @@ class Simulate:
             "--dispatcher",
             metavar="NAME[:OPTIONS]",
             action="append",
-            help=f"which job starts: {', '.join(DISPATCHERS)} (easy; easy:width=fair with moldable jobs); several, "
-            "repeated or with commas, are compared",
+            help=f"which job starts: {', '.join(DISPATCHERS)} (easy; easy:width=fair with moldable jobs, "
+            "easy:width=fair,resize=both with malleable ones); several, repeated or with commas, are compared",
         )
         add(
             "--site",
@@ -64,6 +64,8 @@ class Simulate:
         add("--from-day", type=float, metavar="D", help="leave out jobs submitted earlier; the first job's day is 0")
         add("--to-day", type=float, metavar="D", help="leave out jobs submitted on that day or later")
         add("--moldable", metavar="SHARE", help="so many jobs (30%%) may start with a quarter to 4 times their cores")
+        add("--malleable", metavar="SHARE", help="so many may also change their cores while they run")
+        add("--resize-s", type=float, default=0.0, metavar="S", help="how long such a change stops a job [s] (0)")
         add("--parallel", type=float, default=0.95, metavar="F", help="part of their work that runs in parallel (0.95)")
         add("--placement", default="first-fit", metavar="NAME", help="on which nodes a job runs (first-fit)")
         add("--priority", metavar="NAME", help="the queue's order (the site's, or fifo)")
@@ -100,6 +102,7 @@ class Simulate:
     def run(self, options: argparse.Namespace) -> CommandResult:
         site = _site(options)
         plain = "easy" if options.moldable is None else "easy:width=fair"
+        plain = plain if options.malleable is None else "easy:width=fair,resize=both"
         names = DISPATCHERS.split(options.dispatcher or [site.dispatcher if site else plain])
         options.priority = options.priority or (site.priority if site else "fifo")
         _check_outputs(options, len(names))
@@ -129,8 +132,9 @@ class Simulate:
         about |= {name: getattr(options, name) for name in SETTINGS}
         about |= {"ties": options.ties, "dispatch_time": options.dispatch_time}
         if workload.moldable is not None:
-            moldable = int((workload.moldable.least < workload.moldable.most).sum())
-            about |= {"moldable": moldable}
+            found = workload.moldable
+            about |= {"moldable": int((found.least < found.most).sum())}
+            about |= {"malleable": int((found.malleable & (found.least < found.most)).sum())}
         sample = _sample(options)
         rows: list[dict[str, Any]] = []
         refused: list[str] = []
@@ -166,14 +170,20 @@ class Simulate:
 
 
 def _molded(workload: Workload, cluster: Cluster, options: argparse.Namespace) -> Workload:
-    """The jobs, some of them moldable where that is wanted."""
+    """The jobs, some of them moldable or malleable where that is wanted."""
     from asa.lab.core.workload import Moldable
 
-    if options.moldable is None:
+    malleable = options.malleable is not None
+    if (share := options.malleable if malleable else options.moldable) is None:
         return workload
+    option = f"--{'malleable' if malleable else 'moldable'} {share}"
+    if malleable and options.moldable is not None:
+        raise InvalidInput(f"{option}: such jobs are moldable, too: leave --moldable out")
     if workload.moldable is not None:
-        raise InvalidInput(f"--moldable {options.moldable}: {options.trace} has moldable jobs of its own: leave it out")
-    drawn = Moldable.drawn(workload, cluster.cores, options.moldable, parallel=options.parallel, seed=options.seed)
+        raise InvalidInput(f"{option}: {options.trace} has moldable jobs of its own: leave it out")
+    drawn = Moldable.drawn(
+        workload, cluster.cores, share, parallel=options.parallel, malleable=malleable, seed=options.seed
+    )
     return replace(workload, moldable=drawn)
 
 
@@ -184,9 +194,15 @@ def _of_widths(rows: list[dict[str, Any]]) -> str:
         if "rigid" in row:
             name, rigid = row["dispatcher"], row["rigid"]
             gains = ", ".join(f"{words} {_change(rigid[key], row[key])}" for key, words in GAINS.items())
-            if not getattr(DISPATCHERS.create(name), "width", 0):
+            rule = DISPATCHERS.create(name)
+            if not getattr(rule, "width", 0) and not (row["malleable"] and getattr(rule, "resize", 0)):
                 gains = "as many cores as they ask for, as with width=as-asked: " + gains
-            found.append(f"{counted(row['moldable'], 'moldable job')}, {name}, beside rigid ones: {gains}")
+            jobs = counted(row["moldable"], "moldable job")
+            if row["malleable"]:
+                jobs += (
+                    f" ({row['malleable']:,} malleable)" if row["malleable"] < row["moldable"] else ", all malleable"
+                )
+            found.append(f"{jobs}, {name}, beside rigid ones: {gains}")
     return "\n".join(found)
 
 

@@ -41,6 +41,7 @@ JOB = np.dtype(
         ("standing", "i8"),  # its row of the table of preemption
         ("number", "i8"),
         ("restarts", "i8"),
+        ("malleable", "i8"),  # its width may change while it runs
     ],
     align=True,
 )

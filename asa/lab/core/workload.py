@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from asa.core.arrays import Floats, Ints
+from asa.core.arrays import Bools, Floats, Ints
 from asa.core.errors import InvalidInput
 from asa.core.units import check_number
 from asa.core.units import share as share_of
@@ -30,7 +30,7 @@ class Moldable:
 
     A moldable job starts with one of its widths: as many units as it asks for, `least`, `most`, and `least` doubled as
     often as that stays below `most`. Run time and wall time of its row are those of the width that it asks for. With
-    others they follow Amdahl's law.
+    others they follow Amdahl's law. A malleable one may go on with another of its widths while it runs.
 
     Parameters
     ----------
@@ -38,6 +38,8 @@ class Moldable:
         Units, shape (n,); 1 <= least <= units <= most. A job for which they are equal is rigid.
     parallel
         Part of the work on one unit that runs in parallel, in [0, 1], shape (n,).
+    malleable
+        Which of those that are not rigid may change their width while they run, shape (n,); none where left out.
 
     References
     ----------
@@ -50,16 +52,19 @@ class Moldable:
     least: Ints
     most: Ints
     parallel: Floats
+    malleable: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def __post_init__(self) -> None:
-        for name, dtype in (("least", np.int64), ("most", np.int64), ("parallel", np.float64)):
-            column = np.ascontiguousarray(getattr(self, name), dtype=dtype).view()
+        if not len(self.malleable):
+            object.__setattr__(self, "malleable", np.zeros(len(self.least), dtype=bool))
+        for name, dtype in (("least", "i8"), ("most", "i8"), ("parallel", "f8"), ("malleable", "?")):
+            column: npt.NDArray[Any] = np.ascontiguousarray(getattr(self, name), dtype=dtype).view()
             column.setflags(write=False)
             object.__setattr__(self, name, column)
 
     def take(self, rows: Ints) -> Moldable:
         """These rows only."""
-        return Moldable(self.least[rows], self.most[rows], self.parallel[rows])
+        return Moldable(self.least[rows], self.most[rows], self.parallel[rows], self.malleable[rows])
 
     @classmethod
     def drawn(
@@ -70,9 +75,10 @@ class Moldable:
         *,
         parallel: float = 0.95,
         factor: int = 4,
+        malleable: bool = False,
         seed: int = 0,
     ) -> Moldable:
-        """Some of the jobs of a log of rigid ones, drawn at random, as moldable ones.
+        """Some of the jobs of a log of rigid ones, drawn at random, as moldable ones, or as `malleable` ones.
 
         Parameters
         ----------
@@ -97,13 +103,14 @@ class Moldable:
         >>> found.least.tolist(), found.most.tolist()
         ([1, 1], [8, 4])
         """
-        chance = share_of(share, what="share of moldable jobs")
+        chance = share_of(share, what=f"share of {'malleable' if malleable else 'moldable'} jobs")
         check_number("factor", factor, 2, whole=True)
         check_number("parallel", parallel, 0)
         units, drawn = workload.units, np.random.default_rng(seed).random(len(workload)) < chance
         widest = np.minimum(units * factor, cores // workload.demands[workload.kind, 0].clip(1))
         least = np.where(drawn, np.maximum(1, -(-units // factor)), units)
-        return cls(least, np.where(drawn, np.maximum(units, widest), units), np.full(len(workload), parallel))
+        most = np.where(drawn, np.maximum(units, widest), units)
+        return cls(least, most, np.full(len(workload), parallel), drawn & malleable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +222,7 @@ class Workload:
             self._check_widths(self.moldable)
 
     def _check_widths(self, moldable: Moldable) -> None:
-        for name in ("least", "most", "parallel"):
+        for name in ("least", "most", "parallel", "malleable"):
             _check_shape(f"moldable.{name}", getattr(moldable, name), len(self))
         for wrong, what in (
             ((moldable.least < 1) | (moldable.least > self.units), "least from 1 to its units"),
@@ -232,7 +239,7 @@ class Workload:
                 )
 
     def widths(self, row: int) -> tuple[int, ...]:
-        """Units that a job may start with, that which it asks for first.
+        """Units that a job may have, those that it asks for first.
 
         >>> jobs = Workload.of(
         ...     submit=[0, 0], run=[60, 60], cores=[6, 2], moldable=Moldable([2, 2], [16, 2], [0.9, 0.9])

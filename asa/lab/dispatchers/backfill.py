@@ -15,7 +15,11 @@ J. Lelong, V. Reis and D. Trystram, "Tuning EASY-backfilling queues", JSSPP 2017
 A. W. Mu'alem and D. G. Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the
 IBM SP2 with backfilling", IEEE TPDS 12(6), 2001. D. A. Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995 (EASY).
 Widths: S. Srinivasan, V. Subramani, R. Kettimuthu, P. Holenarsipur and P. Sadayappan, "Effective selection of partition
-sizes for moldable scheduling of parallel jobs", HiPC 2002.
+sizes for moldable scheduling of parallel jobs", HiPC 2002. Resizes: S. Iserte, R. Mayo, E. S. Quintana-Orti, V. Beltran
+and A. J. Pena, "DMR API: improving cluster productivity by turning applications into malleable", Parallel Computing 78,
+2018 (when); C. McCann, R. Vaswani and J. Zahorjan, "A dynamic processor allocation policy for multiprogrammed
+shared-memory multiprocessors", ACM TOCS 11(2), 1993 (which job: equipartition). T. Ozden, T. Beringer, A. Mazaheri,
+H. M. Fard and F. Wolf, "ElastiSim: a batch-system simulator for malleable workloads", ICPP 2022, simulates such rules.
 """
 
 from __future__ import annotations
@@ -239,6 +243,17 @@ later on more; or the soonest of those that are no more than its share of the id
 what the waiting jobs ask for. Of widths that end at the same time it is that which starts first, then the narrowest.
 """
 
+# -- Widths of malleable jobs that run --------------------------------------------------------------------------------
+
+NEVER, SHRINK, EXPAND, BOTH = range(4)
+RESIZES: Mapping[str, int] = {"none": NEVER, "shrink": SHRINK, "expand": EXPAND, "both": BOTH}
+"""When malleable jobs change their widths while they run. Shrink: which jobs start is decided as if the malleable ones
+that run had their least widths; then these shrink as far as that needs, the widest first, from one of their widths to
+the next. Expand: while no job waits, idle units go to them, to the narrowest first. Both: idle units go to them
+wherever no waiting job can start, as they can be taken back. Plans go by the ends that are expected of the widths that
+jobs have, so a job that shrinks may hold its least units for longer than a reservation took it to.
+"""
+
 # -- The rule as numbers --------------------------------------------------------------------------------------------
 
 
@@ -258,8 +273,8 @@ class BackfillRule(NamedTuple):
         How far ahead there are reservations [s].
     interval
         How often gaps are filled [s]; 0: at each decision. With one, jobs end `APART_S` before reservations begin.
-    width
-        Code of how wide moldable jobs start.
+    width, resize
+        Codes of how wide moldable jobs start, and of when malleable ones change their widths.
     """
 
     depth: float
@@ -272,6 +287,7 @@ class BackfillRule(NamedTuple):
     window: float = math.inf
     interval: float = 0.0
     width: int = AS_ASKED
+    resize: int = NEVER
 
 
 # -- The rule on a machine of slots, compiled -------------------------------------------------------------------------
@@ -529,6 +545,67 @@ def _soonest(times: Floats, room: Ints, steps: int, job: Any, widths: Floats, mo
     return best, units, lasts
 
 
+@compiled
+def narrowed(rule: BackfillRule, jobs: Table, active: Ints, molds: Ints, widths: Floats) -> Ints:
+    """Units of each running job in the plan that says who starts, shape (running,)."""
+    found = np.empty(len(active), np.int64)
+    for k in range(len(active)):
+        row = active[k]
+        found[k] = jobs[row].units
+        if jobs[row].malleable and rule.resize != EXPAND:
+            for width in range(molds[row], molds[row + 1]):
+                found[k] = min(found[k], int(widths[width, 0]))
+    return found
+
+
+@compiled
+def widen(jobs: Table, active: Ints, units: Ints) -> int:
+    """Exchange the units of running jobs, shape (running,), for those in the table; how many fewer these are."""
+    freed = 0
+    for k in range(len(active)):
+        had = jobs[active[k]].units
+        jobs[active[k]].units = units[k]
+        freed += had - units[k]
+        units[k] = had
+    return freed
+
+
+@compiled
+def resized(
+    rule: BackfillRule, waiting: int, free: int, taken: int, jobs: Table, active: Ints, molds: Ints, widths: Floats
+) -> Ints:
+    """Units that each running job is to have, shape (running,), when so many of the `free` ones are going to be `taken`
+    by jobs that start, of so many that were `waiting`; see `RESIZES`."""
+    found = np.empty(len(active), np.int64)
+    for k in range(len(active)):
+        found[k] = jobs[active[k]].units
+    grows = taken == 0 and (rule.resize == BOTH or (rule.resize == EXPAND and waiting == 0))
+    while free < taken or (grows and free > 0):
+        best, change = -1, 0
+        for k in range(len(active)):
+            row = active[k]
+            if jobs[row].malleable and (best < 0 or ((found[k], row) < (found[best], active[best])) == grows):
+                step = _next_width(widths[molds[row] : molds[row + 1]], found[k], grows) - found[k]
+                if step != 0 and step <= free:
+                    best, change = k, step
+        if best < 0:
+            break
+        found[best] += change
+        free -= change
+    return found
+
+
+@inner
+def _next_width(widths: Floats, units: int, wider: bool) -> int:
+    """The next of a job's widths, or the one that it has."""
+    best = units
+    for k in range(len(widths)):
+        width = int(widths[k, 0])
+        if (width > units if wider else width < units) and (best == units or (width < best) == wider):
+            best = width
+    return best
+
+
 # -- The rule on a machine whose nodes or jobs differ, compiled -------------------------------------------------------
 
 
@@ -712,7 +789,11 @@ def _close(usable: Ints, members: Ints) -> int:
 def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
     """What to start now, and which later starts are promised: in the queue's order, unless a later job comes first."""
     waiting = view.waiting if rule.order is None else view.waiting[rule.order.arrange(view)]
-    numbers = rule.numbers
+    numbers, jobs, free = rule.numbers, view.jobs, view.slots
+    resizes = numbers.resize != NEVER and len(view.molds) > 0 and view.slots >= 0
+    if resizes:
+        jobs, had = view.jobs.copy(), narrowed(numbers, view.jobs, view.active, view.molds, view.widths)
+        free += widen(jobs, view.active, had)
     starts, promised = np.empty(max(1, len(waiting)), np.int64), np.empty(max(1, len(waiting)))
     widths: dict[int, int] = {}
     chosen: dict[int, list[NodeRun]] = {}
@@ -720,14 +801,13 @@ def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
     if numbers.width != AS_ASKED and len(view.molds):
         units = np.empty(len(starts), np.int64)
         started = scan_widths(
-            view.now, numbers, view.slots, view.jobs, waiting, view.active, view.ends, view.molds, view.widths,
+            view.now, numbers, free, jobs, waiting, view.active, view.ends, view.molds, view.widths,
             starts, units, promised,
         )  # fmt: skip
         widths = dict(zip(starts[:started].tolist(), units[:started].tolist(), strict=True))
     elif view.slots >= 0:
         started = scan(
-            view.now, numbers, view.slots, view.all_slots, view.jobs, waiting, view.active, view.ends,
-            starts, promised, True,
+            view.now, numbers, free, view.all_slots, jobs, waiting, view.active, view.ends, starts, promised, True,
         )  # fmt: skip
     else:
         started, rows, gone = scan_nodes(
@@ -739,6 +819,11 @@ def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
         for place, row in gone.tolist():
             preempted.setdefault(place, []).append(row)
     decisions: list[DispatchDecision] = []
+    if resizes:
+        taken = sum(widths.values()) if widths else int(view.jobs["units"][waiting[starts[:started]]].sum())
+        new = resized(numbers, len(waiting), view.slots, taken, view.jobs, view.active, view.molds, view.widths)
+        changed = zip(view.active.tolist(), view.jobs["units"][view.active].tolist(), new.tolist(), strict=True)
+        decisions += [SetWidth(row, units) for row, before, units in changed if units != before]
     going = dict.fromkeys(starts[:started].tolist())
     places = [*going, *np.flatnonzero(~np.isnan(promised[: min(numbers.limit, len(waiting))])).tolist()]
     for place in sorted(places) if [*going] == sorted(going) else places:
@@ -768,7 +853,7 @@ def rule_of(dispatcher: Any) -> BackfillRule:
     Examples
     --------
     >>> rule_of("backfill:depth=2,limit=100")  # doctest: +ELLIPSIS
-    BackfillRule(depth=2.0, limit=100, ... width=0)
+    BackfillRule(depth=2.0, limit=100, ... resize=0)
     """
     made = DISPATCHERS.create(dispatcher)
     rule: BackfillRule | None = getattr(made, "native", None)
@@ -829,6 +914,9 @@ class Backfill:
         is blocked. A job that fills a gap ends a second before it does, as in Slurm. In simulations only.
     width
         How wide moldable jobs of a simulation start, see `WIDTHS`: ``"as-asked"``, ``"soonest"`` or ``"fair"``.
+    resize
+        When malleable jobs of a simulation change their widths, see `RESIZES`: ``"none"``, ``"shrink"``, ``"expand"``
+        or ``"both"``.
     shift, gain, shift_qos
         Jobs are held for less intense hours of the grid, at most so long, where an hour saves so much CO2 [g], if they
         name this QOS; see `asa.lab.dispatchers.shift.Shift`. Without `shift` none is.
@@ -855,6 +943,7 @@ class Backfill:
         window: float | str = math.inf,
         interval: float | str = 0.0,
         width: str = "as-asked",
+        resize: str = "none",
         shift: float | str = "",
         gain: float = 0.0,
         shift_qos: str = "",
@@ -871,8 +960,13 @@ class Backfill:
         if width not in WIDTHS:
             raise UnknownName("width", width, WIDTHS)
         self.width = WIDTHS[width]
-        if self.width != AS_ASKED and (fill is not None or predictor is not None or strict_after != math.inf):
-            raise InvalidInput(f"width={width} plans with wall times: leave fill=, predictor= and strict_after= out")
+        if resize not in RESIZES:
+            raise UnknownName("resize", resize, RESIZES)
+        self.resize = RESIZES[resize]
+        predicts = fill is not None or predictor is not None or strict_after != math.inf
+        if predicts and (self.width != AS_ASKED or self.resize != NEVER):
+            option = f"width={width}" if self.width != AS_ASKED else f"resize={resize}"
+            raise InvalidInput(f"{option} plans with wall times: leave fill=, predictor= and strict_after= out")
         self.predictor = predictor
         if predictor is not None:
             PREDICTORS.create(predictor)  # refused here, not when it is needed
@@ -900,7 +994,7 @@ class Backfill:
         reach = self._plain.window_s
         rule = BackfillRule(
             float(self.depth), limit, fill=fill, strict_after=self.strict_after, window=reach, interval=self.interval,
-            width=self.width,
+            width=self.width, resize=self.resize,
         )  # fmt: skip
         if self.order is None:
             return rule
@@ -934,11 +1028,14 @@ class Fcfs(Backfill):
         order: str | Key | None = None,
         threshold: float | str = math.inf,
         width: str = "as-asked",
+        resize: str = "none",
         shift: float | str = "",
         gain: float = 0.0,
         shift_qos: str = "",
     ) -> None:
-        super().__init__(0, limit, order, threshold, width=width, shift=shift, gain=gain, shift_qos=shift_qos)
+        super().__init__(
+            0, limit, order, threshold, width=width, resize=resize, shift=shift, gain=gain, shift_qos=shift_qos
+        )
 
 
 class Easy(Backfill):
@@ -950,11 +1047,14 @@ class Easy(Backfill):
         order: str | Key | None = None,
         threshold: float | str = math.inf,
         width: str = "as-asked",
+        resize: str = "none",
         shift: float | str = "",
         gain: float = 0.0,
         shift_qos: str = "",
     ) -> None:
-        super().__init__(1, limit, order, threshold, width=width, shift=shift, gain=gain, shift_qos=shift_qos)
+        super().__init__(
+            1, limit, order, threshold, width=width, resize=resize, shift=shift, gain=gain, shift_qos=shift_qos
+        )
 
 
 class Conservative(Backfill):
@@ -966,11 +1066,14 @@ class Conservative(Backfill):
         order: str | Key | None = None,
         threshold: float | str = math.inf,
         width: str = "as-asked",
+        resize: str = "none",
         shift: float | str = "",
         gain: float = 0.0,
         shift_qos: str = "",
     ) -> None:
-        super().__init__(math.inf, limit, order, threshold, width=width, shift=shift, gain=gain, shift_qos=shift_qos)
+        super().__init__(
+            math.inf, limit, order, threshold, width=width, resize=resize, shift=shift, gain=gain, shift_qos=shift_qos
+        )
 
 
 class EasyPlusPlus(Backfill):

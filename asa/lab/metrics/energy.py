@@ -47,10 +47,9 @@ def energy(schedule: Schedule) -> dict[str, float]:
     power = schedule.cluster.power
     if power is None:
         return {}
-    ran, nodes = schedule.ran, schedule.cluster.nodes
-    start, end = schedule.start[ran], schedule.end[ran]
+    nodes, (start, end, cores) = schedule.cluster.nodes, schedule.used
     core_w = (power.busy_w - power.idle_w) / int(schedule.cluster.capacity[0, 0])
-    watts = schedule.cores[ran] * core_w
+    watts = cores * core_w
     whole = np.array([schedule.workload.submit.min(initial=math.inf)]), np.array([end.max(initial=-math.inf)])
     found: dict[str, float] = {}
     down = list(_down(schedule, float(whole[0][0]), float(whole[1][0]))) if len(end) else []
@@ -116,7 +115,8 @@ def _down(schedule: Schedule, first: float, last: float) -> Iterator[tuple[Float
         return
     if schedule.placements is None:
         raise InvalidInput(
-            "nodes are powered down (off_w), and it was not recorded where jobs ran: keep_nodes expected"
+            "nodes are powered down (off_w), and it was not recorded where jobs ran: keep_nodes expected, and "
+            "no job that is resized"
         )
     job, runs = schedule.placements.job, schedule.placements.runs
     chosen = schedule.ran[job]

@@ -273,7 +273,7 @@ def summarise(schedule: Schedule, starved_s: float = STARVED_S) -> dict[str, Any
     """
     workload, ran = schedule.workload, schedule.ran
     submit, start, end = workload.submit[ran], schedule.start[ran], schedule.end[ran]
-    cores, capacity = schedule.cores[ran], schedule.cluster.cores
+    capacity = schedule.cluster.cores
     wait, turnaround = start - submit, end - submit
     slowdown = bounded_slowdown(turnaround, schedule.run_as_asked[ran])
     first = float(workload.submit.min(initial=math.inf))
@@ -283,6 +283,7 @@ def summarise(schedule: Schedule, starved_s: float = STARVED_S) -> dict[str, Any
     since, left = queued(schedule)
     ages = left - since
     users = user_means(slowdown, workload.user[ran])
+    used = schedule.used
     numbers: dict[str, Any] = {
         "jobs": len(schedule),
         "jobs_ran": len(wait),
@@ -292,8 +293,8 @@ def summarise(schedule: Schedule, starved_s: float = STARVED_S) -> dict[str, Any
         **_flat("turnaround_s", turnaround),
         **_flat("bounded_slowdown", slowdown),
         "makespan_s": makespan,
-        "utilisation": utilisation(start, end, cores, capacity, begin=first, until=over),
-        "utilisation_while_submitting": utilisation(start, end, cores, capacity, begin=first, until=last_submit),
+        "utilisation": utilisation(*used, capacity, begin=first, until=over),
+        "utilisation_while_submitting": utilisation(*used, capacity, begin=first, until=last_submit),
         "throughput_jobs_per_hour": len(wait) / makespan * HOUR if makespan > 0 else math.nan,
         "starved": int((ages > starved_s).sum()),
         "max_queue_age_s": float(ages.max(initial=0.0)),

@@ -147,12 +147,11 @@ def draw_utilisation(axes: Axes, schedule: Schedule, zero: float, span: float) -
 
     A dotted line is where the last job was submitted: after it the machine drains.
     """
-    ran, submit = schedule.ran, schedule.workload.submit
-    start, end, cores = schedule.start[ran], schedule.end[ran], schedule.cores[ran]
-    times, used = level(start, end, cores)
+    submit, pieces = schedule.workload.submit, schedule.used
+    times, used = level(*pieces)
     edges, busy = curve(times, used, zero, span)
     axes.stairs(100 * busy / schedule.cluster.cores, edges - zero, fill=True, color=BUSY)
-    mean = utilisation(start, end, cores, schedule.cluster.cores, begin=zero, until=zero + span)
+    mean = utilisation(*pieces, schedule.cluster.cores, begin=zero, until=zero + span)
     axes.axhline(100 * mean, color=LINE, linewidth=0.8, linestyle="--")
     axes.axvline(float(submit[-1]) - zero, color="black", linewidth=1.0, linestyle=":")
     axes.set_ylim(0, max(100.0, 100 * float(busy.max(initial=0.0)) / schedule.cluster.cores))

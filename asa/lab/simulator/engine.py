@@ -22,7 +22,7 @@ from asa.lab.core.cluster import Cluster
 from asa.lab.core.schedule import Schedule
 from asa.lab.core.table import EXEMPT, PREEMPTS, TableView
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.backfill import AS_ASKED, BackfillRule
+from asa.lab.dispatchers.backfill import AS_ASKED, NEVER, BackfillRule
 from asa.lab.placement.nodes import choose_within
 from asa.lab.simulator import loop
 from asa.lab.simulator.loop import advance, dispatch_loop, has_room, ranked, releases
@@ -177,10 +177,7 @@ class Engine:
                 self.room()
                 loop.set_speed(self._state, row, decision.speed)
             elif isinstance(decision, SetWidth):
-                row = self._row(decision, WAITING)
-                if decision.units not in (widths := self._widths(row)):
-                    raise IllegalDecision(f"it may have {', '.join(map(str, widths))} units", decision)
-                loop.mold(self._state, row, decision.units)
+                self._set_width(decision)
             else:
                 raise IllegalDecision("Start, Reserve, Reject, SetSpeed or SetWidth expected", decision)
 
@@ -195,7 +192,9 @@ class Engine:
             s = self._state
             nodes = None if s.world[0]["slots"] >= 0 else True
             molds = True if rule.width != AS_ASKED and len(s.molds) else None
-            why = dispatch_loop(s, float(until), rule, self.weights, promise, most, nodes, molds)
+            s.world[0]["resizes"] = rule.resize != NEVER and len(s.molds) > 0
+            resizes = True if s.world[0]["resizes"] else None
+            why = dispatch_loop(s, float(until), rule, self.weights, promise, most, nodes, molds, resizes)
             if why != StopReason.GROW:
                 return StopReason(why)
             self.grow()
@@ -252,6 +251,24 @@ class Engine:
             raise IllegalDecision(f"no room for {self._need(row)}: {self._left()}", decision)
         loop.leave(s, row)
         loop.start(s, row, count)
+
+    def _set_width(self, decision: SetWidth) -> None:
+        s = self._state
+        row = self._row(decision, WAITING, RUNNING)
+        had, runs = int(s.jobs[row]["units"]), s.job_states[row]["status"] == RUNNING
+        if decision.units not in (widths := self._widths(row)):
+            raise IllegalDecision(f"it may have {', '.join(map(str, widths))} units", decision)
+        if not runs:
+            loop.mold(s, row, decision.units)
+        elif decision.units != had:
+            if not s.jobs[row]["malleable"] or s.world[0]["slots"] < 0 or len(s.limits):
+                raise IllegalDecision(
+                    "the width of a job that runs stays unless it is malleable, on equal nodes", decision
+                )
+            if decision.units - had > s.world[0]["free"]:
+                raise IllegalDecision(f"it has {had} units, and {s.world[0]['free']} are free", decision)
+            self.room()
+            loop.resize(self._state, row, decision.units)
 
     def _widths(self, row: int) -> list[int]:
         """Units that a job may have."""
@@ -317,8 +334,8 @@ class Engine:
         found = [repr(names[w]) for w in np.flatnonzero(barred & view.windows[:, here].any(axis=1))]
         return f"; window {', '.join(found)} keeps nodes from it" if found else ""
 
-    def _row(self, decision: DispatchDecision, status: int) -> int:
-        """The row that a decision names, NumPy's integers included; its job must stand so."""
+    def _row(self, decision: DispatchDecision, *status: int) -> int:
+        """The row that a decision names, NumPy's integers included; its job must stand in one of these ways."""
         s = self._state
         named: Any = decision.job
         try:
@@ -328,9 +345,10 @@ class Engine:
         if not 0 <= row < s.world[0]["jobs"]:
             raise IllegalDecision(f"there is no row {named!r}: rows go from 0 to {s.world[0]['jobs'] - 1}", decision)
         is_status = int(s.job_states[row]["status"])
-        if is_status != status:
+        if is_status not in status:
             words = ("not submitted yet", "held back", "waiting", "running", "over")
-            raise IllegalDecision(f"the job is {words[is_status]}, not {words[status]}", decision)
+            expected = " or ".join(words[each] for each in status)
+            raise IllegalDecision(f"the job is {words[is_status]}, not {expected}", decision)
         return row
 
     def _need(self, row: int) -> str:

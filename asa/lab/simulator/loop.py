@@ -16,7 +16,16 @@ from asa.core.arrays import Floats, Ints
 from asa.core.job import QueueRegime
 from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ranking
 from asa.lab.core.table import CANCELS, EXEMPT
-from asa.lab.dispatchers.backfill import BackfillRule, queue_keys, scan, scan_nodes, scan_widths
+from asa.lab.dispatchers.backfill import (
+    BackfillRule,
+    narrowed,
+    queue_keys,
+    resized,
+    scan,
+    scan_nodes,
+    scan_widths,
+    widen,
+)
 from asa.lab.placement.nodes import BLOCK, close, place, place_within
 from asa.lab.simulator.limits import COUNTER, KIND, MOST, SUBMITTED_JOBS
 from asa.lab.simulator.settings import FIFO, NICED
@@ -51,6 +60,7 @@ from asa.lab.simulator.state import (
     PARENT,
     PREEMPTED,
     REQUEUED,
+    RESIZED,
     RUNNING,
     SHARE,
     SPEED,
@@ -68,6 +78,9 @@ _NEVER = float("inf")
 
 LOOKS_S = 1.0
 """Where gaps are filled at intervals, Slurm's main scheduler starts jobs in between, once a second [s]."""
+
+ROUNDING_S = 1e-6
+"""How far the end of a job's work and that of its wall time, where the two are one, are apart after resizes [s]."""
 
 # -- Order of the queue -----------------------------------------------------------------------------------------------
 
@@ -128,9 +141,10 @@ def _left(s: SimulationState, row: int) -> float:
 
 @inner
 def _spent(s: SimulationState, job: int) -> float:
-    """What a running job has used, decayed [core-s]."""
+    """What a running job has used and was not charged for yet, decayed [core-s]."""
     world = s.world[0]
-    ran, mean_life = world.now - s.jobs[job].started, world.half_life / math.log(2.0)
+    begun = s.job_states[job].charged if s.jobs[job].malleable else s.jobs[job].started
+    ran, mean_life = world.now - begun, world.half_life / math.log(2.0)
     if mean_life < _NEVER:
         ran = -math.expm1(-ran / mean_life) * mean_life
     return float(s.jobs[job].cores * ran)
@@ -616,7 +630,18 @@ def mold(s: SimulationState, job: int, units: int) -> None:
     if job + 1 >= len(s.molds) or s.jobs[job].units == units:
         return
     row, job_state = s.jobs[job], s.job_states[job]
-    factor = 1.0
+    factor = _widen(s, job, units)
+    row.walltime *= factor
+    row.estimate *= factor
+    row.predicted *= factor
+    job_state.run *= factor
+    job_state.stop *= factor
+
+
+@inner
+def _widen(s: SimulationState, job: int, units: int) -> float:
+    """A job has that of its widths; how many times longer it takes than with that which it had."""
+    row, factor = s.jobs[job], 1.0
     for width in range(s.molds[job], s.molds[job + 1]):
         if s.widths[width, 0] == units:
             factor *= s.widths[width, 1]
@@ -624,11 +649,49 @@ def mold(s: SimulationState, job: int, units: int) -> None:
             factor /= s.widths[width, 1]
     row.cores = row.cores // row.units * units
     row.units = units
-    row.walltime *= factor
-    row.estimate *= factor
-    row.predicted *= factor
-    job_state.run *= factor
-    job_state.stop *= factor
+    return factor
+
+
+@compiled
+def resize(s: SimulationState, job: int, units: int) -> None:
+    """A malleable job that runs goes on with another of its widths: with nodes beside its own, or with some of those.
+
+    What is left of its work, of its wall time and of what it is expected to take follows the width.
+    """
+    world = s.world[0]
+    row, job_state, before = s.jobs[job], s.job_states[job], s.jobs[job].units
+    need = s.demands[row.kind]
+    if units > before:
+        count = place(world.placement, s.free, need, units - before, row.per_node, s.blocks, s.runs)
+    else:
+        own = np.zeros_like(s.free)
+        slot = job_state.held
+        while slot != NONE:
+            for node in range(s.slots[slot].first, s.slots[slot].last + 1):
+                for k in range(len(need)):
+                    own[node, k] += s.slots[slot].units * need[k]
+            slot = s.slots[slot].next
+        release_nodes(s, job)
+        world.free -= before
+        count = place(world.placement, own, need, units, row.per_node, np.ones_like(s.blocks), s.runs)
+        world.dirty = 1
+    for k in range(count):
+        hold(s, job, s.runs[k, 0], s.runs[k, 1], s.runs[k, 2])
+    world.free -= units - before
+    charge(s, job)
+    job_state.charged = world.now
+    _leave_running(s, job)
+    _get_on(s, job)
+    ran, factor = job_state.since - row.started, _widen(s, job, units)
+    row.walltime = ran + (row.walltime - ran) * factor + world.pause
+    row.estimate = ran + max(0.0, row.estimate - ran) * factor + world.pause
+    job_state.stop = ran + (job_state.stop - ran) * factor + world.pause
+    job_state.left *= factor
+    job_state.since += world.pause
+    _join_running(s, job)
+    write(s, RESIZED, job, float(before))
+    expect_end(s, job)
+    report_change(s, job)
 
 
 @compiled
@@ -644,9 +707,23 @@ def start(s: SimulationState, job: int, count: int) -> None:
     job_state.status = RUNNING
     job_state.left = job_state.run
     job_state.since = world.now
+    job_state.charged = world.now
     row.started = world.now
     row.planned = np.nan
-    ends = world.now + row.estimate
+    _join_running(s, job)
+    write(s, STARTED, job, 0.0)
+    if len(s.preemption) > 0 and s.preemption[row.standing, EXEMPT] > 0:
+        push(s, world.now + s.preemption[row.standing, EXEMPT], LOOK, 0)  # others may want its nodes then
+    expect_end(s, job)
+    update_dependants(s, job, False, True)
+    report_change(s, job)
+
+
+@inner
+def _join_running(s: SimulationState, job: int) -> None:
+    """Put a job among those that run, by its expected end."""
+    world = s.world[0]
+    ends = s.jobs[job].started + s.jobs[job].estimate
     behind = world.running
     while behind > 0 and s.ends[behind - 1] > ends:
         s.ends[behind] = s.ends[behind - 1]
@@ -655,12 +732,28 @@ def start(s: SimulationState, job: int, count: int) -> None:
     s.ends[behind] = ends
     s.active[behind] = job
     world.running += 1
-    write(s, STARTED, job, 0.0)
-    if len(s.preemption) > 0 and s.preemption[row.standing, EXEMPT] > 0:
-        push(s, world.now + s.preemption[row.standing, EXEMPT], LOOK, 0)  # others may want its nodes then
-    expect_end(s, job)
-    update_dependants(s, job, False, True)
-    report_change(s, job)
+    world.malleable += s.jobs[job].malleable
+
+
+@inner
+def _leave_running(s: SimulationState, job: int) -> None:
+    """Take a job from among those that run."""
+    world = s.world[0]
+    ends = s.jobs[job].started + s.jobs[job].estimate
+    low, high = 0, world.running
+    while low < high:
+        middle = (low + high) >> 1
+        if s.ends[middle] < ends:
+            low = middle + 1
+        else:
+            high = middle
+    while s.active[low] != job:
+        low += 1
+    for behind in range(low, world.running - 1):
+        s.ends[behind] = s.ends[behind + 1]
+        s.active[behind] = s.active[behind + 1]
+    world.running -= 1
+    world.malleable -= s.jobs[job].malleable
 
 
 @inner
@@ -676,37 +769,28 @@ def expect_end(s: SimulationState, job: int) -> None:
 @compiled
 def set_speed(s: SimulationState, job: int, speed: float) -> None:
     """A running job gets on at another speed from now on."""
-    job_state = s.job_states[job]
-    now = s.world[0].now
-    job_state.left = max(0.0, job_state.left - (now - job_state.since) * job_state.speed)
-    job_state.since = now
-    job_state.speed = speed
+    _get_on(s, job)
+    s.job_states[job].speed = speed
     write(s, SPEED, job, speed)
     expect_end(s, job)
 
 
 @inner
+def _get_on(s: SimulationState, job: int) -> None:
+    """What a running job has done by now is no longer left. One that is being resized gets on later."""
+    job_state = s.job_states[job]
+    now = max(s.world[0].now, job_state.since)
+    job_state.left = max(0.0, job_state.left - (now - job_state.since) * job_state.speed)
+    job_state.since = now
+
+
+@inner
 def stop_running(s: SimulationState, job: int) -> None:
     """A running job is gone from its nodes."""
-    world = s.world[0]
-    row = s.jobs[job]
-    ends = row.started + row.estimate
-    low, high = 0, world.running
-    while low < high:
-        middle = (low + high) >> 1
-        if s.ends[middle] < ends:
-            low = middle + 1
-        else:
-            high = middle
-    while s.active[low] != job:
-        low += 1
-    for behind in range(low, world.running - 1):
-        s.ends[behind] = s.ends[behind + 1]
-        s.active[behind] = s.active[behind + 1]
-    world.running -= 1
+    _leave_running(s, job)
     tally_running(s, job, -1)
     release_nodes(s, job)
-    world.dirty = 1
+    s.world[0].dirty = 1
 
 
 @compiled
@@ -743,8 +827,13 @@ def requeue(s: SimulationState, job: int) -> None:
     row.eligible = np.nan
     row.accrue = np.nan
     row.restarts += 1
+    asked = row.units
     if job + 1 < len(s.molds) and s.molds[job] < s.molds[job + 1]:
-        mold(s, job, int(s.widths[s.molds[job], 0]))
+        asked = int(s.widths[s.molds[job], 0])
+    if row.units != asked or row.malleable:
+        _widen(s, job, asked)
+        job_state.run, row.walltime = s.asked[job, 0], s.asked[job, 1]
+        row.estimate, row.predicted, job_state.stop = s.asked[job, 2], s.asked[job, 2], s.asked[job, 3]
     row.place = world.place
     world.place += 1.0
     write(s, REQUEUED, job, 0.0)
@@ -780,6 +869,8 @@ def charge(s: SimulationState, job: int) -> None:
 def advance(s: SimulationState, until: float) -> int:
     """Let time pass until a job waits and something has changed, but not beyond `until` [s]; why it came back.
 
+    Where the dispatcher resizes jobs, a malleable one that runs is reason enough.
+
     All events of an instant take effect before anybody decides: first jobs end, then nodes come and go, then jobs are
     cancelled, submitted, and let go by their begin times. Where decisions are taken one by one, the ends that were
     expected still come first and together; then whatever else happens, each for itself, ends that come early last.
@@ -791,7 +882,8 @@ def advance(s: SimulationState, until: float) -> int:
             world.job_changed = 0
             return JOB_CHANGED
         at = _next(s)
-        if world.dirty and world.waiting > 0 and (world.one_by_one or at > world.now):
+        asks = world.waiting > 0 or (world.resizes and world.malleable > 0)
+        if world.dirty and asks and (world.one_by_one or at > world.now):
             return DECIDE
         if at > until:
             world.now = max(world.now, until)
@@ -880,7 +972,7 @@ def _take_next(s: SimulationState) -> int:
     if kind in (END, EARLY_END):
         if job_state.status == RUNNING and job_state.event == number:  # a void one has been replaced by another
             row = s.jobs[what]
-            in_time = job_state.since + job_state.left / job_state.speed <= row.started + job_state.stop
+            in_time = job_state.since + job_state.left / job_state.speed <= row.started + job_state.stop + ROUNDING_S
             finish(s, what, COMPLETED if in_time else TIMEOUT)
     elif kind == CANCEL:
         if job_state.status != ENDED:
@@ -906,12 +998,14 @@ def dispatch_loop(
     most: int,
     nodes: bool | None,
     molds: bool | None,
+    resizes: bool | None,
 ) -> int:
     """Run until `until` [s], until nothing more happens, or for `most` decisions; why it came back.
 
     `weights` are the priority model's. Where the rule has an interval, gaps are filled at its multiples only; at other
     times jobs start in order until one is blocked. `nodes` is None on a machine of slots, `molds` where no widths are
-    chosen: numba leaves out what stands behind a None, which shortens the first use by a fifth.
+    chosen, `resizes` where none change: numba leaves out what stands behind a None, which shortens the first use by a
+    fifth.
     """
     world = s.world[0]
     whole, in_order = BackfillRule(float(rule.depth), *rule[1:]), BackfillRule(0.0, *rule[1:])
@@ -931,7 +1025,10 @@ def dispatch_loop(
         if molds is not None and len(units) < len(starts):
             units = np.empty(len(starts), np.int64)
         world.dirty = 0
-        if world.waiting == 0 or (world.free == 0 and world.slots >= 0 and not promise):
+        pointless = world.waiting == 0 or (world.free == 0 and world.slots >= 0 and not promise)
+        if resizes is not None:
+            pointless = pointless and world.malleable == 0
+        if pointless:
             continue
         now = whole
         if rule.interval > 0:
@@ -942,15 +1039,19 @@ def dispatch_loop(
                     continue
                 now = in_order
         world.decisions += 1
-        waiting = ranked(s, rule, weights)
+        waiting, free = ranked(s, rule, weights), world.free
+        if resizes is not None:
+            running = picked(s.active, np.arange(world.running))
+            had = narrowed(rule, s.jobs, running, s.molds, s.widths)
+            free += widen(s.jobs, running, had)
         if molds is not None:
             started = scan_widths(
-                world.now, now, world.free, s.jobs, waiting, s.active[: world.running], s.ends[: world.running],
+                world.now, now, free, s.jobs, waiting, s.active[: world.running], s.ends[: world.running],
                 s.molds, s.widths, starts, units, promised,
             )  # fmt: skip
         elif nodes is None:
             started = scan(
-                world.now, now, world.free, world.slots, s.jobs, waiting,
+                world.now, now, free, world.slots, s.jobs, waiting,
                 s.active[: world.running], s.ends[: world.running], starts, promised, promise,
             )  # fmt: skip
         else:
@@ -962,6 +1063,18 @@ def dispatch_loop(
         if promise:
             for k in range(min(rule.limit, len(waiting))):
                 s.jobs[waiting[k]].planned = promised[k]
+        if resizes is not None:
+            widen(s.jobs, running, had)
+            taken = 0
+            for k in range(started):
+                taken += units[k] if molds is not None else s.jobs[waiting[starts[k]]].units
+            had = resized(rule, len(waiting), world.free, taken, s.jobs, running, s.molds, s.widths)
+            for k in range(len(running)):
+                if had[k] != s.jobs[running[k]].units:
+                    if not has_room(s):
+                        world.dirty = 1
+                        return GROW
+                    resize(s, running[k], had[k])
         if started == 0:
             continue
         all_seen = len(waiting) <= min(rule.limit, rule.oldest)  # else others come forward when some have started
@@ -972,7 +1085,8 @@ def dispatch_loop(
             if has_room(s):
                 continue
             return GROW
-        if all_seen and world.edges == 0 and not world.stops_often and len(s.preemption) == 0 and molds is None:
+        plain = molds is None and resizes is None and len(s.preemption) == 0
+        if all_seen and world.edges == 0 and not world.stops_often and plain:
             world.dirty = 0  # asked again at once, a rule without predictions would start no other job
 
 

@@ -22,7 +22,7 @@ from asa.lab.core.registry import PREDICTORS
 from asa.lab.core.schedule import Placements, Schedule
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
-from asa.lab.dispatchers.backfill import AS_ASKED, BackfillRule, refuse_shift
+from asa.lab.dispatchers.backfill import AS_ASKED, NEVER, BackfillRule, refuse_shift
 from asa.lab.dispatchers.shift import Shift
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.settings import MachineSettings
@@ -128,6 +128,7 @@ class DispatchLoop:
             refuse_shift(rule)
         _check_widths(engine, rule)
         self.engine, self._rule, self._clock, self._watch = engine, rule, clock, watch
+        engine.state.world[0]["resizes"] = bool(getattr(rule, "resize", NEVER))
         self._window = float(getattr(rule, "window", 0.0))
         self._next = -math.inf  # number of the first window at whose end it may be asked: once at each
         self.due = math.inf
@@ -200,18 +201,24 @@ class DispatchLoop:
 
 def _check_widths(engine: Engine, rule: Any) -> None:
     s = engine.state
-    if getattr(rule, "width", AS_ASKED) == AS_ASKED or not len(s.molds):
-        return
-    if s.world[0]["slots"] < 0 or len(s.limits):
-        raise InvalidInput(
-            "width= chooses among the widths of moldable jobs on machines of equal nodes without partitions, windows "
-            "and limits, for jobs that need the same of a node: say width=as-asked here"
-        )
-    if engine.settings.learner is not None:
-        raise InvalidInput(
-            f"width= plans with wall times or run times: predictor user or oracle expected, not "
-            f"{engine.settings.predictor!r}"
-        )
+    options = {"width": "as-asked"} if getattr(rule, "width", AS_ASKED) != AS_ASKED else {}
+    if getattr(rule, "resize", NEVER) != NEVER and s.jobs["malleable"].any():
+        options["resize"] = "none"
+    for option, plain in options.items() if len(s.molds) else ():
+        if s.world[0]["slots"] < 0 or len(s.limits):
+            raise InvalidInput(
+                f"{option}= chooses among the widths of moldable jobs on machines of equal nodes without partitions, "
+                f"windows and limits, for jobs that need the same of a node: say {option}={plain} here"
+            )
+        if engine.settings.learner is not None:
+            raise InvalidInput(
+                f"{option}= plans with wall times or run times: predictor user or oracle expected, not "
+                f"{engine.settings.predictor!r}"
+            )
+        if option == "resize" and engine.settings.native is None:
+            raise InvalidInput(
+                f"resize= places jobs by first-fit, best-fit or contiguous, not by {engine.settings.placement!r}"
+            )
 
 
 def check_walltimes(workload: Workload, cluster: Cluster, rule: Any, settings: MachineSettings, name: object) -> None:
@@ -328,8 +335,10 @@ def _held(workload: Workload, cluster: Cluster, shift: Shift) -> tuple[Workload,
 def _as_submitted(schedule: Schedule, workload: Workload, order: Ints) -> Schedule:
     """A schedule of jobs that came into the queue in this order, by the rows of the workload."""
     place = np.argsort(order)
-    columns = ("eligible", "start", "end", "outcome", "restarts")
+    columns = ("eligible", "start", "end", "outcome", "restarts", *(("units",) if schedule.units is not None else ()))
     found = replace(schedule, workload=workload, **{name: getattr(schedule, name)[place] for name in columns})
+    if schedule.resizes is not None:
+        found = replace(found, resizes=replace(schedule.resizes, job=order[schedule.resizes.job]))
     if (placed := schedule.placements) is None:
         return found
     rows = np.argsort(order[placed.job], kind="stable")

@@ -18,6 +18,7 @@ from asa.core.arrays import Floats
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.job import QueueRegime
 from asa.core.ports import JobPredictor, Placement
+from asa.core.units import check_number
 from asa.lab.core.registry import PLACEMENTS, PRIORITIES
 
 # -- Order of the queue -----------------------------------------------------------------------------------------------
@@ -131,6 +132,8 @@ class MachineSettings:
         When events of one instant are decided on: ``"together"``, after all of them; or ``"one-by-one"``: expected ends
         first, then each submission, then each early end, with a decision after every one. The second is what pyss does,
         whose scheduler is called by each event and knows of the others only what it expects.
+    resize_s
+        How long a malleable job does not get on when its width changes [s]; its wall time is longer by that; >= 0.
     """
 
     placement: Any = "first-fit"
@@ -140,6 +143,7 @@ class MachineSettings:
     node_failure: str = "requeue"
     instant: str = "together"
     keep_nodes: bool = True
+    resize_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -149,6 +153,7 @@ class MachineSettings:
         ):
             if getattr(self, name) not in known:
                 raise UnknownName(name, getattr(self, name), known)
+        check_number("resize_s", self.resize_s, 0)
         if not isinstance(self.model, Fifo | Multifactor):
             raise InvalidInput(f"priority must be fifo or multifactor, not {self.priority!r}")
 

@@ -16,7 +16,7 @@ from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
 from asa.core.job import JobState, QueueRegime
 from asa.lab.core.cluster import ROOT, Cluster
-from asa.lab.core.schedule import OUTCOMES, Placements, Schedule
+from asa.lab.core.schedule import OUTCOMES, Placements, Resizes, Schedule
 from asa.lab.core.table import CANCELS, EXEMPT, JOB, PREEMPTS, RANK
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.placement.nodes import BLOCK, MOST
@@ -69,7 +69,7 @@ DEPENDENCY, BEGIN, HOLD, BARRED, THROTTLED = 1, 2, 4, 8, 16
 END, NODE_UP, NODE_DOWN, CANCEL, SUBMIT, OPEN, EARLY_END, LOOK = range(8)
 
 # Kinds of lines in the log.
-SUBMITTED, ELIGIBLE, STARTED, FINISHED, REQUEUED, UP, DOWN, SPEED = range(8)
+SUBMITTED, ELIGIBLE, STARTED, FINISHED, REQUEUED, UP, DOWN, SPEED, RESIZED = range(9)
 
 # When a dependent job may start; codes of `EDGE.kind`.
 AFTER, AFTER_OK, AFTER_ANY = range(3)
@@ -106,6 +106,7 @@ JOB_STATE = np.dtype(
         ("held", "i8"),  # first of the slots it holds
         ("association", "i8"),  # row of `usage`, of its user in its account; -1 where that is not known
         ("whose", "i8"),  # row of `spans`
+        ("charged", "f8"),  # what it used until then is in `usage` [s]; of malleable jobs
         ("watched", "i8"),  # whether the driver wants to know at once what becomes of it
     ],
     align=True,
@@ -140,12 +141,15 @@ WORLD = np.dtype(
         ("dirty", "i8"),  # something has changed since the last decision
         ("job_changed", "i8"),  # something has happened to a watched job
         ("decisions", "i8"),
+        ("malleable", "i8"),  # malleable jobs that run
+        ("resizes", "i8"),  # decide also when no job waits, but malleable ones run
         ("fills", "f8"),  # when gaps are filled next, where that is done at intervals [s]
         ("looks", "f8"),  # when jobs are started in order next, in between [s]
         # MachineSettings.
         ("placement", "i8"),
         ("regime", "i8"),
         ("half_life", "f8"),  # of what users have used [s]
+        ("pause", "f8"),  # a job that changes its width does not get on for so long [s]
         ("calc_period", "f8"),  # how often fair-share factors are made anew [s]; 0 for each decision
         ("calculated", "f8"),  # when that was [s]
         ("requeue_delay", "f8"),  # after so long a job that was requeued may start again [s]
@@ -192,6 +196,9 @@ class SimulationState(NamedTuple):
     usage: Floats  # shape (associations, 3): decayed core-seconds, when that was right [s], fair-share factor
     molds: Ints  # which widths jobs may have: this and the next as in `TableView`
     widths: Floats
+    asked: (
+        Floats  # shape (n, 4), or no rows: run, walltime, estimate and stop of jobs with several widths, as asked [s]
+    )
     tree: Floats  # Fair Tree, else no rows: associations, accounts, children before parents; see `PARENT`
 
 
@@ -228,6 +235,7 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, allowed: Ints) -> Simu
         usage=np.zeros((0, 3)),
         molds=np.zeros(0, np.int64),
         widths=np.zeros((0, 2)),
+        asked=np.zeros((0, 4)),
         tree=np.zeros((0, 3)),
     )
     world = state.world[0]
@@ -328,7 +336,7 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     if getattr(settings.model, "tree", False):
         job_states["association"], tree, associations = _fair_tree(workload, cluster)
     world["keeps_nodes"], world["requeues"] = settings.keep_nodes, settings.node_failure == "requeue"
-    world["one_by_one"] = settings.instant == "one-by-one"
+    world["one_by_one"], world["pause"] = settings.instant == "one-by-one", settings.resize_s
     world["now"] = workload.submit[0] if n else 0.0
     _count_slots(state, cluster, workload)
     if cluster.has_limits:
@@ -343,7 +351,12 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
             world["special"], world["slots"] = 1, NONE
     usage, windows = np.zeros((associations, 3)), _windows(cluster, workload)
     molds, widths = _widths(workload)
-    return _tie(state._replace(usage=usage, tree=tree, windows=windows, molds=molds, widths=widths), workload)
+    asked = np.zeros((0, 4))
+    if workload.moldable is not None and len(molds):
+        jobs["malleable"] = workload.moldable.malleable & (np.diff(molds) > 0)
+        asked = np.stack([job_states["run"], jobs["walltime"], jobs["estimate"], job_states["stop"]], axis=1)
+    state = state._replace(usage=usage, tree=tree, windows=windows, molds=molds, widths=widths, asked=asked)
+    return _tie(state, workload)
 
 
 def _widths(workload: Workload) -> tuple[Ints, Floats]:
@@ -598,6 +611,8 @@ def schedule_of(state: SimulationState, workload: Workload, cluster: Cluster) ->
     outcome = np.full(n, _PENDING, dtype=np.int8)
     outcome[status == RUNNING] = _RUNNING
     outcome[status == ENDED] = job_states["outcome"][status == ENDED]
+    resizes = _resizes(state) if jobs["malleable"].any() else None
+    nodes = world["keeps_nodes"] and (resizes is None or not len(resizes.job))
     return Schedule(
         workload,
         cluster,
@@ -606,10 +621,22 @@ def schedule_of(state: SimulationState, workload: Workload, cluster: Cluster) ->
         job_states["ended"].copy(),
         outcome,
         jobs["restarts"].copy(),
-        _placements(state) if world["keeps_nodes"] else None,
+        _placements(state) if nodes else None,
         int(world["decisions"]),
         units=jobs["units"].copy() if len(state.molds) else None,
+        resizes=resizes,
     )
+
+
+def _resizes(state: SimulationState) -> Resizes:
+    """Which jobs changed their widths, in their last run."""
+    log = state.log[: state.world[0]["lines"]]
+    began = np.zeros(len(state.jobs), dtype=np.int64)  # the last line of a job's start
+    starts = np.flatnonzero(log["kind"] == STARTED)
+    np.maximum.at(began, log["what"][starts], starts)
+    lines = np.flatnonzero(log["kind"] == RESIZED)
+    lines = lines[lines > began[log["what"][lines]]]
+    return Resizes(log["what"][lines].astype(np.int64), log["at"][lines], log["value"][lines].astype(np.int64))
 
 
 def _placements(state: SimulationState) -> Placements:

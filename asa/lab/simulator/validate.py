@@ -23,13 +23,14 @@ def violations(schedule: Schedule) -> list[str]:
     """Every law that a schedule breaks, in words; empty when it keeps them all.
 
     The laws: no job starts before it was submitted, or ends before it starts; one that completed ran for its run time,
-    which a moldable job has of its width; those that ran hold as many units as they asked for, moldable ones as many as
-    one of their widths has, on nodes that there are, at most `per_node` on a node; and no
-    node gives more than it has, unless the resource is shareable. A job that ran kept the limits of its partition: wall
-    time, nodes, and which they are; its nodes have the features that it asks for; none started on nodes that a window
-    keeps from it; and no QOS, account or user had more than its limits when a job started or came. Where jobs ran is
-    checked only if the schedule tells.
-    A schedule of a machine whose nodes failed, or whose jobs changed speed, breaks the law of run times.
+    which a moldable job has of its width, a malleable one of all that it had; those that ran hold as many units as they
+    asked for, moldable ones as many as one of their widths has, on nodes that there are, at most `per_node` on a node;
+    and no node gives more than it has, unless the resource is shareable. A job that ran kept the limits of its
+    partition: wall time, nodes, and which they are; its nodes have the features that it asks for; none started on nodes
+    that a window keeps from it; and no QOS, account or user had more than its limits when a job started or came. Where
+    jobs ran is checked only if the schedule tells.
+    A schedule of a machine whose nodes failed, whose jobs changed speed, or where a resize takes time, breaks the law
+    of run times.
 
     Examples
     --------
@@ -51,30 +52,32 @@ def _times(schedule: Schedule) -> Iterator[str]:
         yield f"job {jobs.number[row]} ends at {schedule.end[row]:g} s, before it starts"
     length, run = schedule.end - schedule.start, jobs.run.copy()
     if schedule.units is not None:
-        for job in np.flatnonzero(schedule.units != jobs.units).tolist():
-            if (units := int(schedule.units[job])) not in jobs.widths(job):
-                yield f"job {jobs.number[job]} has {units} units: it may have {jobs.widths(job)}"
-            run[job] *= jobs.stretch(job, units)
+        rows, _, _, units = schedule.pieces
+        for piece in np.flatnonzero(units != jobs.units[rows]).tolist():
+            job, width = int(rows[piece]), int(units[piece])
+            if width not in jobs.widths(job):
+                yield f"job {jobs.number[job]} has {width} units: it may have {jobs.widths(job)}"
+        for job in np.unique(schedule.resizes.job).tolist() if schedule.resizes else ():
+            if jobs.moldable is None or not jobs.moldable.malleable[job]:
+                yield f"job {jobs.number[job]} is resized: it is not malleable"
+        some = length > 0
+        run[some] *= length[some] / schedule.run_as_asked[some]
     wrong = (schedule.outcome == _COMPLETED) & ~np.isclose(length, run, rtol=1e-9, atol=1e-6)
     for row in np.flatnonzero(wrong):
         yield f"job {jobs.number[row]} completed after {length[row]:g} s instead of {run[row]:g} s"
 
 
-def _units(schedule: Schedule) -> Ints:
-    """Units of each job as it ran."""
-    return schedule.workload.units if schedule.units is None else schedule.units
-
-
 def _amounts(schedule: Schedule) -> Iterator[str]:
     """The machine as a whole: what all running jobs take at any time."""
     jobs, cluster = schedule.workload, schedule.cluster
-    ran = np.flatnonzero(schedule.ran & (schedule.end > schedule.start))
-    times = np.concatenate([schedule.end[ran], schedule.start[ran]])  # at equal times, ends come first
+    pieces = schedule.pieces
+    job, begin, end, units = (column[pieces[2] > pieces[1]] for column in pieces)
+    times = np.concatenate([end, begin])  # at equal times, ends come first
     order = np.argsort(times, kind="stable")
     for column, name in enumerate(jobs.resources):
         if name not in cluster.resources or name in cluster.shareable:
             continue
-        amount = _units(schedule)[ran] * jobs.demands[jobs.kind[ran], column]
+        amount = units * jobs.demands[jobs.kind[job], column]
         used = np.cumsum(np.concatenate([-amount, amount])[order])
         there = int(cluster.capacity[:, cluster.resources.index(name)].sum())
         if len(used) and used.max() > there:
@@ -105,7 +108,7 @@ def _places(schedule: Schedule) -> Iterator[str]:
         if 0 < jobs.per_node[row] < units:
             name = cluster.name(node)
             yield f"job {jobs.number[row]} has {units} units on node {name}: {jobs.per_node[row]} at most"
-    wanted = _units(schedule)
+    wanted = jobs.units if schedule.units is None else schedule.units
     for other in np.flatnonzero(schedule.ran & (held != wanted)):
         yield f"job {jobs.number[other]} holds {held[other]} units: it asked for {wanted[other]}"
     columns = [(c, n) for c, n in enumerate(jobs.resources) if n in cluster.resources and n not in cluster.shareable]
@@ -203,7 +206,7 @@ def _most(counter: Counter, end: Floats, begin: Floats, amount: Ints, most: Floa
 
 # -- The log ----------------------------------------------------------------------------------------------------------
 
-KINDS = ("submitted", "eligible", "started", "finished", "requeued", "node up", "node down", "speed")
+KINDS = ("submitted", "eligible", "started", "finished", "requeued", "node up", "node down", "speed", "resized")
 """What the kinds of lines are called, by code."""
 
 

@@ -9,8 +9,10 @@ using the Parallel Workloads Archive", JPDC 74(10), 2014 (what is odd in such lo
 Notes
 -----
 An extension: header fields such as ``; Moldable: 17 4 64 0.95`` say that job 17 may have 4 to 64 processors, as
-`asa.lab.core.workload.Moldable` has it, and that 0.95 of its work runs in parallel. Its run time is that on the
-processors that were allocated, its requested time that on those that it requested. To other readers they are comments.
+`asa.lab.core.workload.Moldable` has it, and that 0.95 of its work runs in parallel; ``; Malleable: 17 4 64 0.95``
+that it may also change them while it runs. Its run time is that on the processors that were allocated, its requested
+time that on those that it requested. Of a job that was resized the processors are a mean, in whole ones, so that its
+work is read as about what it was. To other readers these lines are comments.
 """
 
 from __future__ import annotations
@@ -167,8 +169,8 @@ FIELDS = (
 _CANCELLED, _PARTS = 5, (2, 3, 4)
 STATES = {0: JobState.FAILED, 1: JobState.COMPLETED, _CANCELLED: JobState.CANCELLED}
 """Status of a record -> how the job ended."""
-MOLDABLE = "Moldable"
-"""Header field of a moldable job."""
+MOLDABLE, MALLEABLE = "Moldable", "Malleable"
+"""Header fields of a moldable job, and of a malleable one."""
 _MOST_NAMES = 10_000  # more partitions no machine has; a code above it is an odd one
 _RECORD = re.compile(rb"(?m)^[ \t]*[^;\s]")
 _COMMENT = re.compile(rb"(?m)^[ \t]*;.*$")
@@ -298,17 +300,17 @@ class SwfLog:
             **columns,
         )
 
-    def _moldable(self) -> dict[int, tuple[int, int, float]]:
-        """Least and most processors, and the parallel part, of the moldable jobs, by number."""
+    def _moldable(self) -> dict[int, tuple[int, int, float, bool]]:
+        """Least and most processors, the parallel part, and whether it is malleable, of moldable jobs, by number."""
         found = {}
         for key, text in self.header.fields:
-            if key == MOLDABLE:
+            if key in (MOLDABLE, MALLEABLE):
                 try:
                     number, least, most, parallel = text.split()
                     counts = int(number), int(least), int(most)
                     if not max(map(abs, counts)) < LARGEST:
                         raise ValueError
-                    found[counts[0]] = *counts[1:], float(parallel)
+                    found[counts[0]] = *counts[1:], float(parallel), key == MALLEABLE
                 except ValueError:
                     raise InvalidInput(
                         f"{self.source} has '; {key}: {text}': a job's number, its least and most processors, and the "
@@ -316,13 +318,16 @@ class SwfLog:
                     ) from None
         return found
 
-    def _with_widths(self, workload: Workload, known: Mapping[int, tuple[int, int, float]], rows: Ints) -> Workload:
+    def _with_widths(
+        self, workload: Workload, known: Mapping[int, tuple[int, int, float, bool]], rows: Ints
+    ) -> Workload:
         """With the widths of moldable jobs; their times are those of as many processors as they need."""
         least, most, parallel = workload.units.copy(), workload.units.copy(), np.ones(len(workload))
+        malleable = np.zeros(len(workload), dtype=bool)
         places = [row for row, number in enumerate(workload.number.tolist()) if number in known]
         for row in places:
-            least[row], most[row], parallel[row] = known[int(workload.number[row])]
-        made = replace(workload, moldable=Moldable(least, most, parallel))
+            least[row], most[row], parallel[row], malleable[row] = known[int(workload.number[row])]
+        made = replace(workload, moldable=Moldable(least, most, parallel, malleable))
         run, walltime = workload.run.copy(), workload.walltime.copy()
         for row in places:
             ran, asked = (int(self[name][rows[row]]) for name in ("allocated", "requested"))
@@ -498,7 +503,7 @@ def log_of(schedule: Schedule) -> SwfLog:
         "submit": jobs.submit,
         "wait": np.where(started, schedule.wait, -1.0),
         "run": np.where(schedule.ran, schedule.end - schedule.start, -1.0),
-        "allocated": np.where(started, schedule.cores, -1.0),
+        "allocated": np.where(started, _allocated(schedule), -1.0),
         "requested": jobs.cores,
         "walltime": np.where(np.isnan(jobs.walltime), -1.0, jobs.walltime),
         "requested_memory": _memory(jobs),
@@ -514,6 +519,18 @@ def log_of(schedule: Schedule) -> SwfLog:
     return SwfLog(_header(schedule), records, source="schedule")
 
 
+def _allocated(schedule: Schedule) -> Floats:
+    """Cores of each job as it ran, shape (n,): of one that was resized their mean, in whole ones."""
+    found = schedule.cores.astype(np.float64)
+    if schedule.resizes is not None:
+        begin, end, cores = schedule.used
+        ran, used = schedule.end - schedule.start, np.bincount(schedule.pieces[0], (end - begin) * cores, len(found))
+        rows = np.unique(schedule.resizes.job)
+        rows = rows[ran[rows] > 0]
+        found[rows] = np.maximum(1.0, np.rint(used[rows] / ran[rows]))
+    return found
+
+
 def _memory(jobs: Workload) -> Floats:
     """KiB per processor, shape (n,); -1 where a job asks for none."""
     if "memory" not in jobs.resources:
@@ -523,11 +540,11 @@ def _memory(jobs: Workload) -> Floats:
     return found
 
 
-def _widths(jobs: Workload) -> list[str]:
-    """A text for each moldable job."""
+def _widths(jobs: Workload, malleable: bool) -> list[str]:
+    """A text for each moldable job, or for each malleable one."""
     if (found := jobs.moldable) is None:
         return []
-    rows = np.flatnonzero(found.least < found.most)
+    rows = np.flatnonzero((found.least < found.most) & (found.malleable == malleable))
     each = jobs.demands[jobs.kind[rows], 0]
     columns = jobs.number[rows], found.least[rows] * each, found.most[rows] * each, found.parallel[rows]
     return [" ".join(map(str, row)) for row in zip(*(column.tolist() for column in columns), strict=True)]
@@ -545,6 +562,7 @@ def _header(schedule: Schedule) -> SwfHeader:
             "MaxProcs": schedule.cluster.cores,
             "Partition": [f"{code} {name}" for code, name in enumerate(jobs.labels.get("partition", ()))],
             "Note": "waits, run times and status are simulated",
-            MOLDABLE: _widths(jobs),
+            MOLDABLE: _widths(jobs, False),
+            MALLEABLE: _widths(jobs, True),
         }
     )

@@ -125,6 +125,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("simulate log.swf --from-day 7", 1, "no job was submitted from day 7 on"),
         ("simulate log.swf --from-day 1 --to-day 2", 1, "from day 1 until before day 2"),
         ("simulate log.swf --moldable 30", 1, "share"),
+        ("simulate log.swf --malleable 30", 1, "share of malleable jobs"),
+        ("simulate log.swf --malleable 30% --moldable 30%", 1, "leave --moldable out"),
+        ("simulate log.swf --malleable 30% --resize-s -1", 1, "resize_s=-1"),
+        ("simulate log.swf --malleable 30% --dispatcher easy:resize=grow", 2, "resize"),
         ("simulate log.swf --moldable 30% --parallel 2", 1, "parallel from 0 to 1 expected"),
         ("simulate log.swf --moldable 30% --dispatcher easy:width=wide", 2, "width"),
         ("simulate log.swf --plot one.gif", 1, "end the name with .png"),
@@ -213,6 +217,24 @@ def test_it_says_what_moldable_jobs_gain(capsys: pytest.CaptureFixture[str]) -> 
     found = simulated("rigid.swf", "--moldable", "100%")
     assert (found["dispatcher"], found["moldable"]) == ("easy:width=fair", 2)
     assert found["mean_wait_s"] == pytest.approx((100 * (0.05 + 0.95 / 4) / (0.05 + 0.95 / 3) - 10) / 2)
+
+
+def test_it_says_what_malleable_jobs_gain(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first job has all four cores, and shrinks to one of them: 360 of its 400 core-seconds are left at 10 s."""
+    jobs = ((1, 0, 100, 4, 100), (2, 10, 10, 2, 10))
+    Path("log.swf").write_text(swf(jobs, "; MaxProcs: 4\n; Malleable: 1 1 4 1\n"))
+    found = simulated("log.swf", "--dispatcher", "easy:resize=both", "--resize-s", "3", "--swf", "out.swf")
+    assert (found["moldable"], found["malleable"], found["mean_wait_s"]) == (1, 1, 0.0)
+    assert "1 moldable job, all malleable, easy:resize=both, beside rigid ones: mean wait [s] 45 -> 0" in (
+        capsys.readouterr().out
+    )
+    assert found["makespan_s"] == pytest.approx(23 + (360 - 7 * 2) / 4)  # it shrinks to two cores, for 7 of 10 s
+    assert "; Malleable: 1 1 4 1.0" in Path("out.swf").read_text()
+    Path("rigid.swf").write_text(swf(jobs, "; MaxProcs: 4\n"))
+    found = simulated("rigid.swf", "--malleable", "100%")
+    assert (found["dispatcher"], found["malleable"]) == ("easy:width=fair,resize=both", 2)
+    assert main(["simulate", "log.swf", "--dispatcher", "easy"]) == 0
+    assert "as many cores as they ask for" in capsys.readouterr().out
 
 
 def test_a_site_has_partitions_with_limits(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from asa.core.view import QueueView
 from asa.lab.backend.simulated import Simulated
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.energy import Intensity
-from asa.lab.core.workload import Workload
+from asa.lab.core.workload import Moldable, Workload
 from asa.lab.dispatchers.backfill import Backfill, Easy, rule_of
 from asa.lab.dispatchers.shift import Shift
 from asa.lab.metrics.energy import energy
@@ -130,6 +130,19 @@ def test_only_jobs_of_a_qos_are_held() -> None:
     cluster = replace(Cluster.of(4), power=POWER, intensity=grid)
     assert simulate(jobs, cluster, "easy:shift=1m,shift_qos=free").start.tolist() == [0, 10, 0, 10]
     assert simulate(jobs, cluster, "easy:shift=1m,shift_qos=other").start.tolist() == [0, 0, 0, 0]
+
+
+def test_widths_stay_with_their_jobs_when_others_overtake_them() -> None:
+    """The first job is held for 10 s; the second, which comes later, gets both cores."""
+    jobs = Workload.of(
+        submit=[0, 1], run=[9, 8], cores=[1, 1], walltime=[9, 8], qos=[1, 0], labels={"qos": ("urgent", "free")},
+        moldable=Moldable([1, 1], [1, 2], [1.0, 1.0], [False, True]),
+    )  # fmt: skip
+    grid = Intensity(np.array([0.0, 10.0, 20.0]), np.array([400.0, 100.0]), repeats=True)
+    cluster = replace(Cluster.of(2), power=POWER, intensity=grid)
+    found = simulate(jobs, cluster, "easy:resize=both,shift=1m,shift_qos=free")
+    assert [column.tolist() for column in found.pieces] == [[0, 1, 1], [10, 1, 1], [19, 1, 5], [1, 1, 2]]
+    assert simulate(jobs, cluster, "easy:width=soonest,shift=1m,shift_qos=free").cores.tolist() == [1, 2]
 
 
 def test_less_co2_for_longer_waits() -> None:

@@ -41,6 +41,7 @@ COMMANDS = (
     "simulate log.swf --quiet --dispatcher easy,fcfs,conservative,easy:order=sjf,random",
     "simulate log.swf --quiet --site site.json",
     "simulate log.swf --quiet --moldable 30%",
+    "simulate log.swf --quiet --malleable 30%",
     "dispatch instance.json",
     "place windows.json",
     "replay-waits log.swf --jobs 60 --warmup 10 --seeds 1 --quiet",
@@ -56,6 +57,9 @@ def compile_simulator() -> None:
     simulate(jobs, machine, "easy")
     simulate(jobs, replace(machine, partitions={"all": Partition((0, 1))}), "easy")
     simulate(replace(jobs, moldable=Moldable([1], [2], [1.0])), machine, "easy:width=fair")
+    malleable = replace(jobs, moldable=Moldable([1], [2], [1.0], [True]))
+    for dispatcher in ("easy:resize=both", "easy:width=fair,resize=both"):
+        simulate(malleable, machine, dispatcher)
 
 
 def compile_ahead(folder: Path) -> None:
