@@ -213,10 +213,11 @@ class Engine:
         return schedule_of(self._state, self.workload, self.cluster)
 
     def check_starved(self) -> None:
-        """Raise `Starved` when jobs wait on an idle machine that has room for them."""
+        """Raise `Starved` when jobs wait on an idle machine that has room for them, and no limit keeps them back."""
         s = self._state
+        loop.kept_back(s)  # counts what limits look at
         for row in s.queue[: s.world[0]["waiting"]].tolist():
-            if loop.find(s, row):
+            if not loop.limited(s, row) and loop.find(s, row):
                 job, waiting = s.jobs[row], int(s.world[0]["waiting"])
                 raise Starved(
                     f"{waiting} jobs wait and nothing more will happen, but job {job['number']} ({job['cores']} cores) "

@@ -18,7 +18,23 @@ from asa.lab.core.compiled import compiled, inner, inner_allocating, picked, ran
 from asa.lab.core.table import CANCELS, EXEMPT
 from asa.lab.dispatchers.backfill import BackfillRule, queue_keys, scan, scan_nodes, scan_widths
 from asa.lab.placement.nodes import BLOCK, close, place, place_within
-from asa.lab.simulator.limits import COUNTER, KIND, MOST, SUBMITTED_JOBS
+from asa.lab.simulator.limits import (
+    CORE_MINUTES,
+    CORE_RUN_MINUTES,
+    COUNTER,
+    GPU_RUN_MINUTES,
+    HALF_LIFE,
+    IN_ALL,
+    KIND,
+    LEFT,
+    MOST,
+    NO_LIMIT,
+    RATE,
+    SINCE,
+    SUBMITTED_JOBS,
+    USED,
+    WALL_MINUTES,
+)
 from asa.lab.simulator.settings import FIFO, NICED
 from asa.lab.simulator.state import (
     AFTER,
@@ -123,17 +139,27 @@ def renew_shares(s: SimulationState) -> None:
 def _left(s: SimulationState, row: int) -> float:
     """What jobs of an association that have ended had used, decayed [core-s]."""
     world = s.world[0]
-    return float(s.usage[row, 0] * 0.5 ** ((world.now - s.usage[row, 1]) / world.half_life))
+    return decayed(s.usage[row, 0], world.now - s.usage[row, 1], world.half_life)
 
 
 @inner
 def _spent(s: SimulationState, job: int) -> float:
     """What a running job has used, decayed [core-s]."""
     world = s.world[0]
-    ran, mean_life = world.now - s.jobs[job].started, world.half_life / math.log(2.0)
-    if mean_life < _NEVER:
-        ran = -math.expm1(-ran / mean_life) * mean_life
-    return float(s.jobs[job].cores * ran)
+    return float(s.jobs[job].cores * counting(world.now - s.jobs[job].started, world.half_life))
+
+
+@inner
+def decayed(amount: float, age: float, half_life: float) -> float:
+    """What counts of an amount after some time [s]."""
+    return float(amount * 0.5 ** (max(age, 0.0) / half_life))
+
+
+@inner
+def counting(ran: float, half_life: float) -> float:
+    """How much of the time counts that a job has run up to now [s]."""
+    mean_life = half_life / math.log(2.0)
+    return -math.expm1(-ran / mean_life) * mean_life if mean_life < _NEVER else ran
 
 
 @inner_allocating
@@ -444,11 +470,51 @@ def tally_submitted(s: SimulationState, job: int, sign: int) -> None:
 @inner
 def tally_running(s: SimulationState, job: int, sign: int) -> None:
     """A job starts (1), or runs no more (-1)."""
-    mine = s.job_states[job].whose
+    mine, now = s.job_states[job].whose, s.world[0].now
     for row in range(s.spans[mine], s.spans[mine + 1]):
-        kind = s.limits[row, KIND]
-        if kind != SUBMITTED_JOBS:
-            s.counts[s.limits[row, COUNTER]] += sign * s.amounts[job, kind]
+        kind, counter = s.limits[row, KIND], s.limits[row, COUNTER]
+        if kind < CORE_MINUTES and kind != SUBMITTED_JOBS:
+            s.counts[counter] += sign * s.amounts[job, kind]
+        elif kind >= CORE_MINUTES and sign < 0:
+            spent = s.spent[counter]
+            used = s.amounts[job, kind] * counting(now - s.jobs[job].started, spent[HALF_LIFE])
+            spent[USED] = decayed(spent[USED], now - spent[SINCE], spent[HALF_LIFE]) + used
+            spent[SINCE] = now
+
+
+@inner
+def last_counted(s: SimulationState) -> float:
+    """Up to when time that jobs have used is counted [s]: as often as priorities are made anew."""
+    world = s.world[0]
+    return float(world.now if world.calc_period <= 0 else world.now // world.calc_period * world.calc_period)
+
+
+@inner
+def count_time(s: SimulationState) -> None:
+    """What all jobs have used by when it was last counted, and what those that run may still use."""
+    at = last_counted(s)
+    for counter in range(len(s.spent)):
+        spent = s.spent[counter]
+        spent[IN_ALL] = decayed(spent[USED], at - spent[SINCE], spent[HALF_LIFE])
+        spent[LEFT] = spent[RATE] = 0.0
+    for k in range(s.world[0].running if len(s.spent) > 0 else 0):
+        job = s.active[k]
+        mine, ran = s.job_states[job].whose, max(0.0, at - s.jobs[job].started)
+        left = max(0.0, walltime_s(s, job) - ran)
+        for row in range(s.spans[mine], s.spans[mine + 1]):
+            kind = s.limits[row, KIND]
+            if kind >= CORE_MINUTES and s.amounts[job, kind] > 0:
+                spent, amount = s.spent[s.limits[row, COUNTER]], s.amounts[job, kind]
+                spent[IN_ALL] += amount * counting(ran, spent[HALF_LIFE])
+                spent[LEFT] += amount * left
+                spent[RATE] += amount if left > 0 else 0
+
+
+@inner
+def walltime_s(s: SimulationState, job: int) -> float:
+    """A job's wall time [s]; infinite where it has none."""
+    walltime = s.jobs[job].walltime
+    return float(_NEVER if math.isnan(walltime) else walltime)
 
 
 @inner
@@ -462,30 +528,91 @@ def too_many(s: SimulationState, job: int) -> bool:
 
 
 @compiled
-def limited(s: SimulationState, job: int) -> bool:
-    """Whether a limit keeps a waiting job from starting now."""
+def allowed_from(s: SimulationState, job: int, row: int) -> float:
+    """From when on a limit may let a waiting job start, if no job starts or ends until then [s]: no later than it
+    really does; minus infinity when it does now, infinity when never. Minutes are counted in whole ones, as in Slurm.
+    """
+    kind, most, counter = s.limits[row, KIND], s.limits[row, MOST], s.limits[row, COUNTER]
+    amount = s.amounts[job, kind]
+    if kind < CORE_MINUTES:
+        within = kind == SUBMITTED_JOBS or s.counts[counter] + amount <= most
+        return -_NEVER if within else _NEVER
+    if most == NO_LIMIT or amount == 0:
+        return -_NEVER
+    spent, asked = s.spent[counter], amount * walltime_s(s, job) / 60.0
+    used, left, found = spent[IN_ALL], spent[LEFT], -_NEVER
+    free = 60.0 * (np.floor(most - asked) + 1.0)  # it may start when less is taken
+    decay = used * math.log(2.0) / spent[HALF_LIFE]
+    if CORE_RUN_MINUTES <= kind <= GPU_RUN_MINUTES:
+        if np.floor(left / 60.0) + asked > most:
+            found = _falls(left - free, spent[RATE])
+        return found + last_counted(s)
+    if np.floor(used / 60.0) >= most:
+        found = _falls(used - 60.0 * most, decay)
+    if s.world[0].safe:
+        running = 0.0 if kind == WALL_MINUTES else left
+        if np.floor(used / 60.0) + np.floor(running / 60.0) + asked > most:
+            by, rate = used + running - free, decay
+            if running > 0:  # both are rounded; and their sum falls no faster than this, if it falls
+                by -= 60.0
+                rate = max(decay, spent[RATE]) if by <= 0 or spent[HALF_LIFE] < _NEVER else 0.0
+            found = max(found, _falls(by, rate))
+    return found + last_counted(s)
+
+
+@inner
+def _falls(by: float, rate: float) -> float:
+    """How long it takes to fall by so much [s]."""
+    return max(by, 0.0) / rate if rate > 0 else _NEVER
+
+
+@inner
+def starts_from(s: SimulationState, job: int) -> float:
+    """As `allowed_from`, of all limits."""
     mine = s.job_states[job].whose
+    at = -_NEVER
     for row in range(s.spans[mine], s.spans[mine + 1]):
-        kind = s.limits[row, KIND]
-        beside = s.counts[s.limits[row, COUNTER]]
-        if kind != SUBMITTED_JOBS and beside + s.amounts[job, kind] > s.limits[row, MOST]:
-            return True
-    return False
+        at = max(at, allowed_from(s, job, row))
+    return at
+
+
+@compiled
+def limited(s: SimulationState, job: int) -> bool:
+    """Whether a limit keeps a waiting job from starting now; `count_time` comes first."""
+    return starts_from(s, job) > -_NEVER
 
 
 @compiled
 def kept_back(s: SimulationState) -> int:
     """How many of the waiting jobs limits keep from starting now."""
     count = 0
+    count_time(s)
     for k in range(s.world[0].waiting if len(s.limits) > 0 else 0):
         count += limited(s, s.queue[k])
     return count
+
+
+@inner
+def next_look(s: SimulationState) -> float:
+    """When time alone may first let a job start that limits keep back [s]; infinite when it does not.
+
+    That is when time is counted next: at multiples of a second, or of the time after which priorities are made anew.
+    """
+    world, first = s.world[0], _NEVER
+    count_time(s)
+    for k in range(world.waiting):
+        at = starts_from(s, s.queue[k])
+        if at > -_NEVER:
+            first = min(first, at)
+    step = world.calc_period if world.calc_period > 0 else 1.0
+    return first if first == _NEVER else float(max(np.ceil(first / step), world.now // step + 1.0) * step)
 
 
 @inner_allocating
 def within_limits(s: SimulationState, waiting: Ints) -> Ints:
     """Those of the waiting rows that no limit keeps from starting."""
     found, count = np.empty(len(waiting), np.int64), 0
+    count_time(s)
     for k in range(len(waiting)):
         if not limited(s, waiting[k]):
             found[count] = waiting[k]
@@ -793,9 +920,15 @@ def advance(s: SimulationState, until: float) -> int:
         at = _next(s)
         if world.dirty and world.waiting > 0 and (world.one_by_one or at > world.now):
             return DECIDE
-        if at > until:
+        look = next_look(s) if len(s.spent) > 0 else _NEVER
+        if min(at, look) > until:
             world.now = max(world.now, until)
             return UNTIL
+        if look < at:
+            kept = kept_back(s)
+            world.now = look
+            world.dirty |= kept_back(s) < kept
+            continue
         if at == _NEVER:
             return OVER
         lines, due = world.lines, -1
