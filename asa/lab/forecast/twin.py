@@ -334,12 +334,9 @@ class Twin:
         if state.job_states["status"][row] == ENDED:
             return f"never starts: {REFUSALS[why_refused(seen.jobs.take([row]), seen.cluster)[0]]}"
         loop.kept_back(state)  # counts what limits look at
-        if loop.limited(state, row):
+        if (limit := loop.limited_by(state, row)) != NONE:
             _, known = whose(self.engine.workload, codes_of("qos", self.engine.workload, seen.cluster), seen.cluster)
-            words, mine = counters(seen.cluster, known), state.job_states["whose"][row]
-            for limit in range(state.spans[mine], state.spans[mine + 1]):
-                if loop.allowed_from(state, row, limit) > -math.inf:
-                    return f"limit of {words[state.limits[limit, COUNTER]].words}"
+            return f"limit of {counters(seen.cluster, known)[state.limits[limit, COUNTER]].words}"
         return "its turn" if loop.find(state, row) else "nodes"
 
 

@@ -527,16 +527,14 @@ def too_many(s: SimulationState, job: int) -> bool:
     return False
 
 
-@compiled
+@inner
 def allowed_from(s: SimulationState, job: int, row: int) -> float:
-    """From when on a limit may let a waiting job start, if no job starts or ends until then [s]: no later than it
-    really does; minus infinity when it does now, infinity when never. Minutes are counted in whole ones, as in Slurm.
+    """From when on a limit of time may let a waiting job start, if no job starts or ends until then [s].
+
+    No later than it really does; minus infinity when it does now, infinity when never. Minutes are whole, as in Slurm.
     """
     kind, most, counter = s.limits[row, KIND], s.limits[row, MOST], s.limits[row, COUNTER]
     amount = s.amounts[job, kind]
-    if kind < CORE_MINUTES:
-        within = kind == SUBMITTED_JOBS or s.counts[counter] + amount <= most
-        return -_NEVER if within else _NEVER
     if most == NO_LIMIT or amount == 0:
         return -_NEVER
     spent, asked = s.spent[counter], amount * walltime_s(s, job) / 60.0
@@ -567,28 +565,45 @@ def _falls(by: float, rate: float) -> float:
 
 
 @inner
-def starts_from(s: SimulationState, job: int) -> float:
-    """As `allowed_from`, of all limits."""
+def beyond(s: SimulationState, job: int) -> int:
+    """Row of a limit of amounts that keeps a waiting job from starting now, or `NONE`."""
     mine = s.job_states[job].whose
-    at = -_NEVER
     for row in range(s.spans[mine], s.spans[mine + 1]):
-        at = max(at, allowed_from(s, job, row))
-    return at
+        kind, there = s.limits[row, KIND], s.counts[s.limits[row, COUNTER]]
+        of_amounts = kind < CORE_MINUTES and kind != SUBMITTED_JOBS
+        if of_amounts and there + s.amounts[job, kind] > s.limits[row, MOST]:
+            return int(row)
+    return NONE
+
+
+@inner
+def without_time(s: SimulationState, job: int) -> int:
+    """The same of a limit of time; `count_time` comes first."""
+    mine = s.job_states[job].whose
+    for row in range(s.spans[mine], s.spans[mine + 1]):
+        if s.limits[row, KIND] >= CORE_MINUTES and allowed_from(s, job, row) > -_NEVER:
+            return int(row)
+    return NONE
 
 
 @compiled
-def limited(s: SimulationState, job: int) -> bool:
-    """Whether a limit keeps a waiting job from starting now; `count_time` comes first."""
-    return starts_from(s, job) > -_NEVER
+def limited_by(s: SimulationState, job: int) -> int:
+    """Row of any limit that keeps a waiting job from starting now, or `NONE`; `count_time` comes first."""
+    row = beyond(s, job)
+    return without_time(s, job) if row == NONE and len(s.spent) > 0 else row
 
 
 @compiled
 def kept_back(s: SimulationState) -> int:
     """How many of the waiting jobs limits keep from starting now."""
-    count = 0
-    count_time(s)
-    for k in range(s.world[0].waiting if len(s.limits) > 0 else 0):
-        count += limited(s, s.queue[k])
+    count, timed = 0, len(s.spent) > 0
+    if timed:
+        count_time(s)
+    for k in range(s.world[0].waiting if len(s.limits) > 0 else 0):  # functions of time are too large to be part of it
+        if beyond(s, s.queue[k]) != NONE:
+            count += 1
+        elif timed:
+            count += without_time(s, s.queue[k]) != NONE
     return count
 
 
@@ -601,8 +616,12 @@ def next_look(s: SimulationState) -> float:
     world, first = s.world[0], _NEVER
     count_time(s)
     for k in range(world.waiting):
-        at = starts_from(s, s.queue[k])
-        if at > -_NEVER:
+        job, at = s.queue[k], -_NEVER
+        mine = s.job_states[job].whose
+        for row in range(s.spans[mine], s.spans[mine + 1]):
+            if s.limits[row, KIND] >= CORE_MINUTES:
+                at = max(at, allowed_from(s, job, row))
+        if at > -_NEVER and beyond(s, job) == NONE:
             first = min(first, at)
     step = world.calc_period if world.calc_period > 0 else 1.0
     return first if first == _NEVER else float(max(np.ceil(first / step), world.now // step + 1.0) * step)
@@ -611,10 +630,11 @@ def next_look(s: SimulationState) -> float:
 @inner_allocating
 def within_limits(s: SimulationState, waiting: Ints) -> Ints:
     """Those of the waiting rows that no limit keeps from starting."""
-    found, count = np.empty(len(waiting), np.int64), 0
-    count_time(s)
+    found, count, timed = np.empty(len(waiting), np.int64), 0, len(s.spent) > 0
+    if timed:
+        count_time(s)
     for k in range(len(waiting)):
-        if not limited(s, waiting[k]):
+        if beyond(s, waiting[k]) == NONE and (not timed or without_time(s, waiting[k]) == NONE):
             found[count] = waiting[k]
             count += 1
     return found[:count]
