@@ -107,6 +107,20 @@ PREEMPTING = dataclasses.replace(
 )
 """QOS whose jobs give way to those of another, and nodes that are kept from all jobs for a minute."""
 
+TIMED = dataclasses.replace(
+    Machine.of(12),
+    qos={"normal": Qos()},
+    accounts={
+        ROOT: ClusterAccount(users={"root": 1}),
+        ACCOUNT: ClusterAccount(users=dict.fromkeys(USERS, 1)),
+        "bio": ClusterAccount(users={"daemon": 1}, grp_core_minutes=10),
+        "cells": ClusterAccount(parent="bio", users={"bin": 1}, grp_core_run_minutes=6),
+        "geo": ClusterAccount(users={"sys": 1}, grp_wall_minutes=2),
+        "sea": ClusterAccount(users={"games": 1}, max_core_minutes=4),
+    },
+)
+"""Accounts with limits of time: a budget; below it, of what running jobs may still use; of run times; and of a job."""
+
 PASS_S, LOOK_S = 0.1, 1.2
 """Starts so close together belong to one pass over the queue; after so long, Slurm has passed over it once more [s]."""
 
@@ -272,8 +286,9 @@ def arrange(cluster: Cluster, machine: Machine) -> None:
 def _limits(limits: Association | Qos) -> list[str]:
     """As sacctmgr sets them."""
     found = []
-    for word, name in (("GrpTRES", "grp_{}"), ("MaxTRESPerUser", "max_{}_per_user"), ("MaxTRES", "max_{}")):
-        given = ((tres, getattr(limits, name.format(what), None)) for tres, what in _TRES.items())
+    for word, name in _AMOUNTS.items():
+        of = {tres: what.removesuffix("s") if name.endswith("minutes") else what for tres, what in _TRES.items()}
+        given = ((tres, getattr(limits, name.format(what), None)) for tres, what in of.items())
         if amounts := ",".join(f"{tres}={most // _IN.get(tres, 1)}" for tres, most in given if most is not None):
             found.append(f"{word}={amounts}")
     for word, name in _COUNTS.items():
@@ -284,12 +299,16 @@ def _limits(limits: Association | Qos) -> list[str]:
     return found
 
 
+_AMOUNTS = {
+    "GrpTRES": "grp_{}", "MaxTRESPerUser": "max_{}_per_user", "MaxTRES": "max_{}", "GrpTRESMins": "grp_{}_minutes",
+    "GrpTRESRunMins": "grp_{}_run_minutes", "MaxTRESMins": "max_{}_minutes",
+}  # fmt: skip
 _TRES = {"cpu": "cores", "node": "nodes", "mem": "memory", "gres/gpu": "gpus"}
 _IN = {"mem": 2**20}
 _COUNTS = {
     "GrpJobs": "grp_jobs", "GrpSubmitJobs": "grp_submit_jobs", "MaxJobs": "max_jobs",
     "MaxSubmitJobs": "max_submit_jobs", "MaxJobsPerUser": "max_jobs_per_user",
-    "MaxSubmitJobsPerUser": "max_submit_jobs_per_user",
+    "MaxSubmitJobsPerUser": "max_submit_jobs_per_user", "GrpWall": "grp_wall_minutes",
 }  # fmt: skip
 
 

@@ -279,6 +279,56 @@ def test_a_user_s_limit_in_a_partition_holds_jobs_as_on_a_live_cluster(limited: 
     assert (done.start > 10).tolist() == [reason != "None" for reason in reasons]
 
 
+@pytest.fixture
+def timed() -> Iterator[Cluster]:
+    own = {"SchedulerParameters": replay.SCHEDULER, "AccountingStorageEnforce": "limits,qos,safe"}
+    with arranged(replay.TIMED, SlurmctldDebug="debug", **own, **AGES) as cluster:
+        yield cluster
+
+
+@live
+def test_limits_of_time_hold_jobs_as_on_a_live_cluster(timed: Cluster) -> None:
+    """Slurm counts once a minute what running jobs have used; a budget of 10 core-minutes is used up on the way."""
+    machine = replay.TIMED
+    found = parse_slurm("".join(timed.run(*command) for command in SAYS))
+    assert found.cluster.accounts == machine.accounts and found.cluster.safe_limits
+    assert "calc_period_s=60" in found.priority
+    daemon, bin_, sys, games = range(4)
+    jobs = [
+        replay.Sleeper(at, user, nodes, run_s, limit, qos="normal")
+        for at, user, nodes, run_s, limit in (
+            (0.0, daemon, 2, 40.0, 1), (0.0, daemon, 2, 40.0, 1), (0.0, bin_, 1, 75.0, 5), (0.0, bin_, 1, 10.0, 2),
+            (0.0, sys, 1, 55.0, 1), (0.0, sys, 1, 55.0, 1), (60.0, sys, 1, 25.0, 1), (60.0, games, 4, 1.0, 1),
+        )
+    ]  # fmt: skip
+    records = replay.run(timed, jobs, timeout=200)
+    late = {
+        "AssocGrpCPUMinutesLimit": (daemon, 7, 1), "": (daemon, 6, 1), "AssocGrpWallLimit": (sys, 1, 1),
+        "AssocGrpCPURunMinutesLimit": (bin_, 1, 7), "AssocMaxCpuMinutesPerJobLimit": (games, 5, 1),
+    }  # fmt: skip
+    numbers = [
+        timed.run(
+            "sbatch", "--parsable", f"--nodes={nodes}", f"--time={limit}", "--output=/dev/null", "--chdir=/",
+            "--wrap=sleep 1", user=replay.USERS[user],
+        ).strip()
+        for user, nodes, limit in late.values()
+    ]  # fmt: skip
+    time.sleep(8.0)
+    said = [timed.job(number) for number in numbers]
+    timed.run("scancel", *numbers)
+    assert [job["Reason"] for job in said] == [reason or "None" for reason in late]
+    end = max(record.end for record in records) + 1.0
+    more = [replay.Record(*asked, end, end, end + 1.0, "main", qos="normal") for asked in late.values()]
+    slurm = replay.schedule_of([*records, *more], machine)
+    done = simulate(slurm.workload, machine, found.dispatcher, overrun="allow", priority=found.priority)
+    count = len(records)
+    print(f"\n{slurm.start[:count].round(1)} on Slurm\n{done.start[:count].round(1)} here")
+    assert np.abs(done.start[:count] - slurm.start[:count]).max() < 5.0
+    assert slurm.start[3] - slurm.workload.submit[3] > 20.0, "it waits until the other has used some of its time"
+    soon = done.start[count:] < end + 60.0  # what has been used decays: so some start after hours
+    assert soon.tolist() == [reason == "" for reason in late]
+
+
 PREEMPTED = dataclasses.replace(Machine.of(6), qos=replay.PREEMPTING.qos, requeue_delay_s=6.0)
 
 

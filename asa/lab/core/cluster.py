@@ -100,7 +100,8 @@ def _check_counts(what: str, each: Partition | Qos | Association) -> None:
     for item in fields(each):
         value = getattr(each, item.name)
         if item.type == "int" or (item.type == "int | None" and value is not None):
-            _check_count(f"{what} has {item.name}", value, most=62 if "memory" in item.name else 31)
+            large = item.name.endswith(("memory", "memory_per_user", "minutes"))
+            _check_count(f"{what} has {item.name}", value, most=62 if large else 31)
     longest_s = getattr(each, "max_time_s", None)
     if longest_s is not None and not isinstance(each, Partition) and not 0 <= longest_s < math.inf:
         raise InvalidInput(f"{what} has max_time_s {longest_s!r}: a finite time from 0 s on expected")
@@ -145,6 +146,17 @@ class Qos:
         What a job may have.
     max_time_s
         Longest wall time of a job [s]; >= 0.
+    grp_core_minutes, grp_gpu_minutes
+        What all jobs of this QOS may use in all, in cores times minutes and GPUs times minutes, as long as it counts:
+        see `decays`.
+    grp_core_run_minutes, grp_gpu_run_minutes
+        What its running jobs together may still use until the ends of their wall times.
+    grp_wall_minutes
+        For how long its jobs may run in all, whatever they have.
+    max_core_minutes, max_gpu_minutes
+        What a job may use until the end of its wall time.
+    decays
+        Whether what has been used counts half after each half-life of the machine's priorities.
     priority
         Relative to the highest of the machine's it is the QOS factor of the multifactor priority; >= 0.
     preempts
@@ -160,7 +172,8 @@ class Qos:
     References
     ----------
     SchedMD, "sacctmgr": MaxJobsPerUser, MaxTRESPerUser, MaxSubmitJobsPerUser, GrpJobs, GrpSubmitJobs, GrpTRES, MaxTRES,
-    MaxWall, Priority, Preempt, PreemptMode and PreemptExemptTime of a QOS.
+    MaxWall, GrpTRESMins, GrpTRESRunMins, GrpWall, MaxTRESMinsPerJob, the flag NoDecay, Priority, Preempt, PreemptMode
+    and PreemptExemptTime of a QOS.
     """
 
     max_jobs_per_user: int | None = None
@@ -184,6 +197,14 @@ class Qos:
     max_memory: int | None = None
     max_gpus: int | None = None
     max_time_s: float | None = None
+    grp_core_minutes: int | None = None
+    grp_gpu_minutes: int | None = None
+    grp_core_run_minutes: int | None = None
+    grp_gpu_run_minutes: int | None = None
+    grp_wall_minutes: int | None = None
+    max_core_minutes: int | None = None
+    max_gpu_minutes: int | None = None
+    decays: bool = True
 
     def __post_init__(self) -> None:
         _check_counts("a QOS", self)
@@ -214,7 +235,10 @@ class Association:
         those that run may have, at a time; as in `Qos`.
     max_jobs, max_submit_jobs
         How many jobs of a user in an account may run, and may wait or run, at a time.
-    max_cores, max_nodes, max_memory, max_gpus, max_time_s
+    grp_core_minutes, grp_gpu_minutes, grp_core_run_minutes, grp_gpu_run_minutes, grp_wall_minutes
+        Of the same: what their jobs may use in all, what those that run may still use, and for how long they may run
+        in all; as in `Qos`. What has been used always decays.
+    max_cores, max_nodes, max_memory, max_gpus, max_time_s, max_core_minutes, max_gpu_minutes
         What a job may have, as in `Qos`. Users and accounts have all that begins with ``max`` from the account above
         unless they have their own.
 
@@ -225,9 +249,8 @@ class Association:
 
     References
     ----------
-    SchedMD, "sacctmgr": GrpJobs, GrpSubmitJobs, GrpTRES, MaxJobs, MaxSubmitJobs, MaxTRES and MaxWall of accounts
-    and users;
-    "Resource Limits".
+    SchedMD, "sacctmgr": GrpJobs, GrpSubmitJobs, GrpTRES, GrpTRESMins, GrpTRESRunMins, GrpWall, MaxJobs, MaxSubmitJobs,
+    MaxTRES, MaxTRESMinsPerJob and MaxWall of accounts and users; "Resource Limits".
     """
 
     grp_jobs: int | None = None
@@ -243,6 +266,13 @@ class Association:
     max_memory: int | None = None
     max_gpus: int | None = None
     max_time_s: float | None = None
+    grp_core_minutes: int | None = None
+    grp_gpu_minutes: int | None = None
+    grp_core_run_minutes: int | None = None
+    grp_gpu_run_minutes: int | None = None
+    grp_wall_minutes: int | None = None
+    max_core_minutes: int | None = None
+    max_gpu_minutes: int | None = None
 
     def __post_init__(self) -> None:
         _check_counts("an association", self)
@@ -356,6 +386,8 @@ class Cluster:
         By name; the first is that of jobs that name none. Empty: no limits.
     accounts
         By name; one named `ROOT` has the users that are in no other, and limits of all.
+    safe_limits
+        Whether a job waits that could use up what is left of a limit of minutes in all; else only when nothing is left.
     requeue_delay_s
         After how long a job that was requeued may start again [s]; >= 0, finite. Slurm's is a second more than
         ``cred_expire``, 121 s unless a site sets that.
@@ -395,6 +427,7 @@ class Cluster:
     power: NodePower | None = None
     intensity: Intensity | None = None
     features: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    safe_limits: bool = True
 
     def __post_init__(self) -> None:
         capacity = np.ascontiguousarray(self.capacity, dtype=np.int64)
@@ -587,10 +620,18 @@ class Cluster:
     @property
     def has_limits(self) -> bool:
         """Whether a QOS, an account, or a user in an account has a limit."""
+        return any(each.has_limits for each in self._limiting())
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether one has a limit of what jobs may use in all."""
+        budgets = "grp_core_minutes", "grp_gpu_minutes", "grp_wall_minutes"
+        return any(getattr(each, name) is not None for each in self._limiting() for name in budgets)
+
+    def _limiting(self) -> list[Qos | Association]:
         accounts = self.accounts.values()
         users = [each for account in accounts for each in account.user_limits.values()]
-        found: list[Qos | Association] = [*self.qos.values(), *accounts, *users]
-        return any(each.has_limits for each in found)
+        return [*self.qos.values(), *accounts, *users]
 
     def account(self, name: str) -> ClusterAccount:
         """The account of this name; one that is not there has one share of all, and no limits."""

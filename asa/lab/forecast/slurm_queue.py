@@ -132,6 +132,8 @@ class SlurmQueue:
             for what, command in zip(("limits of QOS", "limits of accounts"), LIMITS, strict=True):
                 texts.append(self._perhaps(what, command))
         site = parse_slurm("\n".join(texts))
+        if site.cluster.has_budgets:
+            self._left_out.append("what was used before of GrpTRESMins and GrpWall")
         windows, others = parse_reservations(self._perhaps("reservations", RESERVATIONS), site.cluster.names)
         self._left_out += others
         self._left_out += [each for each in site.not_simulated if not each.startswith(_NOT_OF_MACHINES)]

@@ -20,7 +20,7 @@ from asa.lab.dispatchers.backfill import BackfillRule, rule_of
 from asa.lab.forecast.futures import SHORTEST_S, Visible, visible
 from asa.lab.simulator import loop
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.limits import KIND, MOST, NO_LIMIT, SUBMITTED_JOBS, counters, whose
+from asa.lab.simulator.limits import COUNTER, KIND, MOST, NO_LIMIT, SUBMITTED_JOBS, counters, whose
 from asa.lab.simulator.settings import FIFO, MachineSettings
 from asa.lab.simulator.state import ENDED, LOOK, NONE, NOT_SUBMITTED, REFUSALS, StopReason, codes_of, why_refused
 from asa.lab.traces.accounting import coded
@@ -333,12 +333,10 @@ class Twin:
         state = self.engine.copy().state  # where it finds nodes, it writes them down
         if state.job_states["status"][row] == ENDED:
             return f"never starts: {REFUSALS[why_refused(seen.jobs.take([row]), seen.cluster)[0]]}"
-        if loop.limited(state, row):
+        loop.kept_back(state)  # counts what limits look at
+        if (limit := loop.limited_by(state, row)) != NONE:
             _, known = whose(self.engine.workload, codes_of("qos", self.engine.workload, seen.cluster), seen.cluster)
-            words, mine = counters(seen.cluster, known), state.job_states["whose"][row]
-            for kind, most, counter in state.limits[state.spans[mine] : state.spans[mine + 1]].tolist():
-                if kind != SUBMITTED_JOBS and state.counts[counter] + state.amounts[row, kind] > most:
-                    return f"limit of {words[counter].words}"
+            return f"limit of {counters(seen.cluster, known)[state.limits[limit, COUNTER]].words}"
         return "its turn" if loop.find(state, row) else "nodes"
 
 

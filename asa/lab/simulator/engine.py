@@ -30,6 +30,7 @@ from asa.lab.simulator.settings import MachineSettings
 from asa.lab.simulator.state import (
     CANCELLED,
     LOOK,
+    NONE,
     RUNNING,
     WAITING,
     SimulationState,
@@ -212,10 +213,11 @@ class Engine:
         return schedule_of(self._state, self.workload, self.cluster)
 
     def check_starved(self) -> None:
-        """Raise `Starved` when jobs wait on an idle machine that has room for them."""
+        """Raise `Starved` when jobs wait on an idle machine that has room for them, and no limit keeps them back."""
         s = self._state
+        loop.kept_back(s)  # counts what limits look at
         for row in s.queue[: s.world[0]["waiting"]].tolist():
-            if loop.find(s, row):
+            if loop.limited_by(s, row) == NONE and loop.find(s, row):
                 job, waiting = s.jobs[row], int(s.world[0]["waiting"])
                 raise Starved(
                     f"{waiting} jobs wait and nothing more will happen, but job {job['number']} ({job['cores']} cores) "
@@ -241,7 +243,7 @@ class Engine:
         row = self._row(decision, WAITING)
         self.room()
         s = self._state
-        if loop.limited(s, row):
+        if loop.limited_by(s, row) != NONE:
             raise IllegalDecision("a limit keeps the job from starting now", decision)
         for victim in decision.preempts:
             self._preempt(row, self._row(Start(victim), RUNNING), decision)

@@ -13,18 +13,30 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asa.core.arrays import Ints
+from asa.core.arrays import Floats, Ints
 from asa.lab.core.cluster import ROOT, Association, Cluster, Qos
 from asa.lab.core.workload import UNKNOWN, Workload
 
 JOBS, SUBMITTED_JOBS, CORES, NODES, MEMORY, GPUS = range(6)
-"""Kinds of what is counted: running jobs, waiting and running jobs, and what running jobs have."""
-KINDS = ("jobs", "submit_jobs", "cores", "nodes", "memory", "gpus")
+CORE_MINUTES, GPU_MINUTES, CORE_RUN_MINUTES, GPU_RUN_MINUTES, WALL_MINUTES = range(GPUS + 1, GPUS + 6)
+"""Kinds of what is counted: running jobs, waiting and running jobs, and what running jobs have; from `CORE_MINUTES` on
+amounts times minutes: of all jobs there ever were, of what running jobs may still use, and of all jobs' run times."""
+KINDS = (
+    "jobs", "submit_jobs", "cores", "nodes", "memory", "gpus",
+    "core_minutes", "gpu_minutes", "core_run_minutes", "gpu_run_minutes", "wall_minutes",
+)  # fmt: skip
 """What these are called in the names of limits."""
-WORDS = ("running jobs", "submitted jobs", "cores", "nodes", "bytes of memory", "GPUs")
+WORDS = (
+    "running jobs", "submitted jobs", "cores", "nodes", "bytes of memory", "GPUs", "core-minutes", "GPU-minutes",
+    "core-minutes of running jobs", "GPU-minutes of running jobs", "minutes",
+)  # fmt: skip
 KIND, MOST, COUNTER = range(3)
 """Columns of the table of limits: the kind, how much there may be, and the number of the counter."""
 NO_LIMIT = 2**62
+USED, SINCE, HALF_LIFE, IN_ALL, LEFT, RATE = range(6)
+"""Columns of the table of time: what jobs that have ended had used, when that was right [s], after how long it counts
+half [s]; and as of when it was last counted, what all jobs have used, what those that run may still use (all in amounts
+times seconds), and the amounts of these."""
 
 
 class Whose(NamedTuple):
@@ -40,6 +52,7 @@ class Counter(NamedTuple):
 
     words: str
     kind: int
+    decays: bool = True
 
 
 class Bound(NamedTuple):
@@ -61,11 +74,14 @@ class LimitTables(NamedTuple):
         Shape (rows, 3), with the columns above; `NO_LIMIT` where a job is counted, and not bounded.
     counts
         Shape (counters,): how much there is by now.
+    spent
+        Shape (counters, 6), with the columns above; no rows where nothing is counted by time.
     """
 
     spans: Ints
     limits: Ints
     counts: Ints
+    spent: Floats
 
 
 def whose(workload: Workload, service: Ints, cluster: Cluster) -> tuple[Ints, list[Whose]]:
@@ -108,19 +124,30 @@ def with_accounts_of_partitions(workload: Workload, cluster: Cluster) -> Workloa
     return replace(workload, group=asked[0, which.reshape(-1)], labels={**workload.labels, "group": tuple(names)})
 
 
-_OF_ACCOUNT = "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpMemLimit", "AssocGrpGRES"
+_OF_ACCOUNT = (
+    "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpMemLimit", "AssocGrpGRES", "AssocGrpCPUMinutesLimit",
+    "AssocGrpGRESMinutes", "AssocGrpCPURunMinutesLimit", "AssocGrpGRESRunMinutes", "AssocGrpWallLimit",
+)  # fmt: skip
 REASONS = {
-    "QOS": ("QOSGrpJobsLimit", "", "QOSGrpCpuLimit", "QOSGrpNodeLimit", "QOSGrpMemLimit", "QOSGrpGRES"),
+    "QOS": (
+        "QOSGrpJobsLimit", "", "QOSGrpCpuLimit", "QOSGrpNodeLimit", "QOSGrpMemLimit", "QOSGrpGRES",
+        "QOSGrpCPUMinutesLimit", "QOSGrpGRESMinutes", "QOSGrpCPURunMinutesLimit", "QOSGrpGRESRunMinutes",
+        "QOSGrpWallLimit",
+    ),
     "user of QOS": (
         "QOSMaxJobsPerUserLimit", "", "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxMemoryPerUser",
         "QOSMaxGRESPerUser",
     ),
     "job of QOS": (
         "", "", "QOSMaxCpuPerJobLimit", "QOSMaxNodePerJobLimit", "QOSMaxMemoryPerJob", "QOSMaxGRESPerJob",
+        "QOSMaxCpuMinutesPerJobLimit", "QOSMaxGRESMinutesPerJob",
     ),
     "account": ("AssocGrpJobsLimit", "", *_OF_ACCOUNT),
     "user of account": ("AssocMaxJobsLimit", "", *_OF_ACCOUNT),
-    "job": ("", "", "AssocMaxCpuPerJobLimit", "AssocMaxNodePerJobLimit", "AssocMaxMemPerJob", "AssocMaxGRESPerJob"),
+    "job": (
+        "", "", "AssocMaxCpuPerJobLimit", "AssocMaxNodePerJobLimit", "AssocMaxMemPerJob", "AssocMaxGRESPerJob",
+        "AssocMaxCpuMinutesPerJobLimit", "AssocMaxGRESMinutesPerJob",
+    ),
 }  # fmt: skip
 """Slurm's words for jobs that may never start, by kind: more submitted jobs are refused on the way."""
 
@@ -130,16 +157,18 @@ def bounds(cluster: Cluster, job: Whose) -> dict[Counter, Bound]:
     qos, found = cluster.qos.get(job.qos, Qos()), dict[Counter, Bound]()
     own = cluster.association(job.account, job.user) if job.user else Association()
 
-    def count(what: str, words: str, kind: int, *limits: int | None) -> None:
+    def count(what: str, words: str, kind: int, *limits: int | None, decays: bool = True) -> None:
         most = min((each for each in limits if each is not None), default=None)
-        found[Counter(words, kind)] = Bound(kind, most, REASONS[what][kind])
+        found[Counter(words, kind, decays)] = Bound(kind, most, REASONS[what][kind])
 
     for kind, name in enumerate(KINDS):
         of_qos: int | None = getattr(qos, f"grp_{name}")
-        count("QOS", f"QOS {job.qos!r}", kind, of_qos)
+        count("QOS", f"QOS {job.qos!r}", kind, of_qos, decays=qos.decays)
         if job.user:
-            of_user = getattr(qos, f"max_{name}_per_user")
-            count("user of QOS", f"user {job.user} of QOS {job.qos!r}", kind, of_user)
+            of_user = None
+            if kind < CORE_MINUTES:
+                of_user = getattr(qos, f"max_{name}_per_user")
+                count("user of QOS", f"user {job.user} of QOS {job.qos!r}", kind, of_user)
             each_user = getattr(own, f"max_{name}") if kind <= SUBMITTED_JOBS and of_user is None else None
             together = getattr(own, f"grp_{name}") if of_qos is None else None
             count("user of account", f"user {job.user} of account {job.account!r}", kind, together, each_user)
@@ -150,10 +179,14 @@ def bounds(cluster: Cluster, job: Whose) -> dict[Counter, Bound]:
 
 
 def limits_of_one(cluster: Cluster, job: Whose) -> list[tuple[int, int, str]]:
-    """What a job may have by itself, as in `Bound`: one that has more never starts."""
+    """What a job may have by itself, as in `Bound`: one that has more never starts.
+
+    Where limits are not safe, a job may use more minutes than are left, if any are.
+    """
     own, qos = cluster.association(job.account, job.user), cluster.qos.get(job.qos, Qos())
-    found = [*bounds(cluster, job).values()]
-    for kind, name in enumerate(KINDS[CORES:], CORES):
+    unsafe = () if cluster.safe_limits else (CORE_MINUTES, GPU_MINUTES, WALL_MINUTES)
+    found = [each for each in bounds(cluster, job).values() if each.kind not in unsafe or each.most == 0]
+    for kind, name in enumerate(KINDS[CORES : GPU_MINUTES + 1], CORES):
         of_qos = getattr(qos, f"max_{name}")
         most, which = (getattr(own, f"max_{name}"), "job") if of_qos is None else (of_qos, "job of QOS")
         found.append(Bound(kind, most, REASONS[which][kind]))
@@ -173,8 +206,9 @@ def longest_s(cluster: Cluster, job: Whose) -> tuple[float, str]:
     return math.inf if own is None else own, TOO_LONG[1]
 
 
-def limit_tables(cluster: Cluster, jobs: Sequence[Whose]) -> LimitTables:
-    """The tables of a machine without jobs; what nothing bounds is not counted."""
+def limit_tables(cluster: Cluster, jobs: Sequence[Whose], half_life_s: float) -> LimitTables:
+    """The tables of a machine without jobs; what nothing bounds is not counted. What has been used counts half after
+    each half-life."""
     bounded = [bounds(cluster, job) for job in jobs]
     number = {counter: row for row, counter in enumerate(_counted(bounded))}
     rows = [
@@ -187,7 +221,10 @@ def limit_tables(cluster: Cluster, jobs: Sequence[Whose]) -> LimitTables:
     ]
     limits = np.array([row for each in rows for row in each], np.int64).reshape(-1, 3)
     spans = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    return LimitTables(spans, limits, np.zeros(len(number), np.int64))
+    timed = any(counter.kind >= CORE_MINUTES for counter in number)
+    spent = np.zeros((len(number) if timed else 0, RATE + 1))
+    spent[:, HALF_LIFE] = [half_life_s if counter.decays else np.inf for counter in number][: len(spent)]
+    return LimitTables(spans, limits, np.zeros(len(number), np.int64), spent)
 
 
 def counters(cluster: Cluster, jobs: Sequence[Whose]) -> list[Counter]:

@@ -27,7 +27,23 @@ from asa.lab.dispatchers.backfill import (
     widen,
 )
 from asa.lab.placement.nodes import BLOCK, close, place, place_within
-from asa.lab.simulator.limits import COUNTER, KIND, MOST, SUBMITTED_JOBS
+from asa.lab.simulator.limits import (
+    CORE_MINUTES,
+    CORE_RUN_MINUTES,
+    COUNTER,
+    GPU_RUN_MINUTES,
+    HALF_LIFE,
+    IN_ALL,
+    KIND,
+    LEFT,
+    MOST,
+    NO_LIMIT,
+    RATE,
+    SINCE,
+    SUBMITTED_JOBS,
+    USED,
+    WALL_MINUTES,
+)
 from asa.lab.simulator.settings import FIFO, NICED
 from asa.lab.simulator.state import (
     AFTER,
@@ -136,7 +152,7 @@ def renew_shares(s: SimulationState) -> None:
 def _left(s: SimulationState, row: int) -> float:
     """What jobs of an association that have ended had used, decayed [core-s]."""
     world = s.world[0]
-    return float(s.usage[row, 0] * 0.5 ** ((world.now - s.usage[row, 1]) / world.half_life))
+    return decayed(s.usage[row, 0], world.now - s.usage[row, 1], world.half_life)
 
 
 @inner
@@ -144,10 +160,20 @@ def _spent(s: SimulationState, job: int) -> float:
     """What a running job has used and was not charged for yet, decayed [core-s]."""
     world = s.world[0]
     begun = s.job_states[job].charged if s.jobs[job].malleable else s.jobs[job].started
-    ran, mean_life = world.now - begun, world.half_life / math.log(2.0)
-    if mean_life < _NEVER:
-        ran = -math.expm1(-ran / mean_life) * mean_life
-    return float(s.jobs[job].cores * ran)
+    return float(s.jobs[job].cores * counting(world.now - begun, world.half_life))
+
+
+@inner
+def decayed(amount: float, age: float, half_life: float) -> float:
+    """What counts of an amount after some time [s]."""
+    return float(amount * 0.5 ** (max(age, 0.0) / half_life))
+
+
+@inner
+def counting(ran: float, half_life: float) -> float:
+    """How much of the time counts that a job has run up to now [s]."""
+    mean_life = half_life / math.log(2.0)
+    return -math.expm1(-ran / mean_life) * mean_life if mean_life < _NEVER else ran
 
 
 @inner_allocating
@@ -458,11 +484,51 @@ def tally_submitted(s: SimulationState, job: int, sign: int) -> None:
 @inner
 def tally_running(s: SimulationState, job: int, sign: int) -> None:
     """A job starts (1), or runs no more (-1)."""
-    mine = s.job_states[job].whose
+    mine, now = s.job_states[job].whose, s.world[0].now
     for row in range(s.spans[mine], s.spans[mine + 1]):
-        kind = s.limits[row, KIND]
-        if kind != SUBMITTED_JOBS:
-            s.counts[s.limits[row, COUNTER]] += sign * s.amounts[job, kind]
+        kind, counter = s.limits[row, KIND], s.limits[row, COUNTER]
+        if kind < CORE_MINUTES and kind != SUBMITTED_JOBS:
+            s.counts[counter] += sign * s.amounts[job, kind]
+        elif kind >= CORE_MINUTES and sign < 0:
+            spent = s.spent[counter]
+            used = s.amounts[job, kind] * counting(now - s.jobs[job].started, spent[HALF_LIFE])
+            spent[USED] = decayed(spent[USED], now - spent[SINCE], spent[HALF_LIFE]) + used
+            spent[SINCE] = now
+
+
+@inner
+def last_counted(s: SimulationState) -> float:
+    """Up to when time that jobs have used is counted [s]: as often as priorities are made anew."""
+    world = s.world[0]
+    return float(world.now if world.calc_period <= 0 else world.now // world.calc_period * world.calc_period)
+
+
+@inner
+def count_time(s: SimulationState) -> None:
+    """What all jobs have used by when it was last counted, and what those that run may still use."""
+    at = last_counted(s)
+    for counter in range(len(s.spent)):
+        spent = s.spent[counter]
+        spent[IN_ALL] = decayed(spent[USED], at - spent[SINCE], spent[HALF_LIFE])
+        spent[LEFT] = spent[RATE] = 0.0
+    for k in range(s.world[0].running if len(s.spent) > 0 else 0):
+        job = s.active[k]
+        mine, ran = s.job_states[job].whose, max(0.0, at - s.jobs[job].started)
+        left = max(0.0, walltime_s(s, job) - ran)
+        for row in range(s.spans[mine], s.spans[mine + 1]):
+            kind = s.limits[row, KIND]
+            if kind >= CORE_MINUTES and s.amounts[job, kind] > 0:
+                spent, amount = s.spent[s.limits[row, COUNTER]], s.amounts[job, kind]
+                spent[IN_ALL] += amount * counting(ran, spent[HALF_LIFE])
+                spent[LEFT] += amount * left
+                spent[RATE] += amount if left > 0 else 0
+
+
+@inner
+def walltime_s(s: SimulationState, job: int) -> float:
+    """A job's wall time [s]; infinite where it has none."""
+    walltime = s.jobs[job].walltime
+    return float(_NEVER if math.isnan(walltime) else walltime)
 
 
 @inner
@@ -475,33 +541,114 @@ def too_many(s: SimulationState, job: int) -> bool:
     return False
 
 
-@compiled
-def limited(s: SimulationState, job: int) -> bool:
-    """Whether a limit keeps a waiting job from starting now."""
+@inner
+def allowed_from(s: SimulationState, job: int, row: int) -> float:
+    """From when on a limit of time may let a waiting job start, if no job starts or ends until then [s].
+
+    No later than it really does; minus infinity when it does now, infinity when never. Minutes are whole, as in Slurm.
+    """
+    kind, most, counter = s.limits[row, KIND], s.limits[row, MOST], s.limits[row, COUNTER]
+    amount = s.amounts[job, kind]
+    if most == NO_LIMIT or amount == 0:
+        return -_NEVER
+    spent, asked = s.spent[counter], amount * walltime_s(s, job) / 60.0
+    used, left, found = spent[IN_ALL], spent[LEFT], -_NEVER
+    free = 60.0 * (np.floor(most - asked) + 1.0)  # it may start when less is taken
+    decay = used * math.log(2.0) / spent[HALF_LIFE]
+    if CORE_RUN_MINUTES <= kind <= GPU_RUN_MINUTES:
+        if np.floor(left / 60.0) + asked > most:
+            found = _falls(left - free, spent[RATE])
+        return found + last_counted(s)
+    if np.floor(used / 60.0) >= most:
+        found = _falls(used - 60.0 * most, decay)
+    if s.world[0].safe:
+        running = 0.0 if kind == WALL_MINUTES else left
+        if np.floor(used / 60.0) + np.floor(running / 60.0) + asked > most:
+            by, rate = used + running - free, decay
+            if running > 0:  # both are rounded; and their sum falls no faster than this, if it falls
+                by -= 60.0
+                rate = max(decay, spent[RATE]) if by <= 0 or spent[HALF_LIFE] < _NEVER else 0.0
+            found = max(found, _falls(by, rate))
+    return found + last_counted(s)
+
+
+@inner
+def _falls(by: float, rate: float) -> float:
+    """How long it takes to fall by so much [s]."""
+    return max(by, 0.0) / rate if rate > 0 else _NEVER
+
+
+@inner
+def beyond(s: SimulationState, job: int) -> int:
+    """Row of a limit of amounts that keeps a waiting job from starting now, or `NONE`."""
     mine = s.job_states[job].whose
     for row in range(s.spans[mine], s.spans[mine + 1]):
-        kind = s.limits[row, KIND]
-        beside = s.counts[s.limits[row, COUNTER]]
-        if kind != SUBMITTED_JOBS and beside + s.amounts[job, kind] > s.limits[row, MOST]:
-            return True
-    return False
+        kind, there = s.limits[row, KIND], s.counts[s.limits[row, COUNTER]]
+        of_amounts = kind < CORE_MINUTES and kind != SUBMITTED_JOBS
+        if of_amounts and there + s.amounts[job, kind] > s.limits[row, MOST]:
+            return int(row)
+    return NONE
+
+
+@inner
+def without_time(s: SimulationState, job: int) -> int:
+    """The same of a limit of time; `count_time` comes first."""
+    mine = s.job_states[job].whose
+    for row in range(s.spans[mine], s.spans[mine + 1]):
+        if s.limits[row, KIND] >= CORE_MINUTES and allowed_from(s, job, row) > -_NEVER:
+            return int(row)
+    return NONE
+
+
+@compiled
+def limited_by(s: SimulationState, job: int) -> int:
+    """Row of any limit that keeps a waiting job from starting now, or `NONE`; `count_time` comes first."""
+    row = beyond(s, job)
+    return without_time(s, job) if row == NONE and len(s.spent) > 0 else row
 
 
 @compiled
 def kept_back(s: SimulationState) -> int:
     """How many of the waiting jobs limits keep from starting now."""
-    count = 0
-    for k in range(s.world[0].waiting if len(s.limits) > 0 else 0):
-        count += limited(s, s.queue[k])
+    count, timed = 0, len(s.spent) > 0
+    if timed:
+        count_time(s)
+    for k in range(s.world[0].waiting if len(s.limits) > 0 else 0):  # functions of time are too large to be part of it
+        if beyond(s, s.queue[k]) != NONE:
+            count += 1
+        elif timed:
+            count += without_time(s, s.queue[k]) != NONE
     return count
+
+
+@inner
+def next_look(s: SimulationState) -> float:
+    """When time alone may first let a job start that limits keep back [s]; infinite when it does not.
+
+    That is when time is counted next: at multiples of a second, or of the time after which priorities are made anew.
+    """
+    world, first = s.world[0], _NEVER
+    count_time(s)
+    for k in range(world.waiting):
+        job, at = s.queue[k], -_NEVER
+        mine = s.job_states[job].whose
+        for row in range(s.spans[mine], s.spans[mine + 1]):
+            if s.limits[row, KIND] >= CORE_MINUTES:
+                at = max(at, allowed_from(s, job, row))
+        if at > -_NEVER and beyond(s, job) == NONE:
+            first = min(first, at)
+    step = world.calc_period if world.calc_period > 0 else 1.0
+    return first if first == _NEVER else float(max(np.ceil(first / step), world.now // step + 1.0) * step)
 
 
 @inner_allocating
 def within_limits(s: SimulationState, waiting: Ints) -> Ints:
     """Those of the waiting rows that no limit keeps from starting."""
-    found, count = np.empty(len(waiting), np.int64), 0
+    found, count, timed = np.empty(len(waiting), np.int64), 0, len(s.spent) > 0
+    if timed:
+        count_time(s)
     for k in range(len(waiting)):
-        if not limited(s, waiting[k]):
+        if beyond(s, waiting[k]) == NONE and (not timed or without_time(s, waiting[k]) == NONE):
             found[count] = waiting[k]
             count += 1
     return found[:count]
@@ -885,9 +1032,15 @@ def advance(s: SimulationState, until: float) -> int:
         asks = world.waiting > 0 or (world.resizes and world.malleable > 0)
         if world.dirty and asks and (world.one_by_one or at > world.now):
             return DECIDE
-        if at > until:
+        look = next_look(s) if len(s.spent) > 0 else _NEVER
+        if min(at, look) > until:
             world.now = max(world.now, until)
             return UNTIL
+        if look < at:
+            kept = kept_back(s)
+            world.now = look
+            world.dirty |= kept_back(s) < kept
+            continue
         if at == _NEVER:
             return OVER
         lines, due = world.lines, -1

@@ -20,7 +20,7 @@ from asa.lab.core.schedule import OUTCOMES
 from asa.lab.core.workload import UNKNOWN
 from asa.lab.simulator import loop
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.limits import KINDS, MEMORY, NODES, WORDS, Whose, limits_of_one, longest_s
+from asa.lab.simulator.limits import CORE_MINUTES, GPUS, KINDS, MEMORY, NODES, WORDS, Whose, limits_of_one, longest_s
 from asa.lab.simulator.settings import FIFO, NICED
 from asa.lab.simulator.state import (
     AFTER,
@@ -98,7 +98,8 @@ def submit(
     cores = units * int(need[0])
     demand = dict(zip(engine.cluster.resources, map(int, need), strict=True))
     fewest = engine.cluster.fewest_nodes(np.array([units]), engine.state.demands[kind], nodes, per_node)
-    amounts = 1, 1, cores, int(fewest[0]), *(units * demand.get(name, 0) for name in KINDS[MEMORY:])
+    memory, gpus = (units * demand.get(name, 0) for name in KINDS[MEMORY : GPUS + 1])
+    amounts = 1, 1, cores, int(fewest[0]), memory, gpus, cores, gpus, cores, gpus, 1
     whose, most_of_nodes = 0, limits.max_nodes
     if engine.cluster.has_limits:
         whose = 1 + (user if user <= engine.workload.user.max(initial=UNKNOWN) else UNKNOWN)
@@ -106,8 +107,9 @@ def submit(
         for what, allowed, reason in limits_of_one(engine.cluster, mine):
             if what == NODES and not 0 < most_of_nodes < allowed:
                 most_of_nodes = allowed
-            if amounts[what] > allowed:
-                raise InvalidInput(f"a job of {amounts[what]} {WORDS[what]}: at most {allowed} expected ({reason})")
+            asks = amounts[what] * walltime / 60 if what >= CORE_MINUTES and amounts[what] else amounts[what]
+            if asks > allowed:
+                raise InvalidInput(f"a job of {asks:.12g} {WORDS[what]}: at most {allowed} expected ({reason})")
         most_s, word = longest_s(engine.cluster, mine)
         if walltime > most_s:
             raise InvalidInput(f"a job of {walltime:g} s: at most {most_s:g} s expected ({word})")

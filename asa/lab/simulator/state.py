@@ -6,6 +6,7 @@ a decision: what happens is in `asa.lab.simulator.loop`, and when in `asa.lab.si
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -21,11 +22,16 @@ from asa.lab.core.table import CANCELS, EXEMPT, JOB, PREEMPTS, RANK
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.placement.nodes import BLOCK, MOST
 from asa.lab.simulator.limits import (
+    CORE_MINUTES,
+    CORE_RUN_MINUTES,
     CORES,
+    GPU_MINUTES,
+    GPU_RUN_MINUTES,
     GPUS,
     KINDS,
     MEMORY,
     NODES,
+    RATE,
     REASONS,
     TOO_LONG,
     Whose,
@@ -152,6 +158,7 @@ WORLD = np.dtype(
         ("pause", "f8"),  # a job that changes its width does not get on for so long [s]
         ("calc_period", "f8"),  # how often fair-share factors are made anew [s]; 0 for each decision
         ("calculated", "f8"),  # when that was [s]
+        ("safe", "i8"),  # a job waits that could use up what is left of a limit of minutes
         ("requeue_delay", "f8"),  # after so long a job that was requeued may start again [s]
         ("keeps_nodes", "i8"),
         ("special", "i8"),  # there are partitions, windows, shareable resources, or jobs that ask for features
@@ -186,9 +193,10 @@ class SimulationState(NamedTuple):
     blocks: Ints  # nodes with a free core in each block
     demands: Ints  # shape (kinds, resources)
     allowed: Ints  # nodes that jobs may have, as in `TableView`
-    spans: Ints  # this and the next two as in `asa.lab.simulator.limits.LimitTables`
+    spans: Ints  # this and the next three as in `asa.lab.simulator.limits.LimitTables`
     limits: Ints
     counts: Ints
+    spent: Floats
     amounts: Ints  # shape (jobs, kinds): what they count for; no rows where there are no limits
     windows: Floats  # when nodes are kept from jobs, as in `TableView`
     preemption: Floats  # who preempts whom, as in `TableView`
@@ -228,6 +236,7 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, allowed: Ints) -> Simu
         spans=np.zeros(2, np.int64),
         limits=np.zeros((0, 3), np.int64),
         counts=np.zeros(0, np.int64),
+        spent=np.zeros((0, RATE + 1)),
         amounts=np.zeros((0, len(KINDS)), np.int64),
         windows=np.zeros((0, 2)),
         preemption=_preemption(cluster),
@@ -242,7 +251,7 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, allowed: Ints) -> Simu
     world["vacant"] = NONE
     world["special"] = any((cluster.partitions, cluster.shareable, cluster.windows, len(allowed) > 1))
     world["tiers"] = len({partition.tier for partition in cluster.partitions.values()}) > 1
-    world["requeue_delay"] = cluster.requeue_delay_s
+    world["safe"], world["requeue_delay"] = cluster.safe_limits, cluster.requeue_delay_s
     _chain(state, 0)
     return state
 
@@ -342,7 +351,7 @@ def load(workload: Workload, cluster: Cluster, settings: MachineSettings) -> Sim
     if cluster.has_limits:
         job_states["whose"], known = whose(workload, service, cluster)
         has = amounts(workload, cluster)
-        state = state._replace(**limit_tables(cluster, known)._asdict(), amounts=has)
+        state = state._replace(**limit_tables(cluster, known, float(world["half_life"]))._asdict(), amounts=has)
         nodes = np.array([most_nodes(cluster, each) for each in known])[job_states["whose"]]
         jobs["max_nodes"] = np.where(
             (nodes > 0) & ((jobs["max_nodes"] == 0) | (nodes < jobs["max_nodes"])), nodes, jobs["max_nodes"]
@@ -466,8 +475,8 @@ def why_refused(workload: Workload, cluster: Cluster) -> Ints:
     demands = aligned(workload.demands, workload.resources, cluster)
     partition, limits = codes_of("partition", workload, cluster), cluster.all_partitions
     sets, allowed = node_sets(workload, cluster)
-    asked = np.stack([workload.kind, workload.per_node, partition, allowed])
-    groups, member = np.unique(asked, axis=1, return_inverse=True)
+    shapes = np.stack([workload.kind, workload.per_node, partition, allowed])
+    groups, member = np.unique(shapes, axis=1, return_inverse=True)
     units, reason = np.zeros((2, groups.shape[1]), dtype=np.int64)
     for group, (kind, per_node, part, row) in enumerate(groups.T.tolist()):
         units[group] = cluster.most_units(demands[kind], sets[row] > 0, per_node, limits[part].max_nodes)
@@ -481,7 +490,7 @@ def why_refused(workload: Workload, cluster: Cluster) -> Ints:
     why[workload.walltime > np.array([each.max_time_s for each in limits])[partition]] = 3
     if cluster.has_limits:
         job, known = whose(workload, codes_of("qos", workload, cluster), cluster)
-        has, most = amounts(workload, cluster), np.full((len(REFUSALS), len(known)), np.inf)
+        has, most = asked(workload, cluster), np.full((len(REFUSALS), len(known)), np.inf)
         kinds = dict[int, int]()
         for row, each in enumerate(known):
             for what, least, word in limits_of_one(cluster, each):
@@ -497,7 +506,8 @@ def why_refused(workload: Workload, cluster: Cluster) -> Ints:
 
 
 def amounts(workload: Workload, cluster: Cluster) -> Ints:
-    """How much each job has of each kind, shape (n, kinds), as `asa.lab.simulator.limits.KINDS` has them."""
+    """How much each job has of each kind, shape (n, kinds), as `asa.lab.simulator.limits.KINDS` has them; of those in
+    minutes, how much it uses in each."""
     found = np.ones((len(workload), len(KINDS)), dtype=np.int64)
     found[:, CORES] = workload.cores
     for kind in (MEMORY, GPUS):
@@ -509,6 +519,17 @@ def amounts(workload: Workload, cluster: Cluster) -> Ints:
     for group, (kind, per_node, which) in enumerate(groups.T.tolist()):
         mine = member.reshape(-1) == group
         found[mine, NODES] = cluster.fewest_nodes(workload.units[mine], demands[kind], sets[which] > 0, per_node)
+    found[:, [CORE_MINUTES, CORE_RUN_MINUTES]] = found[:, [CORES]]
+    found[:, [GPU_MINUTES, GPU_RUN_MINUTES]] = found[:, [GPUS]]
+    return found
+
+
+def asked(workload: Workload, cluster: Cluster) -> Floats:
+    """The same, with what is in minutes for the whole wall time."""
+    found = amounts(workload, cluster).astype(np.float64)
+    minutes = np.nan_to_num(walltimes(workload, cluster), nan=np.inf)[:, None] / 60
+    timed = found[:, CORE_MINUTES:]
+    np.multiply(timed, minutes, out=timed, where=timed > 0)
     return found
 
 
@@ -544,8 +565,21 @@ def walltimes(workload: Workload, cluster: Cluster) -> Floats:
     if cluster.has_limits:
         job, known = whose(workload, codes_of("qos", workload, cluster), cluster)
         most = np.minimum(most, np.array([longest_s(cluster, each)[0] for each in known])[job])
+        most = np.minimum(most, _minutes_allowed_s(workload, cluster, job, known))
     given = np.where(np.isnan(usual), np.where(np.isinf(most), np.nan, most), usual)
     found: Floats = np.where(np.isnan(workload.walltime), given, workload.walltime)
+    return found
+
+
+def _minutes_allowed_s(workload: Workload, cluster: Cluster, job: Ints, known: Sequence[Whose]) -> Floats:
+    """For how long limits of minutes let each job run [s], in whole minutes, shape (n,); infinite where none does."""
+    has, found = amounts(workload, cluster), np.full(len(workload), np.inf)
+    for row, each in enumerate(known):
+        for kind, most, _ in limits_of_one(cluster, each):
+            mine = (job == row) & (has[:, kind] > 0)
+            if kind >= CORE_MINUTES and mine.any():
+                whole = 60.0 * (most // has[mine, kind])
+                found[mine] = np.minimum(found[mine], np.where(whole > 0, whole, np.inf))
     return found
 
 

@@ -11,7 +11,17 @@ from asa.core.arrays import Floats, Ints
 from asa.core.job import JobState
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.limits import SUBMITTED_JOBS, WORDS, Counter, bounds, longest_s, whose
+from asa.lab.simulator.limits import (
+    CORE_MINUTES,
+    GPU_MINUTES,
+    SUBMITTED_JOBS,
+    WALL_MINUTES,
+    WORDS,
+    Counter,
+    bounds,
+    longest_s,
+    whose,
+)
 from asa.lab.simulator.state import FINISHED, REQUEUED, STARTED, amounts, codes_of, walltimes
 
 # -- Laws -------------------------------------------------------------------------------------------------------------
@@ -168,13 +178,17 @@ def _windows(schedule: Schedule) -> Iterator[str]:
 
 
 def _limits(schedule: Schedule) -> Iterator[str]:
-    """Every QOS, account and user: what they have when one of their jobs starts, or comes, that they bound."""
+    """Every QOS, account and user: what they have when one of their jobs starts, or comes, that they bound.
+
+    What is used in all is left out: how it decays, the machine's priorities say.
+    """
     jobs, cluster = schedule.workload, schedule.cluster
     if not cluster.has_limits:
         return
     number, known = whose(jobs, codes_of("qos", jobs, cluster), cluster)
     longest = np.array([longest_s(cluster, each)[0] for each in known])[number]
-    for row in np.flatnonzero(schedule.ran & (walltimes(jobs, cluster) > longest)).tolist():
+    walltime = walltimes(jobs, cluster)
+    for row in np.flatnonzero(schedule.ran & (walltime > longest)).tolist():
         yield f"job {jobs.number[row]} asks for {jobs.walltime[row]:g} s: a limit allows {longest[row]:g} s"
     has, there = amounts(jobs, cluster), ~(np.isnan(schedule.start) & (schedule.outcome == _REFUSED))
     limits: dict[Counter, Floats] = {}
@@ -183,25 +197,34 @@ def _limits(schedule: Schedule) -> Iterator[str]:
             most = limits.setdefault(counter, np.full(len(known), np.nan))
             most[place] = np.inf if limit.most is None else limit.most
     for counter, most in sorted(limits.items(), key=lambda each: each[0].words):
-        if np.isfinite(most).any():
+        if np.isfinite(most).any() and counter.kind not in (CORE_MINUTES, GPU_MINUTES, WALL_MINUTES):
             waits = counter.kind == SUBMITTED_JOBS
             mine = np.flatnonzero(~np.isnan(most[number]) & (there if waits else schedule.ran))
-            begin = (jobs.submit if waits else schedule.start)[mine]
-            yield from _most(counter, schedule.end[mine], begin, has[mine, counter.kind], most[number[mine]])
+            begin, amount = (jobs.submit if waits else schedule.start)[mine], has[mine, counter.kind]
+            end, until = schedule.end[mine], None
+            if counter.kind >= CORE_MINUTES:
+                until = np.where(np.isnan(walltime[mine]), end, begin + walltime[mine])
+            yield from _most(counter, end, begin, amount, most[number[mine]], until)
 
 
-def _most(counter: Counter, end: Floats, begin: Floats, amount: Ints, most: Floats) -> Iterator[str]:
-    """Where the sum of the amounts of these jobs is above the limit of one that begins; infinite: it has none."""
-    count = len(most)
-    order = np.lexsort((np.r_[np.zeros(count), 1 + np.isinf(most)], np.r_[end, begin]))  # those without come last
-    used = np.cumsum(np.r_[-amount, amount][order])
+def _most(
+    counter: Counter, end: Floats, begin: Floats, amount: Ints, most: Floats, until: Floats | None
+) -> Iterator[str]:
+    """Where the sum of the amounts of these jobs is above the limit of one that begins; infinite: it has none. Amounts
+    count times the minutes that are left `until` then [s], where that is given."""
+    count, when = len(most), np.r_[end, begin]
+    order = np.lexsort((np.r_[np.zeros(count), 1 + np.isinf(most)], when))  # those without come last
+    used = np.cumsum(np.r_[-amount, amount][order]).astype(np.float64)
+    if until is not None:
+        left = np.cumsum((np.r_[-amount, amount] * np.r_[until, until])[order]) - used * when[order]
+        used = np.floor(left / 60 + 1e-6)
     over = used - np.r_[np.zeros(count), most][order]
     over[order < count] = -np.inf
     if len(over) and over.max() > 0:
         at = int(np.argmax(over))
         row = order[at] - count
         what, allowed = WORDS[counter.kind], int(most[row])
-        yield f"{counter.words} has {used[at]} {what} at {begin[row]:g} s: {allowed} allowed"
+        yield f"{counter.words} has {used[at]:.0f} {what} at {begin[row]:g} s: {allowed} allowed"
 
 
 # -- The log ----------------------------------------------------------------------------------------------------------

@@ -424,7 +424,7 @@ class SiteModel:
     accounts
         By name. Its own users, who are numbers, are in all but `ROOT` and those of partitions in turn; a job that is
         too large for its account is in the one that allows most.
-    requeue_delay_s
+    requeue_delay_s, safe_limits
         As in `asa.lab.core.cluster.Cluster`.
     power
         What each node draws; None where that is not known.
@@ -458,6 +458,7 @@ class SiteModel:
     power: NodePower | None = None
     intensity: float | str | None = None
     kinds: tuple[NodeKind, ...] = ()
+    safe_limits: bool = True
 
     def __post_init__(self) -> None:
         Cycle(self.week, WEEK)
@@ -558,6 +559,7 @@ class SiteModel:
             qos=self.qos,
             accounts=self.accounts,
             requeue_delay_s=self.requeue_delay_s,
+            safe_limits=self.safe_limits,
             power=self.power,
             intensity=grid,
         )
@@ -661,8 +663,9 @@ class SiteModel:
         made["accounts"] = {name: _of_account(each) for name, each in self.accounts.items()}
         if self.power is not None:
             made["power"] = {key: value for key, value in made["power"].items() if value is not None}
-        if not self.requeue_delay_s:
-            del made["requeue_delay_s"]
+        for key, usual in (("requeue_delay_s", 0.0), ("safe_limits", True)):
+            if made[key] == usual:
+                del made[key]
         added = ("partitions", "windows", "qos", "accounts", "power", "intensity", "kinds")
         return {key: value for key, value in made.items() if key not in added or value not in (None, {}, [])}
 
@@ -903,7 +906,7 @@ _JSON = {
     "int": (int,), "int | None": (int,), "float": (int, float), "float | None": (int, float),
     "float | str": (int, float, str), "float | str | None": (int, float, str),
     "str": (str,), "tuple[int, ...]": (int,), "tuple[float, ...]": (int, float), "tuple[str, ...]": (str,),
-    "Mapping[str, int]": (dict,), "Mapping[str, Association]": (dict,),
+    "bool": (bool,), "Mapping[str, int]": (dict,), "Mapping[str, Association]": (dict,),
 }  # fmt: skip
 """What JSON has for a field of this kind, or its items; true is no number."""
 
@@ -1068,6 +1071,7 @@ def fit_site(
         qos=cluster.qos,
         accounts=cluster.accounts,
         requeue_delay_s=cluster.requeue_delay_s,
+        safe_limits=cluster.safe_limits,
         kinds=kinds,
     )
 

@@ -46,7 +46,7 @@ MOST_BYTES = 2**26
 
 ASSOCIATION = (
     "Cluster", "Account", "ParentName", "User", "Share", "GrpJobs", "GrpSubmit", "GrpTRES", "MaxJobs", "MaxSubmit",
-    "MaxTRES", "GrpTRESMins", "GrpWall", "MaxWall", "Partition",
+    "MaxTRES", "GrpTRESMins", "GrpTRESRunMins", "GrpWall", "MaxTRESMins", "MaxWall", "Partition",
 )  # fmt: skip
 """Columns to ask for of ``sacctmgr show assoc``."""
 
@@ -94,21 +94,26 @@ _PARTITION_OTHERS = {
 }  # fmt: skip
 _QOS = {
     "UsageFactor": ("1", "1.000000"), "LimitFactor": ("1.000000",),
-    "Flags": ("DenyOnLimit",),
+    "Flags": ("DenyOnLimit", "NoDecay", "DenyOnLimit,NoDecay"),
 }  # fmt: skip
 _QOS_OTHERS = {
     "Name", "ID", "Description", "Priority", "Preempt", "PreemptMode", "PreemptExemptTime", "GraceTime",
 }  # fmt: skip
+_MINUTES = {
+    "GrpTRESMins": "grp_{}_minutes", "GrpTRESRunMins": "grp_{}_run_minutes", "GrpWall": "grp_wall_minutes",
+    "MaxTRESMins": "max_{}_minutes",
+}  # fmt: skip
 _QOS_LIMITS = {
     "MaxJobsPU": "max_jobs_per_user", "MaxSubmitPU": "max_submit_jobs_per_user", "MaxTRESPU": "max_{}_per_user",
     "GrpJobs": "grp_jobs", "GrpSubmit": "grp_submit_jobs", "GrpTRES": "grp_{}", "MaxTRES": "max_{}",
-    "MaxWall": "max_time_s",
+    "MaxWall": "max_time_s", **_MINUTES,
 }  # fmt: skip
 _ASSOCIATION_LIMITS = {
     "GrpJobs": "grp_jobs", "GrpSubmit": "grp_submit_jobs", "GrpTRES": "grp_{}", "MaxJobs": "max_jobs",
-    "MaxSubmit": "max_submit_jobs", "MaxTRES": "max_{}", "MaxWall": "max_time_s",
+    "MaxSubmit": "max_submit_jobs", "MaxTRES": "max_{}", "MaxWall": "max_time_s", **_MINUTES,
 }  # fmt: skip
 _TRES = {"cpu": "cores", "node": "nodes", "mem": "memory", "gres/gpu": "gpus"}
+_TRES_OF_MINUTES = {"cpu": "core", "gres/gpu": "gpu"}
 _BYTES = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)([KMGTP]?)")
 
 
@@ -175,9 +180,10 @@ def parse_slurm(text: str) -> SlurmSite:
     names = machine.names
     made = _partitions(partitions, names, said)
     enforced = config.get("AccountingStorageEnforce", "").split(",")
+    timed = "limits" in enforced and _timed(config, [*services.values(), *associations], said)
     qos = _qos(services, limits="limits" in enforced, said=said)
     made, qos = _preemption(config, partitions, services, made, qos, said)
-    priority = _priority(config, partitions, qos, said)
+    priority = _priority(config, partitions, qos, said, timed=timed)
     own = [each for each in associations if each["Cluster"] == config.get("ClusterName", each["Cluster"])]
     accounts = _accounts(own, made, shares="fairshare=" in priority, limits="limits" in enforced, said=said)
     if not (any(map(_changes, qos.values())) or "qos=" in priority):
@@ -190,6 +196,7 @@ def parse_slurm(text: str) -> SlurmSite:
         partitions=made,
         qos=qos,
         accounts=accounts,
+        safe_limits="safe" in enforced,
         requeue_delay_s=_requeue_delay(config),
     )
     return SlurmSite(cluster, dispatcher, priority, tuple(dict.fromkeys(each[:_SHOWN] for each in said)), _away(nodes))
@@ -340,6 +347,7 @@ def _qos(given: Mapping[str, Fields], *, limits: bool, said: list[str]) -> dict[
         if not limits and found:
             said.append(f"QOS {name}: limits (AccountingStorageEnforce has none enforced)")
             found = {}
+        found["decays"] = "NoDecay" not in each.get("Flags", "").split(",")
         made[name] = Qos(priority=_whole(each.get("Priority", "") or "0", f"{who} Priority"), **found)
     return made
 
@@ -352,17 +360,36 @@ def _limits(each: Fields, columns: Mapping[str, str], who: str) -> tuple[dict[st
         text, others[column] = each.get(column, ""), ""
         if "TRES" in column:
             parts = dict(part.partition("=")[::2] for part in text.split(",") if part)
-            for tres, name in _TRES.items():
+            known = _TRES_OF_MINUTES if column in _MINUTES else _TRES
+            for tres, name in known.items():
                 if tres in parts:
-                    read = _bytes if tres == "mem" else _whole
+                    read = _bytes if tres == "mem" else _minutes if column in _MINUTES else _whole
                     found[key.format(name)] = read(parts[tres], f"{who} {column} {tres}")
-            others[column] = ",".join(f"{tres}={value}" for tres, value in parts.items() if tres not in _TRES)
-        elif column == "MaxWall":
+            others[column] = ",".join(f"{tres}={value}" for tres, value in parts.items() if tres not in known)
+        elif column in ("MaxWall", "GrpWall"):
             if (longest_s := _time(text or "UNLIMITED", f"{who} {column}", none=True)) < math.inf:
-                found[key] = longest_s
+                found[key] = longest_s if column == "MaxWall" else int(longest_s // 60)
         elif text:
             found[key] = _whole(text, f"{who} {column}")
     return found, others
+
+
+def _timed(config: Fields, rows: Sequence[Fields], said: list[str]) -> bool:
+    """Whether these have limits of time. Of those of what is used in all, Slurm's basic priority counts nothing."""
+    in_all = [each for each in rows if each.get("GrpTRESMins") or each.get("GrpWall")]
+    if in_all and config.get("PriorityType", "priority/basic") == "priority/basic":
+        said.append("GrpTRESMins and GrpWall (priority/basic counts no time)")
+        for each in in_all:
+            each.update(GrpTRESMins="", GrpWall="")
+    elif in_all and "safe" not in config.get("AccountingStorageEnforce", "").split(","):
+        said.append("that jobs end when GrpTRESMins or GrpWall is used up (AccountingStorageEnforce has no safe)")
+    return any(each.get(column) for each in rows for column in _MINUTES)
+
+
+def _minutes(text: str, what: str) -> int:
+    if not (text.isdecimal() and text.isascii() and len(text) < 19):
+        raise InvalidInput(f"{what} {shortened(text)}: a whole number of minutes from 0 to 10^18 expected")
+    return int(text)
 
 
 def _bytes(text: str, what: str) -> int:
@@ -488,7 +515,10 @@ def _changes(qos: Qos) -> bool:
     return replace(qos, priority=0) != Qos()
 
 
-def _priority(config: Fields, partitions: Mapping[str, Fields], qos: Mapping[str, Qos], said: list[str]) -> str:
+def _priority(
+    config: Fields, partitions: Mapping[str, Fields], qos: Mapping[str, Qos], said: list[str], *, timed: bool
+) -> str:
+    """The order of the queue; with how often time is counted, where that is `timed`."""
     if config.get("PriorityType", "priority/basic") == "priority/basic":
         return "fifo"
     if config["PriorityType"] != "priority/multifactor":
@@ -517,7 +547,7 @@ def _priority(config: Fields, partitions: Mapping[str, Fields], qos: Mapping[str
     }
     options = [f"{name}={weight}" for name, weight in weights.items() if weight or name == "age"]
     options += [f"{name}={min(value or _NEVER, _NEVER):.0f}" for name, value in times.items()]
-    if weights["fairshare"]:
+    if weights["fairshare"] or timed:
         period_s = _time(config.get("PriorityCalcPeriod", "00:05:00"), "PriorityCalcPeriod is")
         options += [f"calc_period_s={period_s:.0f}", *(["tree=true"] if tree else [])]
     return f"multifactor:{','.join(options)},regime={regime}"

@@ -23,7 +23,7 @@ from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
 from asa.lab.simulator.state import REFUSALS, walltimes, why_refused
 from asa.lab.simulator.validate import violations
-from tests.lab.simulator.cases import whole_numbers, workloads
+from tests.lab.simulator.cases import pull, whole_numbers, workloads
 from tests.lab.simulator.test_kinds import kinds
 from tests.lab.simulator.test_partitions import Oracle, check_agreement
 from tests.lab.simulator.test_windows import windowed
@@ -163,6 +163,142 @@ def test_limits_that_nobody_reaches_change_nothing(depth: float, qos: Qos, jobs:
     found = [simulate(jobs, cluster, Backfill(depth)) for cluster in (machine(5), machine(5, all=qos))]
     np.testing.assert_array_equal(found[0].start, found[1].start)
     assert found[0].decisions == found[1].decisions
+
+
+# -- Of time ----------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def timed(draw: st.DrawFn) -> tuple[Workload, Cluster, Multifactor]:
+    """A few jobs of two users, in two accounts and two QOS with limits of time; and how time decays and is counted."""
+    count = draw(st.integers(1, 9))
+    column = whole_numbers(draw, count)
+    labels = {"user": ("ann", "bob"), "qos": ("a", "b"), "group": ("a", "b")}
+    unit, wall = draw(st.sampled_from([60.0, 60.0, 25.0])), np.array(column(1, 6))
+    jobs = Workload.of(
+        submit=20.0 * np.array(column(0, 9)), run=unit / 4 * np.minimum(column(1, 24), 4 * wall), walltime=unit * wall,
+        units=column(1, 3), kind=column(0, 1), demands=[[1, 0], [1, 1]], resources=("cores", "gpus"),
+        **{name: column(-1, 1) for name in labels}, labels=labels,
+    )  # fmt: skip
+    minutes = [item.name for item in fields(Association) if item.name.endswith("minutes")]
+
+    def some() -> dict[str, int]:
+        values = st.sampled_from([0, 1, 2, 3, 4, 5, 6, 8, 8, 10, 12, 12])
+        found: dict[str, int] = draw(st.dictionaries(st.sampled_from(minutes), values, max_size=2))
+        return found
+
+    cluster = Cluster(
+        np.array([[6, 4]]),
+        ("cores", "gpus"),
+        partitions={"all": Partition((0,))},
+        qos={name: Qos(**some(), decays=draw(st.booleans())) for name in ("a", "b")},
+        accounts={
+            name: ClusterAccount(parent=parent, user_limits={"ann": Association(**some())}, **some())
+            for name, parent in ((ROOT, ROOT), ("a", ROOT), ("b", "a"))
+        },
+        safe_limits=draw(st.booleans()),
+    )
+    priority = Multifactor(
+        age=0.0,
+        half_life_s=draw(st.sampled_from([math.inf, 200.0, 60.0])),
+        calc_period_s=draw(st.sampled_from([0.0, 30.0, 60.0])),
+    )
+    return jobs, cluster, priority
+
+
+@pytest.mark.parametrize("depth", [0, 1, math.inf])
+@given(case=timed())
+def test_they_agree_with_limits_of_time(depth: float, case: tuple[Workload, Cluster, Multifactor]) -> None:
+    jobs, cluster, priority = case
+    rule = Backfill(depth)
+    schedule = simulate(jobs, cluster, rule, priority=priority)
+    slow = Oracle(
+        jobs, cluster, depth, half_life=priority.half_life_s, counts_each=priority.calc_period_s or 1.0
+    ).starts()  # fmt: skip
+    np.testing.assert_array_equal(schedule.start, slow)
+    np.testing.assert_array_equal(schedule.start, pull(jobs, cluster, rule, priority=priority).start)
+    assert violations(schedule) == []
+
+
+def minutes(*jobs: tuple[float, float, float, int]) -> Workload:
+    """Jobs as (submission, wall time, run time, cores), times in minutes, of one user in account a."""
+    submit, wall, run, cores = (60.0 * np.array(column) for column in zip(*jobs, strict=True))
+    own = {"user": ("ann",), "group": ("a",)}
+    return Workload.of(
+        submit=submit, run=run, walltime=wall, cores=cores / 60, labels=own, user=[0] * len(jobs), group=[0] * len(jobs)
+    )
+
+
+def begun(jobs: Workload, account: ClusterAccount, *, safe: bool = True, **priority: float) -> list[float]:
+    """When jobs start [min] in such an account on 8 cores."""
+    cluster = replace(Cluster.of(8), accounts={"a": account}, safe_limits=safe)
+    schedule = simulate(jobs, cluster, priority=Multifactor(**{"half_life_s": math.inf, **priority}))
+    return (schedule.start / 60).round(2).tolist()
+
+
+def test_what_running_jobs_may_still_use_falls_while_they_run() -> None:
+    """Slurm cuts minutes off, and counts them each time that it makes priorities anew."""
+    jobs, account = minutes((0, 10, 10, 1), (0, 10, 6, 1), (0, 5, 5, 1)), ClusterAccount(grp_core_run_minutes=20)
+    assert begun(jobs, account) == [0.0, 0.0, round(2 + 1 / 60, 2)], "20 - 2 t + 5 is below 21"
+    assert begun(jobs, account, calc_period_s=300.0) == [0.0, 0.0, 5.0]
+    early = minutes((0, 10, 1, 1), (0, 10, 1, 1), (0, 5, 5, 1))
+    assert begun(early, account, calc_period_s=300.0) == [0.0, 0.0, 1.0], "one that has ended uses nothing any more"
+
+
+def test_a_budget_of_core_minutes_is_used_up_and_comes_back_as_it_decays() -> None:
+    jobs, account = minutes((0, 2, 2, 2), (0, 2, 1, 2), (0, 4, 4, 1), (9, 1, 1, 1)), ClusterAccount(grp_core_minutes=10)
+    assert begun(jobs, account)[:3] == [0.0, 0.0, 1.0], "4 are left to the first or used by it, 2 used: so 4 may start"
+    assert np.isnan(begun(jobs, account)[3])
+    assert begun(jobs, account, half_life_s=600.0)[3] == 9.0
+    lasting = {"n": Qos(grp_core_minutes=10, decays=False)}
+    cluster = replace(Cluster.of(8), qos=lasting)
+    schedule = simulate(jobs, cluster, priority=Multifactor(half_life_s=60.0))
+    assert np.isnan(schedule.start).tolist() == [False] * 3 + [True] and violations(schedule) == []
+    assert OUTCOMES[schedule.outcome[3]] is JobState.PENDING
+
+
+def test_where_limits_are_not_safe_jobs_start_while_anything_is_left() -> None:
+    jobs, account = minutes((0, 9, 9, 1), (0, 9, 9, 1), (8, 9, 9, 1), (9, 1, 1, 1)), ClusterAccount(grp_core_minutes=10)
+    assert np.isnan(begun(jobs, account)).tolist() == [False, True, True, False]
+    assert begun(jobs, account, safe=False)[:2] == [0.0, 0.0]
+    assert np.isnan(begun(jobs, account, safe=False)[2:]).all(), "16 and more are used"
+
+
+def test_run_times_of_an_account_add_up_whatever_jobs_have() -> None:
+    jobs = minutes((0, 2, 2, 4), (0, 2, 2, 1), (3, 1, 1, 1), (9, 2, 2, 1))
+    assert begun(jobs, ClusterAccount(grp_wall_minutes=5))[:3] == [0.0, 0.0, 3.0]
+    assert np.isnan(begun(jobs, ClusterAccount(grp_wall_minutes=5))[3])
+
+
+def test_a_job_of_too_many_minutes_is_refused_with_slurms_reason() -> None:
+    jobs = minutes((0, 5, 5, 3))
+    for limits, reason in (
+        ({"accounts": {"a": ClusterAccount(max_core_minutes=14)}}, "AssocMaxCpuMinutesPerJobLimit"),
+        ({"accounts": {"a": ClusterAccount(grp_core_minutes=14)}}, "AssocGrpCPUMinutesLimit"),
+        ({"accounts": {"a": ClusterAccount(grp_core_run_minutes=14)}}, "AssocGrpCPURunMinutesLimit"),
+        ({"accounts": {"a": ClusterAccount(grp_wall_minutes=4)}}, "AssocGrpWallLimit"),
+        ({"accounts": {"a": ClusterAccount(max_core_minutes=15, grp_gpu_minutes=0)}}, ""),
+        ({"qos": {"n": Qos(max_core_minutes=14)}}, "QOSMaxCpuMinutesPerJobLimit"),
+        ({"qos": {"n": Qos(max_core_minutes=15)}, "accounts": {"a": ClusterAccount(max_core_minutes=1)}}, ""),
+        ({"qos": {"n": Qos(grp_core_run_minutes=14)}}, "QOSGrpCPURunMinutesLimit"),
+    ):
+        cluster = replace(Cluster.of(8), **limits)
+        assert REFUSALS[why_refused(jobs, cluster)[0]] == reason
+        assert np.isnan(simulate(jobs, cluster).start[0]) == (reason != "")
+    endless = replace(jobs, walltime=np.array([math.nan]))
+    cluster = replace(Cluster.of(8), accounts={"a": ClusterAccount(max_core_minutes=14)})
+    assert walltimes(endless, cluster).tolist() == [240.0], "whole minutes, of three cores"
+    engine = Engine(jobs, replace(Cluster.of(8), qos={"n": Qos(grp_core_minutes=14)}))
+    with pytest.raises(InvalidInput, match=r"a job of 16 core-minutes: at most 14 expected \(QOSGrpCPUMinutesLimit\)"):
+        operations.submit(engine, run=60, walltime=240, units=4)
+
+
+def test_laws_of_time_are_checked() -> None:
+    schedule = simulate(minutes((0, 5, 5, 1), (2, 5, 5, 1)), Cluster.of(8))
+    limits = {"a": ClusterAccount(grp_core_run_minutes=7)}
+    assert violations(replace(schedule, cluster=replace(Cluster.of(8), accounts=limits))) == [
+        "account 'a' has 8 core-minutes of running jobs at 120 s: 7 allowed"
+    ]
 
 
 # -- One by one -------------------------------------------------------------------------------------------------------

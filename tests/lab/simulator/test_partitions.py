@@ -30,6 +30,9 @@ from tests.lab.simulator.cases import SLOTS, pull, whole_numbers, workloads
 
 
 BY_JOB = "cores", "nodes", "memory", "gpus"
+MINUTES = "core_minutes", "gpu_minutes", "core_run_minutes", "gpu_run_minutes", "wall_minutes"
+LONGEST_S = 2000.0
+"""For so long after the last event, time alone may let a job start."""
 
 
 @dataclass
@@ -52,7 +55,12 @@ class Oracle:
     order: Callable[[Workload, int], float] = lambda jobs, row: 0.0
     window: float = math.inf
     interval: float = 0.0
+    half_life: float = math.inf
+    counts_each: float = 1.0
     boxes: list[Box] = field(default_factory=list)
+    runs: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """Start and end of each job that has started; infinite while it runs."""
+    now: float = 0.0
 
     def __post_init__(self) -> None:
         names, jobs = list(self.cluster.partitions), self.jobs
@@ -119,15 +127,23 @@ class Oracle:
 
     def starts(self) -> list[float]:
         """When each job starts [s]; NaN for one that is refused."""
+        self.runs = {}
         jobs, ends, start = self.jobs, dict[int, tuple[float, Box]](), [math.nan] * len(self.jobs)
         waiting: list[int] = []
         coming = [row for row in range(len(jobs)) if self.allowed(row)]
-        now = -math.inf
+        now, last = -math.inf, -math.inf
         while coming or waiting or ends:
             over = [window.end for window in self.cluster.windows if window.end > now]
             looks = [now // every * every + every for every in (1.0, self.interval) if self.interval and waiting]
-            now = min([*(jobs.submit[row] for row in coming), *(end for end, _ in ends.values()), *over, *looks])
+            if any(self.without_time(row, [*ends]) for row in waiting):
+                looks.append(now // self.counts_each * self.counts_each + self.counts_each)
+            events = [*(jobs.submit[row] for row in coming), *(end for end, _ in ends.values()), *over]
+            if not events and (not looks or now > last + LONGEST_S):
+                break
+            now = self.now = min([*events, *looks])
+            last = now if now in events else last
             for row in [row for row, (end, _) in ends.items() if end <= now]:
+                self.runs[row] = self.runs[row][0], now
                 self.boxes.remove(ends.pop(row)[1])
             for row in [row for row in coming if jobs.submit[row] <= now]:
                 if not self.too_many(row, [*waiting, *ends]):
@@ -136,6 +152,7 @@ class Oracle:
             while found := self.decide(now, waiting, [*ends])[:1]:  # the queue is looked at anew after each start
                 row, _, on = found[0]
                 start[row] = now
+                self.runs[row] = now, math.inf
                 box = Box(now, now + self.wall[row], on, self.need(row))
                 self.boxes.append(box)
                 ends[row] = now + min(float(jobs.run[row]), self.wall[row]), box
@@ -149,7 +166,8 @@ class Oracle:
         longest = self.of_job(row, "time_s")
         if longest is not None and (self.wall[row] > longest or longest == 0):
             return False
-        alone = ((self.amount(row, what), self.of_job(row, what)) for what in BY_JOB)
+        alone = [(self.amount(row, what), self.of_job(row, what)) for what in BY_JOB]
+        alone += [(self.amount(row, what) * self.wall[row] / 60, self.of_job(row, what)) for what in MINUTES[:2]]
         if self.held(row, []) or any(most is not None and amount > most for amount, most in alone):
             return False
         return self.wall[row] <= limit.max_time_s and sum(sizes[: limit.max_nodes or None]) >= self.jobs.units[row]
@@ -171,6 +189,8 @@ class Oracle:
         return self.chain(row)[0], self.jobs.label("user", row)
 
     def amount(self, row: int, what: str) -> int:
+        if what in MINUTES and what != "wall_minutes":
+            what = f"{what.split('_')[0]}s"
         if what == "nodes":
             there = (self.fitting(row, self.cluster.capacity[node].tolist()) for node in self.eligible(row))
             sizes = sorted(there, reverse=True)
@@ -197,7 +217,7 @@ class Oracle:
         qos, accounts, (name, user) = self.qos[row], self.cluster.accounts, self.whose(row)
         by_qos = getattr(qos, f"grp_{what}")
         yield by_qos, lambda other: self.qos[other] is qos
-        by_user = getattr(qos, f"max_{what}_per_user")
+        by_user = None if what in MINUTES else getattr(qos, f"max_{what}_per_user")
         if user:
             yield by_user, lambda other: self.qos[other] is qos and self.jobs.user[other] == self.jobs.user[row]
         if by_qos is None:
@@ -223,7 +243,41 @@ class Oracle:
 
     def held(self, row: int, running: list[int]) -> bool:
         """Whether a limit keeps a job from starting beside these."""
-        return any(self.beyond(row, running, what) for what in ("jobs", *BY_JOB))
+        return any(self.beyond(row, running, what) for what in ("jobs", *BY_JOB)) or self.without_time(row, running)
+
+    def without_time(self, row: int, running: list[int]) -> bool:
+        """Whether too little time is left for a job beside these; in whole minutes, as of when it was last counted."""
+        last = self.now // self.counts_each * self.counts_each
+        for what in MINUTES:
+            need = self.amount(row, what) * self.wall[row] / 60
+            for place, (most, counts) in enumerate(self.limits(row, what)):
+                if most is None or need == 0:
+                    continue
+                half = math.inf if place == 0 and not self.qos[row].decays else self.half_life
+                left = 0.0
+                for other in filter(counts, running):
+                    began = self.runs.get(other, (self.now, math.inf))[0]
+                    left += self.amount(other, what) * min(self.wall[other], began + self.wall[other] - last)
+                used = self.used(what, last, half, counts) // 60
+                beside = left // 60 if what != "wall_minutes" else 0.0
+                beyond = used >= most or (self.cluster.safe_limits and used + beside + need > most)
+                if beside + need > most if "run" in what else beyond:
+                    return True
+        return False
+
+    def used(self, what: str, last: float, half: float, counts: Callable[[int], bool]) -> float:
+        """What jobs have used, each moment of which counts half after a half-life; of those that run, by `last`."""
+        mine = {row: both for row, both in self.runs.items() if counts(row)}
+        ended = max([last, *(end for _, end in mine.values() if end < math.inf)])
+        total = 0.0
+        for row, (start, end) in mine.items():
+            at, until = (last, max(start, last)) if end == math.inf else (ended, end)
+            if half == math.inf:
+                counted = until - start
+            else:
+                counted = (0.5 ** ((at - until) / half) - 0.5 ** ((at - start) / half)) * half / math.log(2)
+            total += self.amount(row, what) * counted
+        return total
 
     def depths(self, now: float) -> list[float]:
         """Where there are windows, Slurm's main scheduler comes first, which knows of no reservations of jobs; it comes

@@ -112,12 +112,15 @@ SITE = json.dumps(
                 "grp_memory": "64G",
                 "max_nodes": 40,
                 "max_time_s": 1e6,
+                "grp_core_minutes": 10**10,
+                "decays": False,
                 "priority": 1,
                 "preempt_mode": "requeue",
             },
             "high": {"preempts": ["normal"], "exempt_s": 60},
         },
         "requeue_delay_s": 121,
+        "safe_limits": False,
         "accounts": {
             "a": {
                 "shares": 3,
@@ -157,9 +160,10 @@ WINDOWS = json.dumps(
     }
 )  # fmt: skip
 SLURM = (Path(__file__).parents[2] / "fixtures" / "slurm" / "22.05.txt").read_text() + (
-    f"{'|'.join(ASSOCIATION)}|\nasa|root|||1|||||||||||\n"
-    "asa|bio|root||3|20|100|cpu=12,node=3,mem=64G,gres/gpu=2|5|50|cpu=8|cpu=9|1-00:00:00|2-00:00:00||\n"
-    "asa|bio||ann|parent|||cpu=4,mem=1.50G|0|||||||\nasa|bio||ann|2|1|||||||||fast|\n"
+    f"{'|'.join(ASSOCIATION)}|\nasa|root|||1|||||||||||||\n"
+    "asa|bio|root||3|20|100|cpu=12,node=3,mem=64G,gres/gpu=2|5|50|cpu=8|cpu=9|"
+    "cpu=99,gres/gpu=3|1-00:00:00|cpu=60|2-00:00:00||\n"
+    "asa|bio||ann|parent|||cpu=4,mem=1.50G|0|||||||||\nasa|bio||ann|2|1|||||||||||fast|\n"
     "NodeName=c5 CPUTot=8 RealMemory=4096 Gres=gpu:a100:2(S:0-1),gpu:t4:1,nvme:2K,x:no_consume:1 Weight=7 State=IDLE\n"
 )
 

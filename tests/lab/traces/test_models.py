@@ -1028,6 +1028,22 @@ def test_jobs_have_the_qos_of_their_class(tmp_path):
     assert "qos" not in SITE.to_dict()
 
 
+def test_a_file_says_how_much_time_jobs_may_use(tmp_path):
+    qos = {"a": Qos(grp_gpu_run_minutes=9, max_core_minutes=10**12, decays=False)}
+    accounts = {"b": ClusterAccount(grp_core_minutes=5, user_limits={"ann": Association(grp_wall_minutes=60)})}
+    model = replace(SITE, qos=qos, accounts=accounts, safe_limits=False)
+    model.write(tmp_path / "site.json")
+    assert SiteModel.read(tmp_path / "site.json") == model and not model.cluster().safe_limits
+    assert "safe_limits" not in SITE.to_dict()
+    for values, words in (
+        ({"qos": {"a": {"decays": 1}}}, "QOS 'a': decays is 1: bool expected"),
+        ({"qos": {"a": {"grp_cpu_minutes": 1}}}, "QOS 'a': 'grp_cpu_minutes' is none of decays, exempt_s, grp_core_m"),
+        ({"accounts": {"a": {"grp_core_minutes": -1}}}, "account 'a': an account has grp_core_minutes -1: a whole num"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            SiteModel.from_dict(SITE.to_dict() | values)
+
+
 def test_a_file_says_who_preempts_whom(tmp_path):
     qos = {"low": Qos(preempt_mode="requeue", exempt_s=60.0), "high": Qos(preempts=("low",))}
     off = replace(SITE, partitions={"a": Partition(tuple(range(16)), preempt_mode="cancel", exempt_s=9.0)})

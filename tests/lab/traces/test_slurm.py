@@ -131,6 +131,29 @@ def test_whose_limits_count() -> None:
     assert "limits of accounts and associations" not in found.not_simulated
 
 
+def test_limits_of_time_count_as_slurm_counts_it() -> None:
+    rows = (
+        "root - -",
+        "bio root - GrpTRESMins:cpu=9000000000,gres/gpu=60,mem=5 GrpTRESRunMins:cpu=99 GrpWall:1-00:00:30",
+        "bio - ann MaxTRESMins:cpu=600,gres/gpu=6",
+    )
+    found = parse_slurm(TEXT + associations(*rows))
+    assert found.cluster.accounts["bio"] == ClusterAccount(
+        grp_core_minutes=9 * 10**9, grp_gpu_minutes=60, grp_core_run_minutes=99, grp_wall_minutes=1440,
+        users={"ann": 1}, user_limits={"ann": Association(max_core_minutes=600, max_gpu_minutes=6)},
+    )  # fmt: skip
+    assert not found.cluster.safe_limits
+    no_shares = parse_slurm(TEXT.replace("PriorityWeightFairShare", "Other") + associations(*rows))
+    assert "calc_period_s=60" in no_shares.priority, "where time is counted, too"
+    unsafe = "that jobs end when GrpTRESMins or GrpWall is used up (AccountingStorageEnforce has no safe)"
+    assert {"GrpTRESMins=mem=5 of 1 associations", unsafe} <= {*found.not_simulated}
+    safe = parse_slurm(TEXT.replace("associations,limits,qos", "associations,limits,qos,safe") + associations(*rows))
+    assert safe.cluster.safe_limits and unsafe not in safe.not_simulated
+    basic = parse_slurm(TEXT.replace("priority/multifactor", "priority/basic") + associations(*rows))
+    assert basic.cluster.accounts["bio"].grp_core_run_minutes == 99 and not basic.cluster.has_budgets
+    assert "GrpTRESMins and GrpWall (priority/basic counts no time)" in basic.not_simulated
+
+
 def test_limits_count_where_they_are_enforced_and_shares_where_there_is_fair_share() -> None:
     rows = "root - -", "bio root - MaxJobs:5", "bio - ann"
     plain = TEXT.replace("PriorityWeightFairShare", "Other")
@@ -165,6 +188,10 @@ def test_a_user_in_a_partition_has_an_account_for_that() -> None:
     [
         (associations("bio root - MaxJobs:x"), "account 'bio' has MaxJobs 'x': a whole number"),
         (associations("bio root - MaxTRES:node=x"), "account 'bio' has MaxTRES node 'x': a whole number"),
+        (
+            associations("bio root - GrpTRESMins:cpu=1.5"),
+            "account 'bio' has GrpTRESMins cpu '1.5': a whole number of min",
+        ),
         (associations("bio root - GrpTRES:mem=9X"), "account 'bio' has GrpTRES mem '9X': an amount of memory"),
         (associations("bio root - GrpTRES:mem=9999P"), "account 'bio' has GrpTRES mem '9999P': an amount of memory"),
         ("Cluster|Account|User\nasa|bio|ann\n", "line .*: 'asa|bio|ann' is no association: what `sacctmgr"),
