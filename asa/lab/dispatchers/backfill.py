@@ -562,7 +562,9 @@ def scan_nodes(
     -------
     tuple
         How many start; on which nodes: rows of position, first node, last node, units of each; and who goes: rows of
-        position of the job that preempts, row of the one that runs.
+        position of the job that preempts, row of the one that runs. Where gaps are filled at intervals, a job that
+        preempts while another is blocked before it is not among those that start: Slurm starts it when it fills gaps
+        next.
     """
     depth, count = float(rule.depth), min(rule.limit, len(waiting))
     for j in range(count):
@@ -583,6 +585,7 @@ def scan_nodes(
     backs = len(release)  # of rows in use of what comes back
     started, reserved, apart = 0, 0, APART_S if rule.interval > 0 else 0.0
     reserved_of, begun = np.zeros(parts, np.int64), np.zeros(count, np.bool_)
+    going = np.zeros(len(free), np.bool_)  # nodes of jobs that go, on which none starts yet
     depths = np.array([0.0, depth]) if depth > 0 and len(windows) > 0 else np.array([depth])
     for step in range(len(depths) * count):
         depth, turn = depths[step // count], step % count
@@ -612,6 +615,8 @@ def scan_nodes(
                 for k in range(backs):
                     if holder[k] == victim:
                         release[k, 2] = 0  # nothing more will come back
+                        if rule.interval > 0 and depth > 0 and blocked[part]:
+                            going[release[k, 0] : release[k, 1] + 1] = True
                 gone[lost, 0], gone[lost, 1] = j, victim
                 lost += 1
         if found == 0 and depth > 0 and not blocked[part]:
@@ -627,16 +632,21 @@ def scan_nodes(
             release = _longer(release, backs + found)
             release_at = _longer_column(release_at, backs + found)
             holder = _longer_column(holder, backs + found)
+            now_free = True
             for k in range(found):
                 _insert(release_at, release, holder, backs, end, runs[k], job.kind)
                 backs += 1
+                for node in range(runs[k, 0], runs[k, 1] + 1):
+                    now_free &= not going[node]
+            begun[j] = True
+            for k in range(found if now_free else 0):
                 chosen[rows, 0] = j
                 for column in range(3):
                     chosen[rows, column + 1] = runs[k, column]
                 rows += 1
-            starts[started] = j
-            begun[j] = True
-            started += 1
+            if now_free:
+                starts[started] = j
+                started += 1
         elif depth == 0:
             future = free.copy()
             for k in range(backs):
@@ -646,17 +656,24 @@ def scan_nodes(
                 blocked[part] = True
                 closed += _close(usable, allowed[part])
         elif reserved_of[part] < depth:
-            future = free.copy()
+            future, bases, back = free.copy(), base, release
+            if len(preemption) > 0:  # planned as if those that have to go for it had gone
+                bases, back = base[:reserved].copy(), release.copy()
+                for row in _lower(now, jobs, job, preemption, release, holder, backs):
+                    _vacate(row, release_at, release, holder, backs, demands, future, begins, bases, reserved)
+                    for k in range(backs):
+                        if holder[k] == row:
+                            back[k, 2] = 0
             at, k, found = now, 0, 0
             while found == 0 and at < math.inf:
                 at = _next_time(at, release_at, k, backs, stops, reserved, windows)
                 if at > now + rule.window:
                     at = math.inf
                 while k < backs and release_at[k] <= at:
-                    _return(future, release[k], demands)
+                    _return(future, back[k], demands)
                     k += 1
                 if at < math.inf:
-                    room = _lowest(future, at, at + lasts + apart, begins, stops, held, base, reserved)
+                    room = _lowest(future, at, at + lasts + apart, begins, stops, held, bases, reserved)
                     close(room, windows, at, job.walltime, job.user)
                     found = _place(method, room, allowed[nodes], need, job, runs)
             if found > 0:
@@ -664,6 +681,9 @@ def scan_nodes(
                 reserved_of[part] += 1
                 begins[reserved], stops[reserved] = at, max(at + lasts, np.nextafter(at, math.inf))
                 _add(base[reserved], future, 1)
+                for row in range(k, backs):  # for others, they stay until they end
+                    if back[row, 2] < release[row, 2]:
+                        _give(base[reserved], release[row : row + 1], 1, demands[release[row, 3]], -1)
                 _give(held[reserved], runs, found, need, 1)
                 reserved += 1
     return started, chosen[:rows], gone[:lost]
@@ -682,16 +702,8 @@ def _victims(
     until the job fits; twice this is done again, the last one first, to need fewer. The job is then placed, and those
     go whose nodes it gets.
     """
-    rows, count = np.empty(backs, np.int64), 0
-    for k in range(backs):
-        row = holder[k]
-        if row < 0 or release[k, 2] == 0 or (count > 0 and rows[count - 1] == row):
-            continue
-        other = jobs[row]
-        may = preemption[job.standing, PREEMPTS + other.standing]
-        if may and now - other.started >= preemption[other.standing, EXEMPT]:
-            rows[count] = row
-            count += 1
+    rows = _lower(now, jobs, job, preemption, release, holder, backs)
+    count = len(rows)
     keys = np.empty(count)
     for k in range(count):
         keys[k] = rows[k]
@@ -722,6 +734,24 @@ def _victims(
             rows[count] = row
             count += 1
     return rows[:count], found
+
+
+@inner_allocating
+def _lower(
+    now: float, jobs: Table, job: Any, preemption: Floats, release: Ints, holder: Ints, backs: int
+) -> Ints:  # fmt: skip
+    """Rows of the running jobs that a job may preempt now, by their expected ends."""
+    rows, count = np.empty(backs, np.int64), 0
+    for k in range(backs):
+        row = holder[k]
+        if row < 0 or release[k, 2] == 0 or (count > 0 and rows[count - 1] == row):
+            continue
+        other = jobs[row]
+        may = preemption[job.standing, PREEMPTS + other.standing]
+        if may and now - other.started >= preemption[other.standing, EXEMPT]:
+            rows[count] = row
+            count += 1
+    return rows[:count]
 
 
 @inner
@@ -827,8 +857,8 @@ def _place(method: int, room: Ints, members: Ints, need: Ints, job: Any, runs: I
     """Nodes for a job of those it may have, into `runs`; how many rows."""
     blocks = np.zeros((len(room) + BLOCK - 1) // BLOCK, np.int64)
     for node in range(len(room)):
-        if not members[node]:
-            for k in range(room.shape[1]):
+        for k in range(room.shape[1]):
+            if not members[node] or room[node, k] < 0:  # below 0 where a reservation is for others' nodes
                 room[node, k] = 0
         if room[node, 0] > 0:
             blocks[node // BLOCK] += 1
@@ -928,7 +958,7 @@ def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
         for place, row in gone.tolist():
             preempted.setdefault(place, []).append(row)
     decisions: list[DispatchDecision] = []
-    going = dict.fromkeys(starts[:started].tolist())
+    going = dict.fromkeys([*starts[:started].tolist(), *preempted])
     places = [*going, *np.flatnonzero(~np.isnan(promised[: min(numbers.limit, len(waiting))])).tolist()]
     for place in sorted(places) if [*going] == sorted(going) else places:
         row = int(waiting[place])

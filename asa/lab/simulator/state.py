@@ -140,6 +140,7 @@ WORLD = np.dtype(
         ("job_changed", "i8"),  # something has happened to a watched job
         ("decisions", "i8"),
         ("fills", "f8"),  # when gaps are filled next, where that is done at intervals [s]
+        ("filled", "f8"),  # when they were filled last, and jobs left for others that have not started [s]
         ("looks", "f8"),  # when jobs are started in order next, in between [s]
         # MachineSettings.
         ("placement", "i8"),
@@ -230,7 +231,7 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, allowed: Ints) -> Simu
         tree=np.zeros((0, 3)),
     )
     world = state.world[0]
-    world["vacant"] = NONE
+    world["vacant"], world["filled"] = NONE, np.nan
     world["special"] = any((cluster.partitions, cluster.shareable, cluster.windows, len(allowed) > 1))
     world["tiers"] = len({partition.tier for partition in cluster.partitions.values()}) > 1
     world["requeue_delay"] = cluster.requeue_delay_s
