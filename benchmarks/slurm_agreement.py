@@ -275,6 +275,26 @@ def whole_runs(site: Site, runs: Sequence[Schedule]) -> list[dict[str, Any]]:
     ]
 
 
+def by_seed(site: Site, runs: Mapping[str, Sequence[Schedule]]) -> list[dict[str, Any]]:
+    """How far the simulator is off from Slurm with each workload, and in the mean of all."""
+    rows, apart = [], {seed: sum(replay.pairs_apart(each.start).sum() for each in of) for seed, of in runs.items()}
+    for seed, of in runs.items():
+        found = [one for each in of for one in simulated(site, each)]
+        rows.append(
+            {
+                "workload": seed,
+                "jobs": sum(map(len, of)),
+                "mean wait [s]": float(np.mean([each.wait.mean() for each in of])),
+                "mean wait, off": float(np.mean([each.wait for each in found])),
+                "makespan, off": float(np.mean([each.makespan for each in found])),
+                "pairs in order": 1 - float(np.mean([each.other.sum() for each in found]) * len(of) / apart[seed]),
+            }
+            | (dict(zip(("requeued", "cancelled"), preempted(found), strict=True)) if any(preempted(found)) else {})
+        )
+    mean = {name: float(np.mean([row[name] for row in rows])) for name in rows[0] if name != "workload"}
+    return [*rows, {"workload": "mean"} | mean | {"jobs": sum(row["jobs"] for row in rows)}]
+
+
 def preempted(found: Sequence[Whole]) -> list[float]:
     """How many jobs were requeued and cancelled for others, in the mean."""
     means: list[float] = np.mean([each.preempted for each in found], axis=0).tolist()
@@ -338,7 +358,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("site", nargs="*", default=[], help=f"which of {', '.join(SITES)}; all if none is named")
     parser.add_argument("--jobs", type=int, default=300, help="how many (300)")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, nargs="+", default=[1], help="of the workload (1); more: each runs once")
     parser.add_argument("--repeat", type=int, default=1, help="how often (1); Slurm is then compared with itself, too")
     parser.add_argument("--keep", type=Path, help="folder for what Slurm did")
     parser.add_argument("--from", dest="kept", type=Path, help="folder of what Slurm did earlier: it is not run again")
@@ -349,11 +369,15 @@ def main() -> int:
         site = SITES[name]
         if options.kept:
             runs = [replay.read_records(path) for path in sorted(options.kept.glob(f"{name}.[0-9].csv"))]
+            seeds = {path.stem: replay.read_records(path) for path in sorted(options.kept.glob(f"{name}.seed*.csv"))}
         else:
-            runs = [measure(site, options.seed, options.jobs) for _ in range(options.repeat)]
-        for number, records in enumerate(runs if options.keep else ()):
+            first, *more = options.seed
+            runs = [measure(site, first, options.jobs) for _ in range(options.repeat)]
+            seeds = {f"{name}.seed{seed}": measure(site, seed, options.jobs) for seed in more}
+        if options.keep:
             options.keep.mkdir(exist_ok=True)
-            replay.write_records(options.keep / f"{name}.{number}.csv", records)
+            for stem, records in ({f"{name}.{number}": each for number, each in enumerate(runs)} | seeds).items():
+                replay.write_records(options.keep / f"{stem}.csv", records)
         if runs:
             backfilled = np.mean([record.scheduler == "backfill" for record in runs[0]])
             wait = np.mean([record.start - record.submit for record in runs[0]])
@@ -363,6 +387,9 @@ def main() -> int:
                 continue
             schedules = [replay.schedule_of(records, site.machine) for records in runs]
             show(f"{site.says}: {of}", whole_runs(site, schedules))
+            if seeds:
+                others = {stem: [replay.schedule_of(records, site.machine)] for stem, records in seeds.items()}
+                show("Several workloads, once a second", by_seed(site, {f"{name}.0 and on": schedules} | others))
             if site.machine.partitions:
                 show(
                     "Share of the pairs of jobs that start in another order, by what the two have in common",

@@ -312,13 +312,14 @@ _COUNTS = {
 }  # fmt: skip
 
 
-def _log(cluster: Cluster) -> Path:
+def log_of(cluster: Cluster) -> Path:
+    """The controller's log."""
     return Path(cluster.config.base, "log", "slurmctld.log")
 
 
 def _up_since(cluster: Cluster) -> float:
     """When the controller wrote its first line [s since the epoch]."""
-    return datetime.datetime.fromisoformat(_FIRST.search(_log(cluster).read_text())[1]).timestamp()
+    return datetime.datetime.fromisoformat(_FIRST.search(log_of(cluster).read_text())[1]).timestamp()
 
 
 def run(cluster: Cluster, jobs: Sequence[Sleeper], timeout: float) -> list[Record]:
@@ -342,7 +343,7 @@ def run(cluster: Cluster, jobs: Sequence[Sleeper], timeout: float) -> list[Recor
         )  # fmt: skip
         numbers.append(int(output))
     deadline = time.monotonic() + timeout
-    while len(lives := read_log(_log(cluster).read_text())) < len(jobs):
+    while len(lives := read_log(log_of(cluster).read_text())) < len(jobs):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(lives)} of {len(jobs)} jobs have ended, {timeout} s after the last submission")
         time.sleep(0.5)

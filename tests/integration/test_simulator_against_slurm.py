@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -17,14 +19,16 @@ import pytest
 from asa.core.errors import IllegalDecision
 from asa.core.hostlist import expand
 from asa.core.job import JobState
+from asa.core.registry import DISPATCHERS
 from asa.lab.core.cluster import ROOT, ClusterAccount, Qos
 from asa.lab.core.cluster import Cluster as Machine
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import Workload
 from asa.lab.forecast.slurm_queue import SlurmQueue
-from asa.lab.simulator.run import simulate
-from asa.lab.simulator.settings import Multifactor
-from asa.lab.simulator.state import REFUSALS, why_refused
+from asa.lab.simulator.engine import Engine
+from asa.lab.simulator.run import DispatchLoop, simulate
+from asa.lab.simulator.settings import MachineSettings, Multifactor
+from asa.lab.simulator.state import REFUSALS, StopReason, why_refused
 from asa.lab.simulator.validate import violations
 from asa.lab.traces.load import load_trace
 from asa.lab.traces.slurm import ASSOCIATION, SlurmSite, parse_slurm
@@ -335,8 +339,41 @@ PREEMPTED = dataclasses.replace(Machine.of(6), qos=replay.PREEMPTING.qos, requeu
 @pytest.fixture
 def preempting() -> Iterator[Cluster]:
     own = {"PreemptType": "preempt/qos", "PreemptMode": "REQUEUE", "AccountingStorageEnforce": "limits,qos"}
-    with arranged(PREEMPTED, SchedulerParameters=replay.SCHEDULER, **own, **AGES) as cluster:
+    logged = {"SlurmctldDebug": "debug"}
+    with arranged(PREEMPTED, SchedulerParameters=replay.SCHEDULER, **logged, **own, **AGES) as cluster:
         yield cluster
+
+
+@live
+def test_behind_a_blocked_job_slurm_preempts_first_and_starts_a_second_later(preempting: Cluster) -> None:
+    """The blocked one is planned as if those that it may preempt had gone: when the first job's limit is over."""
+    sent = [(4, "high", 10), (2, "normal", 60), (6, "high", 60), (2, "high", 3)]
+    numbers: list[str] = []
+    for nodes, qos, minutes in sent:
+        words = f"--nodes={nodes}", f"--qos={qos}", f"--time={minutes}", "--output=/dev/null", "--chdir=/"
+        numbers.append(preempting.run("sbatch", "--parsable", *words, "--wrap=sleep 600", user="daemon").strip())
+        time.sleep(4.0)
+    first, gone, blocked, last = map(preempting.job, numbers)
+    assert [each["JobState"] for each in (first, gone, blocked, last)] == ["RUNNING", "PENDING", "PENDING", "RUNNING"]
+    over, planned = (datetime.fromisoformat(at).timestamp() for at in (first["EndTime"], blocked["StartTime"]))
+    log = replay.log_of(preempting).read_text()
+    started = f"(?:Started|Allocate|creating credential for) JobId={numbers[3]}\\b"  # by version and scheduler
+    moments = [
+        datetime.fromisoformat(re.findall(rf"^\[(\S+)\] .*{words}", log, re.MULTILINE)[0]).timestamp()
+        for words in (f"preempted JobId={numbers[1]} has been requeued", started)
+    ]
+    print(f"\nplanned {planned - over:+.0f} s after the first job's limit; started {np.diff(moments)[0]:.3f} s after")
+    workload = Workload.of(
+        submit=[0.0, 4.0, 8.0, 12.0], run=[600.0] * 4, cores=[nodes for nodes, _, _ in sent],
+        walltime=[60.0 * minutes for _, _, minutes in sent],
+        qos=[[*PREEMPTED.qos].index(qos) for _, qos, _ in sent], labels={"qos": tuple(PREEMPTED.qos)},
+    )  # fmt: skip
+    found = parse_slurm("".join(preempting.run(*command) for command in SAYS))
+    engine = Engine(workload, PREEMPTED, MachineSettings(overrun="allow", priority=found.priority))
+    assert DispatchLoop(engine, DISPATCHERS.create(found.dispatcher)).run(until=16.0, promise=True) is StopReason.UNTIL
+    assert engine.state.jobs["planned"][2] == 600.0 and abs(planned - over) <= 2.0
+    assert engine.state.jobs["started"][3] == 13.0 and 0.5 < np.diff(moments)[0] < 5.0
+    assert engine.state.jobs["restarts"].tolist() == [0, 1, 0, 0]
 
 
 @live

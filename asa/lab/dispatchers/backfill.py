@@ -57,9 +57,11 @@ from asa.lab.dispatchers.nodeplan import (
     may_make_room,
     new_plan,
     not_before,
+    note_nodes,
     open_nodes,
     place_job,
     reserve,
+    reserve_beyond,
     take_nodes,
 )
 from asa.lab.dispatchers.room import columns
@@ -657,7 +659,9 @@ def scan_nodes(
     -------
     tuple
         How many start; on which nodes: rows of position, first node, last node, units of each; and who goes: rows of
-        position of the job that preempts, row of the one that runs.
+        position of the job that preempts, row of the one that runs. Where gaps are filled at intervals, a job that
+        preempts while another is blocked before it is not among those that start: Slurm starts it when it fills gaps
+        next.
     """
     depth, count = float(rule.depth), min(rule.limit, len(waiting))
     parts = 1
@@ -672,6 +676,7 @@ def scan_nodes(
     planned, reserved, since = np.empty(most, np.int64), 0, 0  # since: what nodes have left has only shrunk
     started, apart = 0, APART_S if rule.interval > 0 else 0.0
     reserved_of, begun = np.zeros(parts, np.int64), np.zeros(count, np.bool_)
+    going = np.zeros(len(free), np.bool_)  # nodes of jobs that go, on which none starts yet
     depths = np.array([0.0, depth]) if depth > 0 and len(windows) > 0 else np.array([depth])
     for step in range(len(depths) * count):
         depth, turn = depths[step // count], step % count
@@ -691,6 +696,8 @@ def scan_nodes(
         if found == 0 and len(preemption) > 0 and may_make_room(plan, jobs, job, preemption):
             victims, found = find_victims(plan, method, jobs, job, usable[job.allowed], preemption, now + stays + apart)
             for victim in victims:
+                if rule.interval > 0 and depth > 0 and blocked[part]:
+                    note_nodes(plan, victim, going)
                 gone[lost, 0], gone[lost, 1] = j, holder_of(plan, victim)
                 lost += 1
                 end_now(plan, victim)
@@ -705,15 +712,19 @@ def scan_nodes(
                 chosen = longer(chosen, 2 * (rows + found))
             if plan.counts[BACKS] + found > len(plan.ends):
                 plan = longer_plan(plan, found)
-            take_nodes(plan, job, found, now, now + stays)
+            take_nodes(plan, job, found, now, now + stays, False)
+            begun[j], now_free = True, True
             for k in range(found):
+                for node in range(plan.runs[k, 0], plan.runs[k, 1] + 1):
+                    now_free &= not going[node]
+            for k in range(found if now_free else 0):
                 chosen[rows, 0] = j
                 for column in range(3):
                     chosen[rows, column + 1] = plan.runs[k, column]
                 rows += 1
-            starts[started] = j
-            begun[j] = True
-            started += 1
+            if now_free:
+                starts[started] = j
+                started += 1
         elif depth == 0:
             open_nodes(plan, whole, job, allowed[job.allowed])
             if place_job(plan, method, job, now) > 0:  # one that cannot run now blocks no other
@@ -724,8 +735,11 @@ def scan_nodes(
                 last = _last_to_start(plan, jobs, waiting, places, begun, preemption, turn, last, apart)
                 if last <= turn:
                     break
-            after = not_before(plan, jobs, job, waiting, planned[since:reserved], promised)
-            at, found = reserve(plan, method, job, apart, after, now + rule.window)
+            after, shared = not_before(plan, jobs, job, waiting, planned[since:reserved], promised), False
+            if len(preemption) > 0:
+                at, found, shared = reserve_beyond(plan, method, jobs, job, preemption, apart, after, now + rule.window)
+            else:
+                at, found = reserve(plan, method, job, apart, after, now + rule.window)
             if found > 0:
                 planned[reserved] = j
                 reserved += 1
@@ -733,7 +747,7 @@ def scan_nodes(
                 reserved_of[part] += 1
                 if plan.counts[BACKS] + found > len(plan.ends):
                     plan = longer_plan(plan, found)
-                take_nodes(plan, job, found, at, at + job.estimate)
+                take_nodes(plan, job, found, at, at + job.estimate, shared)
     return started, chosen[:rows], gone[:lost]
 
 
@@ -824,7 +838,7 @@ def decide_on_tables(rule: Backfill, view: TableView) -> list[DispatchDecision]:
         new = resized(numbers, len(waiting), view.slots, taken, view.jobs, view.active, view.molds, view.widths)
         changed = zip(view.active.tolist(), view.jobs["units"][view.active].tolist(), new.tolist(), strict=True)
         decisions += [SetWidth(row, units) for row, before, units in changed if units != before]
-    going = dict.fromkeys(starts[:started].tolist())
+    going = dict.fromkeys([*starts[:started].tolist(), *preempted])
     places = [*going, *np.flatnonzero(~np.isnan(promised[: min(numbers.limit, len(waiting))])).tolist()]
     for place in sorted(places) if [*going] == sorted(going) else places:
         row = int(waiting[place])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from asa.core.arrays import Floats, Ints
+from asa.core.arrays import Bools, Floats, Ints
 from asa.lab.core.compiled import inner, inner_allocating, picked, ranking
 from asa.lab.core.table import EXEMPT, PREEMPTS, RANK
 from asa.lab.placement.nodes import BLOCK, capped, close, held, place_within
@@ -138,8 +138,12 @@ def _give_back(plan: NodePlan, k: int, left: Ints, sign: int) -> None:
 
 
 @inner
-def take_nodes(plan: NodePlan, job: Any, found: int, start: float, end: float) -> None:
-    """A job has its `runs` of nodes from a level's time until `end` [s]; they come back then."""
+def take_nodes(plan: NodePlan, job: Any, found: int, start: float, end: float, shared: bool) -> None:
+    """A job has its `runs` of nodes from a level's time until `end` [s]; they come back then.
+
+    `shared`: other jobs may have some of them until they end, or make room. Then these nodes have less than nothing
+    left, and `idle` still counts them.
+    """
     end = max(end, np.nextafter(start, math.inf))  # a job too short for a float still counts
     used = plan.counts[BACKS]
     first = used
@@ -150,6 +154,8 @@ def take_nodes(plan: NodePlan, job: Any, found: int, start: float, end: float) -
     for k in range(found):
         plan.ends[first + k], plan.rows[first + k] = end, used + k
         _write_back(plan, used + k, plan.runs[k], job.kind, -1)
+        for row in range(len(plan.allowed) if shared else 0):
+            plan.gains[used + k, row] = 0
         _change(plan, first + k, start, -1)
 
 
@@ -254,9 +260,9 @@ def open_nodes(plan: NodePlan, left: Ints, job: Any, members: Ints) -> int:
     for node in range(len(left)):
         plan.units[node] = 0
         for resource in range(left.shape[1]):
-            plan.room[node, resource] = left[node, resource] if members[node] else 0
+            plan.room[node, resource] = max(left[node, resource], 0) if members[node] else 0
         if members[node]:
-            plan.units[node] = capped(held(left, node, need), job.per_node)
+            plan.units[node] = capped(held(plan.room, node, need), job.per_node)
             units += plan.units[node]
     return units
 
@@ -269,8 +275,8 @@ def _narrow(plan: NodePlan, left: Ints, job: Any, units: int) -> int:
         if plan.units[node] > 0:
             lower = False
             for resource in range(left.shape[1]):
-                if left[node, resource] < plan.room[node, resource]:
-                    plan.room[node, resource], lower = left[node, resource], True
+                if max(left[node, resource], 0) < plan.room[node, resource]:
+                    plan.room[node, resource], lower = max(left[node, resource], 0), True
             if lower:
                 now = capped(held(plan.room, node, need), job.per_node)
                 units += now - plan.units[node]
@@ -354,6 +360,27 @@ def reserve(plan: NodePlan, method: int, job: Any, apart: float, after: float, l
         if found > 0:
             _add_level(plan, level, at, left, first, k)
             return at, found
+
+
+@inner_allocating
+def reserve_beyond(
+    plan: NodePlan, method: int, jobs: Table, job: Any, preemption: Floats, apart: float, after: float, latest: float
+) -> tuple[float, int, bool]:
+    """As `reserve`, but as if the running jobs that the job may preempt had gone, as Slurm plans; and whether there are
+    such."""
+    victims = _preemptible(plan, jobs, job, preemption)
+    if len(victims) == 0:
+        at, found = reserve(plan, method, job, apart, after, latest)
+        return at, found, False
+    backs, gains = plan.backs[: plan.counts[BACKS]].copy(), plan.gains[: plan.counts[BACKS]].copy()
+    for victim in victims:
+        end_now(plan, victim)
+    at, found = reserve(plan, method, job, apart, plan.times[0], latest)
+    _copy(plan.backs, backs)
+    _copy(plan.gains, gains)
+    for victim in victims:
+        _set_free(plan, victim, -1)
+    return at, found, True
 
 
 @inner
@@ -488,6 +515,17 @@ def end_now(plan: NodePlan, victim: int) -> None:
         plan.backs[plan.rows[k], UNITS] = 0
         for each in range(len(plan.allowed)):
             plan.gains[plan.rows[k], each] = 0
+        k += 1
+
+
+@inner
+def note_nodes(plan: NodePlan, victim: int, nodes: Bools) -> None:
+    """Add the nodes of a running job to `nodes`."""
+    row, k = holder_of(plan, victim), victim
+    while k < plan.counts[BACKS] and holder_of(plan, k) == row:
+        back = plan.backs[plan.rows[k]]
+        for node in range(back[FIRST], back[LAST] + 1):
+            nodes[node] = True
         k += 1
 
 

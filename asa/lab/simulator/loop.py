@@ -1186,7 +1186,9 @@ def dispatch_loop(
         now = whole
         if rule.interval > 0:
             world.fills = due(s, world.fills, rule.interval)
-            if world.fills > world.now:
+            if world.filled == world.now:
+                now = in_order
+            elif world.fills > world.now:
                 world.looks = due(s, world.looks, LOOKS_S)
                 if world.looks > world.now:
                     continue
@@ -1228,7 +1230,7 @@ def dispatch_loop(
                         world.dirty = 1
                         return GROW
                     resize(s, running[k], had[k])
-        if started == 0:
+        if started == 0 and len(gone) == 0:
             continue
         all_seen = len(waiting) <= min(rule.limit, rule.oldest)  # else others come forward when some have started
         kept = world.waiting - len(waiting)
@@ -1238,6 +1240,9 @@ def dispatch_loop(
             if has_room(s):
                 continue
             return GROW
+        if let_go(s, starts[:started], gone):
+            world.filled = world.now
+            push(s, world.now + rule.interval, LOOK, 0)
         plain = molds is None and resizes is None and len(s.preemption) == 0
         if all_seen and world.edges == 0 and not world.stops_often and plain:
             world.dirty = 0  # asked again at once, a rule without predictions would start no other job
@@ -1314,6 +1319,20 @@ def begin(
         leave(s, rows[i])
         start(s, rows[i], count)
     return len(rows)
+
+
+@inner
+def let_go(s: SimulationState, starts: Ints, gone: Ints) -> bool:
+    """Those leave for whom no job starts yet, unless others have left for one that did: then it is decided again first.
+    Whether there are any; `starts` and `gone` as for `begin`."""
+    for victim in range(len(gone)):
+        for start_place in starts:
+            if start_place == gone[victim, 0]:
+                return False
+    for victim in range(len(gone)):
+        if has_room(s):
+            preempt(s, gone[victim, 1])
+    return len(gone) > 0
 
 
 @compiled

@@ -150,6 +150,7 @@ WORLD = np.dtype(
         ("malleable", "i8"),  # malleable jobs that run
         ("resizes", "i8"),  # decide also when no job waits, but malleable ones run
         ("fills", "f8"),  # when gaps are filled next, where that is done at intervals [s]
+        ("filled", "f8"),  # when they were filled last, and jobs left for others that have not started [s]
         ("looks", "f8"),  # when jobs are started in order next, in between [s]
         # MachineSettings.
         ("placement", "i8"),
@@ -248,7 +249,7 @@ def new_state(cluster: Cluster, jobs: int, demands: Ints, allowed: Ints) -> Simu
         tree=np.zeros((0, 3)),
     )
     world = state.world[0]
-    world["vacant"] = NONE
+    world["vacant"], world["filled"] = NONE, np.nan
     world["special"] = any((cluster.partitions, cluster.shareable, cluster.windows, len(allowed) > 1))
     world["tiers"] = len({partition.tier for partition in cluster.partitions.values()}) > 1
     world["safe"], world["requeue_delay"] = cluster.safe_limits, cluster.requeue_delay_s

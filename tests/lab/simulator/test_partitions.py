@@ -61,6 +61,8 @@ class Oracle:
     runs: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Start and end of each job that has started; infinite while it runs."""
     now: float = 0.0
+    filled: float = math.nan
+    """When gaps were filled last, and jobs left for others that start when they are filled next [s]."""
 
     def __post_init__(self) -> None:
         names, jobs = list(self.cluster.partitions), self.jobs
@@ -282,8 +284,8 @@ class Oracle:
     def depths(self, now: float) -> list[float]:
         """Where there are windows, Slurm's main scheduler comes first, which knows of no reservations of jobs; it comes
         alone, once a second, between the times of the backfill scheduler."""
-        if self.interval and now % self.interval:
-            return [] if now % 1 else [0]
+        if self.interval and (now % self.interval or now == self.filled):
+            return [] if now % 1 and now != self.filled else [0]
         return [0, self.depth] if self.depth and self.cluster.windows else [self.depth]
 
     def fits_beside_windows(self, row: int, now: float) -> bool:
@@ -297,38 +299,65 @@ class Oracle:
         """Which running jobs make room for a job, and the nodes that it then has."""
         return [], {}
 
+    def without(self, rows: list[int]) -> list[Box]:
+        """What stands when these running jobs have gone."""
+        return self.boxes
+
+    def below(self, row: int, now: float) -> list[int]:
+        """The running jobs that it may preempt."""
+        return []
+
     def decide(self, now: float, waiting: list[int], running: list[int]) -> list[tuple[int, list[int], dict[int, int]]]:
-        """The jobs that start, which others leave for them, and where; until one preempts, or a limit holds others."""
+        """The jobs that start, which others leave for them, and where; until one preempts, or a limit holds others.
+
+        A job without nodes does not start yet: the backfill scheduler has preempted for it behind another that waits.
+        """
         before, reserved = list(self.boxes), [0] * len(self.partitions)
         begun: list[tuple[int, list[int], dict[int, int]]] = []
+        later: list[tuple[int, list[int], dict[int, int]]] = []
+        seen, going = set[int](), set[int]()
         held = [row for row in waiting if self.held(row, running)]
         ranked = sorted(waiting, key=lambda row: (-self.partitions[self.part[row]].tier, self.order(self.jobs, row)))
         for place, (depth, row) in enumerate(itertools.product(self.depths(now), ranked)):
             if place % len(ranked) == 0:
                 closed, blocked = set[int](), set[int]()
             part = self.part[row]
-            if (part in blocked and depth == 0) or row in held or row in [each for each, _, _ in begun]:
+            if (part in blocked and depth == 0) or row in held or row in seen:
                 continue
             victims, on = [], self.place(row, now, closed)
             if not on:
                 victims, on = self.leave(row, now, closed)
             if on:
+                seen.add(row)
+                if victims and depth and self.interval and part in blocked:
+                    later.append((row, victims, {}))
+                    left = self.without(victims)
+                    going |= {node for box in self.boxes if not any(box is each for each in left) for node in box.on}
+                    self.boxes, victims = left, []
+                self.boxes = [*self.boxes, Box(now, now + self.wall[row], on, self.need(row))]
+                if going & {*on}:
+                    continue
                 begun.append((row, victims, on))
-                self.boxes.append(Box(now, now + self.wall[row], on, self.need(row)))
                 there = [*running, *(other for other, _, _ in begun)]
                 if victims or any(self.held(other, there) for other in {*waiting} - {*held, *there}):
+                    later = []
                     break
             elif depth == 0:
                 if self.fits_beside_windows(row, now):
                     blocked.add(part)
                     closed |= set(self.partitions[part].nodes)
-            elif reserved[part] < depth:
+            else:
+                blocked.add(part)
+                if reserved[part] == depth:
+                    continue
+                kept, self.boxes = self.boxes, self.without(self.below(row, now))
                 at = min(time for time in self.times(now) if self.place(row, time, set()))
+                on, self.boxes = self.place(row, at, set()), kept
                 if at <= now + self.window:
-                    self.boxes.append(Box(at, at + self.wall[row], self.place(row, at, set()), self.need(row)))
+                    self.boxes = [*kept, Box(at, at + self.wall[row], on, self.need(row))]
                     reserved[part] += 1
         self.boxes = before
-        return begun
+        return begun + later
 
     def times(self, now: float) -> list[float]:
         return sorted({each.end for each in (*self.boxes, *self.cluster.windows) if each.end > now})

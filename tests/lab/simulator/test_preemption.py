@@ -52,18 +52,23 @@ class PreemptingOracle(Oracle):
         """Those of the lowest are preempted first."""
         return int(self.own(row).priority if self.cluster.preempts_by_qos else self.own(row).tier)
 
+    def below(self, row: int, now: float) -> list[int]:
+        there = (other for other in sorted(self.running) if any(self.running[other][2] is box for box in self.boxes))
+        return [other for other in there if self.may(row, other, now)]
+
+    def without(self, rows: list[int]) -> list[Box]:
+        away = [self.running[row][2] for row in rows]
+        return [box for box in self.boxes if not any(box is each for each in away)]
+
     def leave(self, row: int, now: float, closed: set[int]) -> tuple[list[int], dict[int, int]]:
         """Who leaves, and the nodes that the job then has."""
         kept = self.boxes
-        order = sorted(
-            (other for other in sorted(self.running) if self.may(row, other, now)),
-            key=lambda other: (self.rank(other), self.jobs.units[other]),
-        )
+        order = sorted(self.below(row, now), key=lambda other: (self.rank(other), self.jobs.units[other]))
         try:
             for _ in range(3):
                 for count in range(1, len(order) + 1):
-                    away = [self.running[other][2] for other in order[:count]]
-                    self.boxes = [box for box in kept if not any(box is each for each in away)]
+                    self.boxes = kept
+                    self.boxes = self.without(order[:count])
                     if on := self.place(row, now, closed):
                         order = [order[count - 1], *order[: count - 1]]
                         break
@@ -83,11 +88,12 @@ class PreemptingOracle(Oracle):
         now = -math.inf
         while coming or waiting or later or self.running:
             over = [window.end for window in self.cluster.windows if window.end > now]
+            looks = [now // every * every + every for every in (1.0, self.interval) if self.interval and waiting]
             spared = [began + self.own(row).exempt_s for row, (began, _, _) in self.running.items()]
             now = min(
                 *(at for at, _ in [*coming, *later]),
                 *(end for _, end, _ in self.running.values()),
-                *(at for at in [*over, *spared] if at > now),
+                *(at for at in [*over, *spared, *looks] if at > now),
                 math.inf,
                 math.inf,
             )
@@ -112,6 +118,9 @@ class PreemptingOracle(Oracle):
                                 later.append((now + self.cluster.requeue_delay_s, victim))
                             else:
                                 waiting.append(victim)
+                    if not on:
+                        self.filled = now
+                        continue
                     start[row] = now
                     box = Box(now, now + self.wall[row], on)
                     self.boxes.append(box)
@@ -145,6 +154,19 @@ def preempting(draw: st.DrawFn) -> tuple[Workload, Cluster]:
     codes = draw(st.lists(st.integers(-1, 2), min_size=len(jobs), max_size=len(jobs)))
     jobs = replace(jobs, qos=np.array(codes), labels={**jobs.labels, "qos": ("a", "b", "c")})
     return jobs, replace(cluster, qos=qos, requeue_delay_s=delay)
+
+
+@pytest.mark.parametrize("depth", [1, math.inf])
+@given(case=preempting(), interval=st.sampled_from([1.0, 2.5]))
+def test_where_gaps_are_filled_at_intervals_a_job_behind_another_preempts_first_and_then_starts(
+    depth: float, interval: float, case: tuple[Workload, Cluster]
+) -> None:
+    jobs, cluster = case
+    schedule = simulate(jobs, cluster, Backfill(depth, interval=interval))
+    start, restarts = PreemptingOracle(jobs, cluster, depth, interval=interval).run()
+    np.testing.assert_array_equal(schedule.start, start)
+    np.testing.assert_array_equal(schedule.restarts, restarts)
+    assert violations(schedule) == []
 
 
 @pytest.mark.parametrize("depth", [0, 1, math.inf])
@@ -200,6 +222,25 @@ def test_none_is_preempted_for_a_job_that_would_not_fit_even_then() -> None:
     jobs = work((0, 40, 3, "low"), (0, 40, 3, "high"), (1, 10, 4, "high"))
     schedule = simulate(jobs, replace(Cluster.of(6), qos=QOS), "conservative", **FIRST)
     assert schedule.restarts.tolist() == [0, 0, 0] and schedule.start.tolist() == [0.0, 0.0, 40.0]
+
+
+def test_a_job_that_preempts_is_planned_as_if_those_below_it_had_gone() -> None:
+    """So the last job, which would end after 100 s, is in the way of the third, though the second asks for 300 s."""
+    jobs = work((0, 100, 3, "high"), (0, 300, 2, "low"), (1, 10, 6, "high"), (2, 50, 1, "low"))
+    jobs = replace(jobs, walltime=np.array([100.0, 300.0, 300.0, 250.0]))
+    schedule = simulate(jobs, replace(Cluster.of(6), qos=QOS), "conservative", **FIRST)
+    assert schedule.start.tolist() == [0.0, 110.0, 100.0, 110.0] and schedule.restarts.tolist() == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("behind", "start"), [(True, 21.0), (False, 20.0)])
+def test_behind_a_blocked_job_nodes_are_made_free_first_where_gaps_are_filled_at_intervals(
+    behind: bool, start: float
+) -> None:
+    first = [(0, 100, 4, "high"), (0, 300, 2, "low"), *([(1, 10, 6, "high")] if behind else [])]
+    jobs = work(*first, (20, 5, 2, "high"))
+    jobs = replace(jobs, walltime=np.array([100.0, 300.0, 300.0, 50.0])[[*range(len(first)), 3]])
+    schedule = simulate(jobs, replace(Cluster.of(6), qos=QOS), "backfill:depth=inf,interval=1s", **FIRST)
+    assert schedule.start[-1] == start and schedule.restarts[1] >= 1
 
 
 def test_a_job_is_not_preempted_before_its_exempt_time_is_over() -> None:
