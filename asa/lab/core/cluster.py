@@ -329,6 +329,9 @@ class ClusterAccount(Association):
             _check_count(f"user {name[:40]!r} of an account has shares", value)
 
 
+_NO_ACCOUNT, _NO_LIMITS = ClusterAccount(), Association()
+
+
 @dataclass(frozen=True, slots=True)
 class NodeWindow:
     """Nodes that are kept from jobs for a time: for maintenance, or for some users.
@@ -635,7 +638,7 @@ class Cluster:
 
     def account(self, name: str) -> ClusterAccount:
         """The account of this name; one that is not there has one share of all, and no limits."""
-        return self.accounts.get(name, ClusterAccount())
+        return self.accounts.get(name, _NO_ACCOUNT)
 
     def lineage(self, account: str) -> tuple[str, ...]:
         """An account and those above it, but for `ROOT`; one that is not there stands below `ROOT`.
@@ -666,7 +669,7 @@ class Cluster:
 
     def association(self, account: str, user: str) -> Association:
         """The limits of a user in an account; of those for each user his own, else that of the nearest account."""
-        found = self.account(account).user_limits.get(user, Association())
+        found = self.account(account).user_limits.get(user, _NO_LIMITS)
         for name in self.levels(account):
             found = found.under(self.account(name))
         return found

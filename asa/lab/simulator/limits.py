@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asa.core.arrays import Floats, Ints
-from asa.lab.core.cluster import ROOT, Association, Cluster, Qos
+from asa.lab.core.cluster import ROOT, Cluster, Qos
 from asa.lab.core.workload import UNKNOWN, Workload
 
 JOBS, SUBMITTED_JOBS, CORES, NODES, MEMORY, GPUS = range(6)
@@ -33,6 +33,7 @@ WORDS = (
 KIND, MOST, COUNTER = range(3)
 """Columns of the table of limits: the kind, how much there may be, and the number of the counter."""
 NO_LIMIT = 2**62
+_NO_QOS = Qos()
 USED, SINCE, HALF_LIFE, IN_ALL, LEFT, RATE = range(6)
 """Columns of the table of time: what jobs that have ended had used, when that was right [s], after how long it counts
 half [s]; and as of when it was last counted, what all jobs have used, what those that run may still use (all in amounts
@@ -154,8 +155,9 @@ REASONS = {
 
 def bounds(cluster: Cluster, job: Whose) -> dict[Counter, Bound]:
     """What a job counts towards, with how much each of these may have when it starts."""
-    qos, found = cluster.qos.get(job.qos, Qos()), dict[Counter, Bound]()
-    own = cluster.association(job.account, job.user) if job.user else Association()
+    qos, found = cluster.qos.get(job.qos, _NO_QOS), dict[Counter, Bound]()
+    own = cluster.association(job.account, job.user)
+    accounts = [(f"account {name!r}", cluster.account(name)) for name in cluster.levels(job.account)]
 
     def count(what: str, words: str, kind: int, *limits: int | None, decays: bool = True) -> None:
         most = min((each for each in limits if each is not None), default=None)
@@ -172,9 +174,8 @@ def bounds(cluster: Cluster, job: Whose) -> dict[Counter, Bound]:
             each_user = getattr(own, f"max_{name}") if kind <= SUBMITTED_JOBS and of_user is None else None
             together = getattr(own, f"grp_{name}") if of_qos is None else None
             count("user of account", f"user {job.user} of account {job.account!r}", kind, together, each_user)
-        for account in cluster.levels(job.account):
-            most = getattr(cluster.account(account), f"grp_{name}") if of_qos is None else None
-            count("account", f"account {account!r}", kind, most)
+        for words, account in accounts:
+            count("account", words, kind, getattr(account, f"grp_{name}") if of_qos is None else None)
     return found
 
 
@@ -183,7 +184,7 @@ def limits_of_one(cluster: Cluster, job: Whose) -> list[tuple[int, int, str]]:
 
     Where limits are not safe, a job may use more minutes than are left, if any are.
     """
-    own, qos = cluster.association(job.account, job.user), cluster.qos.get(job.qos, Qos())
+    own, qos = cluster.association(job.account, job.user), cluster.qos.get(job.qos, _NO_QOS)
     unsafe = () if cluster.safe_limits else (CORE_MINUTES, GPU_MINUTES, WALL_MINUTES)
     found = [each for each in bounds(cluster, job).values() if each.kind not in unsafe or each.most == 0]
     for kind, name in enumerate(KINDS[CORES : GPU_MINUTES + 1], CORES):
@@ -199,7 +200,7 @@ TOO_LONG = "QOSMaxWallDurationPerJobLimit", "AssocMaxWallDurationPerJobLimit"
 
 def longest_s(cluster: Cluster, job: Whose) -> tuple[float, str]:
     """The longest wall time that a job may ask for [s], infinite for no limit; and whose limit it is, of `TOO_LONG`."""
-    of_qos = cluster.qos.get(job.qos, Qos()).max_time_s
+    of_qos = cluster.qos.get(job.qos, _NO_QOS).max_time_s
     own = cluster.association(job.account, job.user).max_time_s
     if of_qos is not None:
         return of_qos, TOO_LONG[0]

@@ -1323,11 +1323,14 @@ def begin(
 
 @inner
 def let_go(s: SimulationState, starts: Ints, gone: Ints) -> bool:
-    """Those leave for whom no job starts yet, unless others have left for one that did: then it is decided again first.
-    Whether there are any; `starts` and `gone` as for `begin`."""
+    """Preempt jobs for those that start at the next look, and say whether there were any.
+
+    Not where jobs were preempted for one that starts now: then it is decided again first. `starts` and `gone` are those
+    of `begin`.
+    """
     for victim in range(len(gone)):
-        for start_place in starts:
-            if start_place == gone[victim, 0]:
+        for position in starts:
+            if position == gone[victim, 0]:
                 return False
     for victim in range(len(gone)):
         if has_room(s):

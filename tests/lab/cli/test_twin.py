@@ -63,7 +63,7 @@ def look(backend: Any, **options: Any) -> CommandResult:
 
 
 @pytest.mark.parametrize("waiting", [2, 3])
-def test_conservative_is_compared_unless_very_many_jobs_wait_or_it_is_named(
+def test_conservative_is_compared_unless_many_jobs_wait_or_it_is_named(
     waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(twin, "EXACT", 0)
@@ -73,6 +73,7 @@ def test_conservative_is_compared_unless_very_many_jobs_wait_or_it_is_named(
     seen = Snapshot(0.0, machine, jobs, jobs.submit, jobs.submit[:0], (), tuple(range(waiting)))
     data = twin.outlook(seen, COMPARED, "ann")
     assert ("conservative" in [row["dispatcher"] for row in data["rows"]]) == (waiting == 2)
+    assert len(data["rows"]) == len(COMPARED)
     assert any("conservative" in each for each in data["left_out"]) == (waiting == 3)
     named = twin.outlook(seen, ["conservative"], "ann")
     assert [row["mean_wait_s"] for row in named["rows"]] == [[4.5, 9.0][waiting - 2]]
