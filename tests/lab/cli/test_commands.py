@@ -800,11 +800,13 @@ def test_a_model_has_slurm_s_partitions_and_qos(tmp_path: Path, capsys: pytest.C
     assert main(words) == 0
     printed, found = capsys.readouterr().out, json.loads(out.read_text())
     assert "not simulated: shares of accounts and users (sacctmgr show assoc was not given" in printed
-    assert "types of GPUs: a100" in found["not_simulated"]
+    lacking = "AccountingStorageTRES is without gpus, gpus:a100 (sacct does not say which jobs ask for them)"
+    assert lacking in found["not_simulated"]
     assert found["left_out"] == "5 of a partition that is not there"
     site = SiteModel.read(model)
     assert site.partitions == read_slurm(SLURM).cluster.partitions
-    assert [(kind.nodes, kind.cores, kind.gpus) for kind in site.kinds] == [((0, 1), 8, 2), ((2, 3), 8, 0)]
+    kinds = [((0,), 8, 0, "gpu:a100:2"), ((1,), 8, 2, ""), ((2, 3), 8, 0, "")]
+    assert [(kind.nodes, kind.cores, kind.gpus, kind.gres) for kind in site.kinds] == kinds
     assert {(each.gpus, each.unit) for each in site.classes} == {(0, 1), (1, 4)}
     assert site.qos == read_slurm(SLURM).cluster.qos
     assert site.requeue_delay_s == 6.0 and site.partitions["week"].preempt_mode == "requeue"

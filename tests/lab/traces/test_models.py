@@ -1061,7 +1061,7 @@ def test_a_file_says_who_preempts_whom(tmp_path):
         ({"low": {"preempts": ["high"]}}, "QOS 'low' preempts 'high': a QOS that is there, with a preempt_mode"),
         ({"low": {"preempts": "high"}}, "QOS 'low': preempts is 'high'"),
         ({"low": {"preempt_mode": "suspend"}}, "QOS 'low': a QOS has preempt_mode 'suspend': requeue, cancel"),
-        ({"low": {"max_jobs": 3}}, "QOS 'low': 'max_jobs' is none of exempt_s, grp_cores, grp_gpus"),
+        ({"low": {"max_jobs": 3}}, "QOS 'low': 'max_jobs' is none of decays, exempt_s, grp_core_minutes"),
         ({"low": {"grp_cores": "3"}}, "QOS 'low': grp_cores is '3': int expected"),
         ({"low": {"grp_cores": -3}}, "QOS 'low': a QOS has grp_cores -3: a whole number"),
         ({"low": 3}, "QOS 'low' is 3: a JSON object"),
@@ -1129,11 +1129,14 @@ def test_accounts_have_limits_and_take_the_jobs_that_they_allow(tmp_path):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"a": {"share": 3}}, "account 'a': 'share' is none of grp_cores, grp_gpus, grp_jobs"),
+        ({"a": {"share": 3}}, "account 'a': 'share' is none of grp_core_minutes, grp_core_run_minutes, grp_cores"),
         ({"a": {"max_jobs": 1.5}}, "account 'a': max_jobs is 1.5: int expected"),
         ({"a": {"user_limits": 3}}, "account 'a': user_limits is 3"),
         ({"a": {"user_limits": {"ann": 3}}}, "account 'a', user 'ann' is 3: a JSON object"),
-        ({"a": {"user_limits": {"ann": {"shares": 3}}}}, "account 'a', user 'ann': 'shares' is none of grp_cores"),
+        (
+            {"a": {"user_limits": {"ann": {"shares": 3}}}},
+            "account 'a', user 'ann': 'shares' is none of grp_core_minutes",
+        ),
         ({"a": {"user_limits": {"ann": {"max_jobs": -3}}}}, "user 'ann': an association has max_jobs -3: a whole"),
         ({"a": {"shares": -3}}, "account 'a': an account has shares -3: a whole number"),
         ({"a": {"users": ["ann"]}}, "account 'a': users is \\['ann'\\]"),
