@@ -39,7 +39,8 @@ class NodePlan(NamedTuple):
     order
         The row of each level in `left` and `idle`.
     left
-        What nodes have left then, shape (levels, nodes, resources).
+        What nodes have left then, shape (levels, nodes, resources); below 0 where a job is planned on nodes of others
+        that would make room for it.
     idle
         At least as much as the nodes of each row of `allowed` then have left of the first resource, shape (levels,
         rows).
