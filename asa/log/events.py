@@ -272,7 +272,7 @@ class EventLog:
         """
         found = self._values("AND task BETWEEN ? AND ?", stage, start, stop - 1)
         if len(found) < stop - start:  # a damaged index may hide from a search what a scan, as for `lost`, finds
-            found = self._values("AND +task BETWEEN ? AND ?", stage, start, stop - 1)
+            found = self._values("AND task BETWEEN ? AND ?", stage, start, stop - 1, scan=True)
         return [found[index] for index in range(start, stop)]
 
     def whole_values(self, stage: str, tasks: Sequence[int]) -> dict[int, Value]:
@@ -376,12 +376,13 @@ class EventLog:
                     why = str(error)
                 yield stage, index, why
 
-    def _values(self, which: str, stage: str, *parameters: int) -> dict[int, Value]:
-        rows = self._rows(which, stage, *parameters)
+    def _values(self, which: str, stage: str, *parameters: int, scan: bool = False) -> dict[int, Value]:
+        rows = self._rows(which, stage, *parameters, scan=scan)
         return {row[0]: self._whole(stage, *row) for row in rows}
 
-    def _rows(self, which: str, stage: str, *parameters: int) -> list[Any]:
-        sql = f"SELECT task, data, path, {self._crc} FROM results WHERE stage = ? {which}"
+    def _rows(self, which: str, stage: str, *parameters: int, scan: bool = False) -> list[Any]:
+        table = "results NOT INDEXED" if scan else "results"
+        sql = f"SELECT task, data, path, {self._crc} FROM {table} WHERE stage = ? {which}"
         return self._database.rows(sql, stage, *parameters)
 
     def _whole(self, stage: str, index: int, data: bytes | None, path: str | None, crc: int | None) -> Value:

@@ -77,8 +77,8 @@ class MasterCommand:
             idle_s=options.idle,
         )
         text = "the master has ended"
-        service.start()
         try:
+            service.start()
             _announce(directory, service.address, authenticate=not options.no_authentication)
             with OrphanWatch(directory):
                 service.wait()

@@ -59,6 +59,7 @@ from asa.core.run import (
 )
 from asa.core.stage import StageSpec, StageState
 from asa.testing.runlogs import MadeStage, job_asked, run_begins, run_log, stage_spec
+from tests.core.diagrams import drawn
 
 # ------------------------------------------------------------------------------------------------ stages
 
@@ -631,15 +632,6 @@ def test_leases_end_with_their_driver() -> None:
 
 
 TABLES: dict[str, Table] = {"stage": STAGE, "task": TASK, "job": JOB, "allocation": ALLOCATION}
-
-
-def drawn(table: Table) -> str:
-    """A table as a state diagram in Mermaid's language; arrows with the same ends are drawn as one."""
-    arrows: dict[tuple[str, str], list[str]] = {}
-    for (state, what), after in table.items():
-        ends = [str(getattr(each, "name", each)).lower() for each in (state, after)]
-        arrows.setdefault((ends[0], ends[1]), []).append(what.replace(":", ""))
-    return "\n".join(["stateDiagram-v2", *(f"    {a} --> {b}: {', '.join(what)}" for (a, b), what in arrows.items())])
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)

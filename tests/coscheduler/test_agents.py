@@ -192,6 +192,10 @@ def test_what_begins_anew_waits_for_the_agents_before_it(tmp_path: Path, capsys:
         pool.close()
 
 
+def sleepers() -> list[psutil.Process]:
+    return [found for found in psutil.Process().children(recursive=True) if found.name() == "sleep"]
+
+
 def test_what_begins_anew_ends_the_batch_job_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,7 +204,7 @@ def test_what_begins_anew_ends_the_batch_job_before_it(
     pools.end_recorded(record)
     before = BatchAgents(1, 1, 120.0, f"local:cores=1,poll_s=0.1,directory={tmp_path / 'jobs'}", record)
     until(lambda: before.backend.query([before.job])[0].state is JobState.RUNNING, "its start")
-    process = next(found for found in psutil.Process().children(recursive=True) if found.name() == "sleep")
+    (process,) = until(sleepers, "its program")
     before.backend.close()  # as far as a killed co-scheduler lets go
     pools.end_recorded(record)
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE

@@ -286,6 +286,20 @@ def test_results_lost_while_those_behind_them_had_begun(runs: Runs) -> None:
         assert folded(folder).illegal == []
 
 
+def test_a_result_is_found_though_its_stage_is_damaged_in_the_index(runs: Runs) -> None:
+    folder = runs.folder(runs.killed)
+    data, seen = (folder / "events.db").read_bytes(), 0
+    for at in (found.start() for found in re.finditer(b"square", data)):
+        with as_before(folder), contextlib.suppress(AsaError):
+            flip(folder / "events.db", at, 1)
+            with EventLog(folder / "events.db") as log:
+                lost = log.lost({"square": range(5)})
+                kept = [index for index in range(5) if ("square", index) not in lost]
+                assert [load(log.value("square", index)) for index in kept] == [SQUARES[index] for index in kept]
+                seen += 1
+    assert seen > 5
+
+
 def test_one_damaged_run_hides_no_other(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1036,7 +1036,7 @@ def advance(s: SimulationState, until: float) -> int:
         if min(at, look) > until:
             world.now = max(world.now, until)
             return UNTIL
-        if look < at:
+        if look <= at and look < _NEVER:
             kept = kept_back(s)
             world.now = look
             world.dirty |= kept_back(s) < kept

@@ -123,9 +123,11 @@ def test_without_authentication_it_says_so(tmp_path: Path) -> None:
     process = start("--directory", str(pool.path), "--plain-http", "--no-authentication")
     found = address(process, pool)
     assert requests.post(f"http://127.0.0.1:{found.port}/api/v1", json={"type": "GET_HEALTH"}, timeout=DEADLINE_S).ok
+    assert process.stderr is not None
+    said = process.stderr.readline() + process.stderr.readline()  # after the address is known
     process.terminate()
-    _, errors = process.communicate(timeout=DEADLINE_S)
-    assert "WITHOUT AUTHENTICATION" in errors
+    process.communicate(timeout=DEADLINE_S)
+    assert "WITHOUT AUTHENTICATION" in said
 
 
 @pytest.mark.parametrize(

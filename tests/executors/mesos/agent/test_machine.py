@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from asa.core.run import drawn
 from asa.web.errors import HTTPError
 from executors.mesos.agent.records import registration, restored
 from executors.mesos.agent.state import (
@@ -26,6 +25,7 @@ from executors.mesos.agent.state import (
 from executors.mesos.codec import BadMessage, Message
 from executors.mesos.effects import KeepRow
 from executors.mesos.messages import TERMINAL, identity, message, value_of
+from tests.core.diagrams import drawn
 
 SHUTDOWNS = ("SHUTDOWN", "SHUTDOWN_EXECUTOR", "SHUTDOWN_FRAMEWORK")
 
