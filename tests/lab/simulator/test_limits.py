@@ -229,6 +229,18 @@ def minutes(*jobs: tuple[float, float, float, int]) -> Workload:
     )
 
 
+def test_time_is_counted_when_something_else_happens_at_that_moment() -> None:
+    """The last job comes when what the others have used has decayed far enough for the one that waits."""
+    jobs = Workload.of(
+        submit=[0.0] * 6 + [180.0], run=[6.25] * 5 + [25.0, 6.25], units=[3, 3, 3, 1, 1, 1, 1],
+        walltime=[25.0, 25.0, 25.0, 50.0, 75.0, 25.0, 125.0], group=[0] * 7, user=[0] * 7,
+        labels={"group": ("a",), "user": ("ann",)},
+    )  # fmt: skip
+    cluster = replace(Cluster.of(6), accounts={"a": ClusterAccount(grp_core_minutes=2)})
+    done = simulate(jobs, cluster, "fcfs", priority="multifactor:half_life_s=200,calc_period_s=60")
+    assert done.start[4] == 180.0 and np.isnan(done.start[6]), "the last asks for more than there ever is"
+
+
 def begun(jobs: Workload, account: ClusterAccount, *, safe: bool = True, **priority: float) -> list[float]:
     """When jobs start [min] in such an account on 8 cores."""
     cluster = replace(Cluster.of(8), accounts={"a": account}, safe_limits=safe)

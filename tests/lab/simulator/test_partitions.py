@@ -35,6 +35,9 @@ LONGEST_S = 2000.0
 """For so long after the last event, time alone may let a job start."""
 
 
+NO_ACCOUNT, NO_LIMITS = ClusterAccount(), Association()
+
+
 @dataclass
 class Box:
     """Units on nodes, each of which takes so much, from one time until another [s]."""
@@ -226,7 +229,7 @@ class Oracle:
             for above in self.chain(row):
                 most = getattr(accounts.get(above, ClusterAccount()), f"grp_{what}")
                 yield most, lambda other, above=above: above in self.chain(other)
-            own = accounts.get(name, ClusterAccount()).user_limits.get(user, Association())
+            own = accounts.get(name, NO_ACCOUNT).user_limits.get(user, NO_LIMITS)
             yield getattr(own, f"grp_{what}"), lambda other: self.whose(other) == (name, user)
         if user and by_user is None and what in ("jobs", "submit_jobs"):
             yield self.of_user(row, f"max_{what}"), lambda other: self.whose(other) == (name, user)
