@@ -499,45 +499,46 @@ def holder_of(plan: NodePlan, k: int) -> int:
 
 
 @inner
+def _behind(plan: NodePlan, victim: int) -> int:
+    """Where what comes back from a running job, which stands there first, ends in `plan.ends`."""
+    k = victim
+    while k < plan.counts[BACKS] and holder_of(plan, k) == holder_of(plan, victim):
+        k += 1
+    return k
+
+
+@inner
 def _set_free(plan: NodePlan, victim: int, sign: int) -> None:
     """What a running job holds is free from now on, or is not (-1)."""
-    row, k = holder_of(plan, victim), victim
-    while k < plan.counts[BACKS] and holder_of(plan, k) == row:
+    for k in range(victim, _behind(plan, victim)):
         _change(plan, k, plan.times[0], sign)
-        k += 1
 
 
 @inner
 def end_now(plan: NodePlan, victim: int) -> None:
     """A running job goes: what it holds is free from now on, and nothing more will come back."""
     _set_free(plan, victim, 1)
-    row, k = holder_of(plan, victim), victim
-    while k < plan.counts[BACKS] and holder_of(plan, k) == row:
+    for k in range(victim, _behind(plan, victim)):
         plan.backs[plan.rows[k], UNITS] = 0
         for each in range(len(plan.allowed)):
             plan.gains[plan.rows[k], each] = 0
-        k += 1
 
 
 @inner
 def note_nodes(plan: NodePlan, victim: int, nodes: Bools) -> None:
     """Add the nodes of a running job to `nodes`."""
-    row, k = holder_of(plan, victim), victim
-    while k < plan.counts[BACKS] and holder_of(plan, k) == row:
+    for k in range(victim, _behind(plan, victim)):
         back = plan.backs[plan.rows[k]]
         for node in range(back[FIRST], back[LAST] + 1):
             nodes[node] = True
-        k += 1
 
 
 @inner
 def _overlaps(plan: NodePlan, victim: int, found: int) -> bool:
     """Whether a running job is on one of these nodes."""
-    row, k = holder_of(plan, victim), victim
-    while k < plan.counts[BACKS] and holder_of(plan, k) == row:
+    for k in range(victim, _behind(plan, victim)):
         back = plan.backs[plan.rows[k]]
         for run in range(found):
             if plan.runs[run, 0] <= back[LAST] and back[FIRST] <= plan.runs[run, 1]:
                 return True
-        k += 1
     return False

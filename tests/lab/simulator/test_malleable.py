@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,10 @@ def malleable(draw: st.DrawFn, *, exact: bool) -> Workload:
     """A few jobs crowded in time, of which some are moldable, some malleable. Where they are `exact`, their times with
     all of their widths are fractions that a computer adds without rounding."""
     count, rows = draw(st.integers(1, 10)), st.integers(0, 9)
-    column = lambda values: draw(st.lists(values, min_size=count, max_size=count))  # noqa: E731
+
+    def column(values: st.SearchStrategy[Any]) -> list[Any]:
+        return draw(st.lists(values, min_size=count, max_size=count))
+
     sizes = [1, 2, 4] if exact else [*range(1, SLOTS + 1)]
     widths = [sorted(column_of) for column_of in column(st.tuples(*[st.sampled_from(sizes)] * 3))]
     least, units, most = zip(*widths, strict=True)
