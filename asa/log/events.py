@@ -154,14 +154,12 @@ class EventLog:
 
     def _read(self, after: int, most: int) -> Iterator[tuple[int, Event | TasksDone]]:
         """Rows with events above `after`, by the number of their last one."""
-        sql = f"SELECT seq, kind, fields, {self._crc} FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
-        while page := self._database.rows(sql, after, most):
-            for number, kind, fields, crc in page:
-                item = self._decode(number, kind, fields, crc)
-                if self._checked and number - _count(item) > after:
-                    raise self._damage(f"event {after + 1} is missing")
-                yield number, item
-                after = number
+        for number, kind, fields, crc in self._in_order("", after, most):
+            item = self._decode(number, kind, fields, crc)
+            if self._checked and number - _count(item) > after:
+                raise self._damage(f"event {after + 1} is missing")
+            yield number, item
+            after = number
         self._known = min(after, self._check_end())
 
     def _check_end(self) -> int:
@@ -240,13 +238,20 @@ class EventLog:
 
     def each(self, kind: type[_Kind]) -> Iterator[_Kind]:
         """The events of one kind, in order, which is none of those that are kept in columns."""
-        sql = f"SELECT seq, kind, fields, {self._crc} FROM events WHERE kind = ? AND seq > ? ORDER BY seq LIMIT ?"
-        after = 0
-        while rows := self._database.rows(sql, kind.__name__, after, _PAGE):
-            for row in rows:
-                item, after = self._decode(*row), row[0]
-                if isinstance(item, kind):
-                    yield item
+        for row in self._in_order("kind = ? AND", 0, _PAGE, kind.__name__):
+            item = self._decode(*row)
+            if isinstance(item, kind):
+                yield item
+
+    def _in_order(self, which: str, after: int, most: int, *names: str) -> Iterator[tuple[int, str, str, int | None]]:
+        """Rows above a number, in pages of at most so many."""
+        sql = f"SELECT seq, kind, fields, {self._crc} FROM events WHERE {which} seq > ? ORDER BY seq LIMIT ?"
+        while page := self._database.rows(sql, *names, after, most):
+            for row in page:
+                if row[0] <= after:  # pages of a damaged tree are read again and again
+                    raise self._damage(f"event {row[0]} is read after event {after}")
+                after = row[0]
+                yield row
 
     def value(self, stage: str, index: int) -> Value:
         """What a task returned.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import pickle
@@ -205,6 +206,26 @@ def test_any_flipped_bit_of_an_event_log_gives_no_wrong_value(
                     found = {index: load(log.value("square", index)) for index in done if index not in lost}
                     assert found.items() <= SQUARES.items(), (at, mask)
     assert noticed > FLIPS / 10
+
+
+def test_reading_a_log_ends_whatever_bits_of_its_tree_of_pages_are_flipped(tmp_path: Path) -> None:
+    """Pages that point to one another were read for ever: `asa clean` did not end."""
+    path = tmp_path / "whole.db"
+    with EventLog(path) as log:
+        for number in range(200):
+            log.append([Cancelled(float(number), f"job {number}", "tired")])
+    data = path.read_bytes()
+    tree = [at for page in range(0, len(data), 4096) for at in range(page, page + 108) if data[at]]
+    damaged = tmp_path / "damaged.db"
+    for at, bit in itertools.product(tree, (0, 3, 6)):
+        damaged.write_bytes(data)
+        damaged.chmod(0o600)
+        flip(damaged, at, 1 << bit)
+        with contextlib.suppress(AsaError), EventLog(damaged) as log:
+            numbers = [number for number, _ in log.readable()[0]]
+            assert numbers == sorted(set(numbers)), (at, bit)
+            with contextlib.suppress(AsaError):
+                assert len(list(log.each(Cancelled))) <= 200
 
 
 def test_a_flipped_bit_of_a_result_file_is_named_and_the_task_runs_again(runs: Runs) -> None:

@@ -533,6 +533,7 @@ class Worst:
     held: int = 0
     """Kills while a host had less than its cores, or a guest less than its memory."""
     looks: int = 0
+    """How often a control group was looked at between a kill and the next co-scheduler."""
 
 
 def harmed(now: Ongoing, worst: Worst) -> Iterator[str]:
@@ -549,6 +550,7 @@ def harmed(now: Ongoing, worst: Worst) -> Iterator[str]:
         until = struck.at + LEASE_S + LATE_S + (BACK_S if struck.kill.other else 0.0)
         for at, seen in after:
             for container, its in seen.items():
+                worst.looks += 1
                 if its.frozen or its.soft < math.inf or (its.cores < 1.0 and not container.guest):
                     worst.throttled_s = max(worst.throttled_s, at - struck.at)
                     if at > until:
@@ -556,7 +558,6 @@ def harmed(now: Ongoing, worst: Worst) -> Iterator[str]:
                         break
         for before, later in windows(after, 1.0):
             for host, slow in slowdowns(before, later, idle).items():
-                worst.looks += 1
                 if before[0] > until:
                     worst.slowdown = max(worst.slowdown, slow)
                 if slow > bound:
