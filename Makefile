@@ -33,7 +33,7 @@ help:
 	@echo "make others      Parsl and executorlib in an environment of their own, .venv/others"
 	@echo "make coverage    which branches the tests of the first two lines take: a quarter of an hour; build/coverage/html"
 	@echo "make bench-cosched  a queue of real jobs under each sharing rule, on an idle machine: at most 30 minutes"
-	@echo "make bench-cosched-full  several lengths of queues, for the figures in the docs: at most 4 hours"
+	@echo "make bench-cosched-full  three loads, three seeds, all rules, for the figures in the docs: an hour"
 	@echo "make venv        .venv with every extra (torch included)"
 
 demo: .venv/.demo
@@ -181,8 +181,8 @@ bench-cosched: .venv/.test packages
 
 bench-cosched-full: .venv/.test packages
 	$(BIN)/python benchmarks/cosched_real.py --cpu-cost --out build/bench-cosched-cost.json
-	$(BIN)/python benchmarks/cosched_real.py --loads 8,15,30,io:8 --seeds 3 --within 3h55m \
-	    --out build/bench-cosched-full.json
+	$(BIN)/python benchmarks/cosched_real.py --nodes 4 --largest 2 --seconds 25 --loads 5,idle:5,io:5 --seeds 3 --period 2 \
+	    --bound 50% --rules space,static,asax:patience_s=10,scavenger --within 57m --out build/bench-cosched-full.json
 
 venv: .venv/.test
 	$(INSTALL) -e '.[dev,learn,cp]'

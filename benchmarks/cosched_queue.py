@@ -3,8 +3,9 @@
     python benchmarks/cosched_queue.py --nodes 8 --seconds 20 --seed 1 --out DIR
 
 writes ``DIR/queue.toml`` and the data below DIR: Montage, BLAST and Statistics on 1, 2, 4 and 8 nodes and Synthetic on
-2, 4 and 8, in random order. Nodes have one core each, which is worth ``--speed`` of a core of the processor. Alone,
-each job takes at least ``--seconds``; wall times are 1.1 to 1.6 times what is expected.
+2, 4 and 8, in random order, as far as they fit on the machine. Nodes have one core each, which is worth ``--speed`` of
+a core of the processor. Alone, each job takes at least ``--seconds``; wall times are 1.1 to 1.6 times what is expected.
+With ``--files`` there are jobs, too, that write files and wait for the disk, which the paper's mix has not.
 
 How large jobs must be for that is measured here, in CPU time: workflows are gone through once, task after task. BLAST
 and Synthetic do more in their parallel stages then. Montage and Statistics get the same data on however many nodes, as
@@ -26,6 +27,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +40,7 @@ from asa.workflows.stage import Node, replace_nodes
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "workflows"
 RANK = sys.executable, "-m", "asa", "cosched", "rank"
 SIZES = {"montage": (1, 2, 4, 8), "blast": (1, 2, 4, 8), "statistics": (1, 2, 4, 8), "synthetic": (2, 4, 8)}
+FILES = {"files": (1, 2, 4)}
 MARGIN = 1.15  # on the CPU time that a job must use
 TASK_S = 0.002  # CPU time that a rank uses for each task, besides the task's own [s]
 STARTS = 1.5  # of a rank, one after the other: what is loaded is waited for
@@ -47,6 +50,7 @@ PADDING = 1.1, 1.6  # wall time, in expected run times
 TILES, TILE = "2x2", 300  # of Montage, and their side [pixels]
 SEQUENCES, QUERIES = 2000, 50  # of BLAST: in its database, and of each task
 MINUTES, CHUNKS = 250_000, 8  # of Statistics: in its file, and tasks
+WRITTEN = "dd if=/dev/zero of=part.$ASA_RANK bs=1M count=16 conv=fsync"  # of a job that writes files: a round
 FLOATS, TASKS, ROUNDS = 125_000, 8, 100  # of Synthetic: of each task, tasks a node, and rounds of the trial
 
 Settings = dict[str, Any]
@@ -60,7 +64,7 @@ class Work:
     Parameters
     ----------
     target, settings
-        What `asa cosched rank` is given.
+        What `asa cosched rank` is given; without settings: what the shell is.
     cpu_s
         CPU time of the node that has most to do [s], of each stage.
     barriers
@@ -75,6 +79,8 @@ class Work:
     @property
     def command(self) -> str:
         """The line for the shell of each node."""
+        if not self.settings:
+            return self.target
         assignments = [f"{name}={value}" for name, value in self.settings.items()]
         return shlex.join([*RANK, self.target, *(word for each in assignments for word in ("--set", each))])
 
@@ -215,8 +221,19 @@ def synthetic(data: Path, nodes: int, budget: float) -> Work:
     return Work(file_of("synthetic"), {**settings, "rounds": rounds, "out": "out"}, cpu_s, len(cost.stages))
 
 
+def files(data: Path, nodes: int, budget: float) -> Work:
+    """Files that are written to the disk, one after the other, all nodes at once: `budget` is time, not CPU time."""
+    rounds, began = 5, time.monotonic()
+    for _ in range(rounds):
+        subprocess.run(WRITTEN, shell=True, check=True, cwd=data, stderr=subprocess.DEVNULL)
+    (data / "part.").unlink()
+    rounds = math.ceil(rounds * budget / (time.monotonic() - began) / nodes)
+    line = f'for n in $(seq {rounds}); do {WRITTEN} || exit 1; echo "$n {rounds}" >"$ASA_PROGRESS"; done'
+    return Work(line, {}, budget, 0)
+
+
 MAKERS: dict[str, Callable[[Path, int, float], Work]] = {
-    maker.__name__: maker for maker in (montage, blast, statistics, synthetic)
+    maker.__name__: maker for maker in (montage, blast, statistics, synthetic, files)
 }
 
 
@@ -229,12 +246,15 @@ def start_cost() -> float:
         return cpu_time() - began
 
 
-def chosen(jobs: int, random_: random.Random) -> list[Kind]:
+def chosen(jobs: int, nodes: int, files: bool, random_: random.Random) -> list[Kind]:
     """Applications and nodes of so many jobs, in random order: two sizes of each, all once, or all twice."""
+    kinds = {
+        name: [size for size in sizes if size <= nodes] for name, sizes in (SIZES | (FILES if files else {})).items()
+    }
     if jobs == 8:
-        found = [(name, nodes) for name, sizes in SIZES.items() for nodes in random_.sample(sizes, 2)]
+        found = [(name, size) for name, sizes in kinds.items() for size in random_.sample(sizes, 2)]
     else:
-        found = [(name, nodes) for name, sizes in SIZES.items() for nodes in sizes] * (jobs // 15)
+        found = [(name, size) for name, sizes in kinds.items() for size in sizes] * (jobs // 15)
     random_.shuffle(found)
     return found
 
@@ -261,15 +281,16 @@ def lines(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make a queue of jobs that really run, with its input data.")
-    parser.add_argument("--nodes", type=int, default=8, help="of the machine, at least 8 (8)")
+    parser.add_argument("--nodes", type=int, default=8, help="of the machine, at least 4 (8)")
     parser.add_argument("--speed", type=float, default=0.25, help="what the core of a node is worth, in cores (0.25)")
     parser.add_argument("--seconds", type=float, default=20.0, help="that each job takes alone, at least [s] (20)")
-    parser.add_argument("--jobs", type=int, default=15, choices=(8, 15, 30), help="how many (15)")
+    parser.add_argument("--jobs", type=int, default=15, choices=(8, 15, 30), help="how many, on 8 nodes (15)")
+    parser.add_argument("--files", action="store_true", help="with jobs that write files")
     parser.add_argument("--seed", type=int, default=1, help="of order and wall times (1)")
     parser.add_argument("--out", type=Path, required=True, help="folder to write into; made, must not exist")
     options = parser.parse_args()
-    if options.nodes < 8 or not 0 < options.speed <= 1 or not options.seconds > 0:
-        parser.error("at least 8 nodes, a speed in (0, 1] and a positive number of seconds expected")
+    if options.nodes < 4 or not 0 < options.speed <= 1 or not options.seconds > 0:
+        parser.error("at least 4 nodes, a speed in (0, 1] and a positive number of seconds expected")
     out = options.out.resolve()
     if out.exists():
         parser.error(f"{out} exists: name a new folder")
@@ -277,14 +298,15 @@ def main() -> None:
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
     random_, start_s = random.Random(options.seed), start_cost()
-    jobs = chosen(options.jobs, random_)
+    jobs = chosen(options.jobs, options.nodes, options.files, random_)
     works, expected = dict[Kind, Work](), dict[Kind, float]()
     for job in sorted(set(jobs)):
         name, nodes = job
-        work = works[job] = MAKERS[name](out, nodes, MARGIN * options.speed * options.seconds)
+        speed = 1.0 if name in FILES else options.speed
+        work = works[job] = MAKERS[name](out, nodes, MARGIN * speed * options.seconds)
         starts, lag_s = (STARTS, LAG_S * work.barriers) if nodes > 1 else (1.0, 0.0)
-        expected[job] = (starts * start_s + work.cpu_s) / options.speed + lag_s
-        print(f"{name}-{nodes}: {work.cpu_s:.1f} s of CPU on the busiest node, {expected[job]:.0f} s", file=sys.stderr)
+        expected[job] = (starts * start_s + work.cpu_s) / speed + lag_s
+        print(f"{name}-{nodes}: {work.cpu_s:.1f} s of work on the busiest node, {expected[job]:.0f} s", file=sys.stderr)
     head = f"# python benchmarks/cosched_queue.py {shlex.join(sys.argv[1:])}\ncores = {options.nodes}"
     (out / "queue.toml").write_text("\n".join([head, *lines(jobs, works, expected, random_)]) + "\n")
     print(out / "queue.toml")

@@ -1,12 +1,14 @@
 """How jobs that share cores fare on agents of this machine, rule by rule, and what monitoring costs.
 
-    python benchmarks/cosched_real.py --nodes 8 --seconds 20 --loads 8,15,io:8 --seeds 2 --out results.json
+    python benchmarks/cosched_real.py --nodes 8 --seconds 20 --loads 8,15,idle:8,io:8 --seeds 2 --out results.json
     python benchmarks/cosched_real.py --cpu-cost
 
-Jobs are made by cosched_queue.py, once. A load is a number of jobs, ``io:`` before it for such as leave CPUs idle only
-(Montage and Statistics). Each kind of job first runs once alone; wall times are 1.1 to 1.6 times what that took. Then,
-for each seed and load, all rules run the same queue, and ``space`` once more in the end: by how much its two runs
-differ, at most over the seeds, is the noise. What rules learn is kept from seed to seed, for each load.
+Jobs are made by cosched_queue.py, once. A load is a number of jobs of the paper's mix; ``idle:`` before it for such as
+leave CPUs idle only (Montage and Statistics), ``io:`` for such as wait for the disk (files and Statistics). Each kind
+of job first runs once alone; wall times are 1.1 to 1.6 times what that took. Then, for each seed and load, all rules
+run the same queue, with the first seed ``space`` once more in the end: by how much its two runs differ is the noise.
+What rules learn is kept from seed to seed, for each load. A ``--bound`` is promised to all jobs, and `scavenger` alone
+keeps to it; how much slower hosts are is set beside how jobs vary under ``space``, where they have no guests.
 
 Nodes have one core each. Unless ``--speed`` says otherwise, a tenth of the machine is left to master, agents and
 co-scheduler: with all of it, nobody who ran beside others would be as fast as alone, whatever the rule.
@@ -27,7 +29,6 @@ import random
 import re
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -38,7 +39,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from cosched_table import COSTS, SPACE, Row, cell, published, summary
+from cosched_queue import FILES, SIZES
+from cosched_table import COSTS, SPACE, Row, applications, cell, hosts, overall, published, summary
 from measure import show
 
 from asa.core.errors import AsaError, StateError
@@ -47,21 +49,22 @@ from asa.log.database import LearnedStore
 from asa.security.files import private_directory
 from coscheduler.agents.groups import LocalAgents
 from coscheduler.agents.machine import AgentMachine
+from coscheduler.compare import workflow_figures
 from coscheduler.drive import Remembered, drive
 from coscheduler.history import SharedQueue
 from coscheduler.nouns import LOOK_S
-from coscheduler.queuefile import QueuedCommand, SharedQueueLog, read_commands
+from coscheduler.queuefile import QueuedCommand, SharedQueueLog, bound_of, read_commands
 from coscheduler.real.machine import ContainerProgram, ContainerStarted
 from coscheduler.real.world import PERIOD_S, RealWorld
 from coscheduler.registry import SHARING_RULES
 from executors.cgroup import probe
 
-MIXES = {"io": ("montage", "statistics")}
+MIXES = {"": tuple(SIZES), "idle": ("montage", "statistics"), "io": (*FILES, "statistics")}
 HELD_BACK = 0.1  # of the machine, for those who look after it
-LARGEST = 8  # nodes of the largest jobs that are made
 PADDING = 1.1, 1.6  # wall time, in run times alone
 PATIENCE_S, TIMES = 60.0, 3.0  # a queue may take so long, and so many times as long as its jobs alone, one by one
 START_S, LOOSE = 10.0, 1.5  # a queue is likely to take: to begin with, and in times that its nodes are busy alone
+DETAILS = "slowdowns", "applications"  # of a row: in tables of their own
 LOOKS_S = 20.0  # how long agents are looked at, or not
 
 Kind = tuple[str, int]  # application and nodes
@@ -76,6 +79,7 @@ class Experiment:
     work: Path
     ends: float
     period_s: float = PERIOD_S
+    bound: str | None = None  # on how much slower guests may make a job
     templates: dict[Kind, QueuedCommand] = field(default_factory=dict)
     alone: dict[Kind, float] = field(default_factory=dict)
 
@@ -117,6 +121,7 @@ class Experiment:
             lines += ["", "[[jobs]]", f"name = {json.dumps(slug(*kind, count[kind]))}", f"cores = {kind[1]}"]
             lines += [f"application = {json.dumps(kind[0])}", f"command = {json.dumps(self.templates[kind].line)}"]
             lines += [f"walltime = {alone_s * random_.uniform(*PADDING):.2f}", f"run_time = {alone_s:.3f}"]
+            lines += [f"slowdown_bound = {json.dumps(self.bound)}"] if self.bound else []
         path.write_text("\n".join(lines) + "\n")
 
     def run_queue(self, queue: Path, spec: str, directory: Path, learned: Path) -> Row:
@@ -139,29 +144,31 @@ class Experiment:
         if len(well) == len(found.jobs):
             shutil.rmtree(directory / "jobs", ignore_errors=True)
         costs = dict(zip(COSTS, (spent[0] / over_s / self.nodes, spent[1] / over_s), strict=True))
-        return {"jobs": len(jobs), "unfinished": len(jobs) - len(well)} | measured(found) | costs
+        return {"jobs": len(jobs), "unfinished": len(jobs) - len(well)} | measured(found, spec) | costs
 
 
-def measured(found: SharedQueue) -> Row:
-    """A queue's metrics: times in [s]."""
+def measured(found: SharedQueue, spec: str) -> Row:
+    """A queue's metrics: times in [s]; by how much hosts were slower, under `space` all jobs."""
     metrics = found.metrics()
     row = {name.removesuffix("_h") + "_s": metrics.pop(name) * 3600 for name in list(metrics) if name.endswith("_h")}
-    hosts = {stay.host for job in found.jobs for stay in job.stays}
-    slower = [job.slowdown for job in found.jobs if job.name in hosts and all(stay.host is None for stay in job.stays)]
-    return row | metrics | {"host_slowdown": statistics.mean(slower) if slower else math.nan, "hosts": len(slower)}
+    slower = [job.slowdown if spec == SPACE else job.host_slowdown for job in found.jobs if not job.problem]
+    bounded, broken = found.promises()
+    row |= metrics | {"slowdowns": [each for each in slower if not math.isnan(each)]}
+    return row | {"bounded": bounded, "broken": len(broken), "applications": workflow_figures(found)}
 
 
 def make_jobs(options: argparse.Namespace, experiment: Experiment) -> None:
     """One job of each kind that fits, and its data."""
     path = options.jobs
     if path is None:
-        made = {"nodes": max(LARGEST, options.nodes), "speed": f"{experiment.speed:.4g}", "seconds": options.seconds}
+        made = {"nodes": options.nodes, "speed": f"{experiment.speed:.4g}", "seconds": options.seconds}
         folder = experiment.work / "data"
         words = [word for name, value in (made | {"out": folder}).items() for word in (f"--{name}", str(value))]
+        words += ["--files"] if any(load.startswith("io:") for load in options.loads) else []
         bounded([sys.executable, str(Path(__file__).with_name("cosched_queue.py")), *words], experiment.ends)
         path = folder / "queue.toml"
     for command in read_commands(path).jobs:
-        if (asked := command.request).cores <= options.nodes:
+        if (asked := command.request).cores <= (options.largest or options.nodes):
             experiment.templates.setdefault((asked.application, asked.cores), command)
 
 
@@ -180,7 +187,7 @@ def bounded(argv: Sequence[str], until: float) -> None:
 def chosen(load: str, kinds: Sequence[Kind], random_: random.Random) -> list[Kind]:
     """All kinds equally often, for the rest as many of one application as of another; in random order."""
     mix, _, count = load.rpartition(":")
-    wanted = [kind for kind in kinds if kind[0] in MIXES.get(mix, (kind[0],))]
+    wanted = [kind for kind in kinds if kind[0] in MIXES[mix]]
     if not wanted:
         raise StateError(f"no job of load {load} fits on the nodes: give more --nodes")
     mixed = random_.sample(wanted, len(wanted))
@@ -193,15 +200,17 @@ def chosen(load: str, kinds: Sequence[Kind], random_: random.Random) -> list[Kin
 
 def loads(text: str) -> list[str]:
     found = [word.strip() for word in text.split(",")]
-    if not all(re.fullmatch(rf"(({'|'.join(MIXES)}):)?[1-9]\d?", word) for word in found):
-        raise argparse.ArgumentTypeError(f"{text!r}: numbers of jobs from 1 to 99 expected, or io: and such a number")
+    if not all(re.fullmatch(rf"(({'|'.join(filter(None, MIXES))}):)?[1-9]\d?", word) for word in found):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: numbers of jobs from 1 to 99 expected, or idle: or io: and such a number"
+        )
     return found
 
 
 def run_all(experiment: Experiment, options: argparse.Namespace, keep: Callable[[Row], None]) -> None:
     """All queues under all rules; each row is kept at once."""
-    runs = SHARING_RULES.split([options.rules]) + [SPACE] * options.repeat_space
-    for spec in runs:
+    rules = SHARING_RULES.split([options.rules])
+    for spec in rules:
         SHARING_RULES.create(spec)  # what is wrong with one is told before anything else takes its time
     make_jobs(options, experiment)
     planned = []
@@ -210,7 +219,7 @@ def run_all(experiment: Experiment, options: argparse.Namespace, keep: Callable[
         planned.append((seed, load, chosen(load, sorted(experiment.templates), random_), random_))
     experiment.run_alone(sorted({kind for _, _, jobs, _ in planned for kind in jobs}))
     for seed, load, jobs, random_ in planned:
-        name = slug(load, seed)
+        name, runs = slug(load, seed), rules + [SPACE] * (options.repeat_space and seed == 1)
         experiment.write_queue(experiment.work / f"{name}.toml", jobs, random_)
         busy_s = sum(experiment.alone[kind] * kind[1] for kind in jobs) / options.nodes
         if time.monotonic() + len(runs) * (START_S + LOOSE * busy_s) > experiment.ends:
@@ -279,20 +288,30 @@ def tell(text: str) -> None:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run queues of real jobs under sharing rules.")
     parser.add_argument("--nodes", type=int, default=8, help="of one core each (8)")
+    parser.add_argument("--largest", type=int, help="nodes of the largest jobs (all)")
     parser.add_argument("--speed", type=float, help="what the core of a node is worth, in cores (see above)")
     parser.add_argument("--seconds", type=float, default=20.0, help="that each job takes alone, at least [s] (20)")
-    parser.add_argument("--loads", type=loads, default="15", help="lengths of queues, io: for that mix (15)")
+    parser.add_argument(
+        "--loads", type=loads, default="15", help="numbers of jobs, after idle: or io: for those mixes (15)"
+    )
     parser.add_argument("--seeds", type=int, default=2, help="how many queues of each load (2)")
     parser.add_argument("--rules", default="space,static,asax,scavenger", help="(space,static,asax,scavenger)")
     parser.add_argument("--period", type=float, default=PERIOD_S, help=f"how often rules are asked [s] ({PERIOD_S:g})")
+    parser.add_argument("--bound", help="on how much slower guests may make a job, such as 10%% (none)")
     both = argparse.BooleanOptionalAction
-    parser.add_argument("--repeat-space", action=both, default=True, help="each queue under space once more: the noise")
+    parser.add_argument(
+        "--repeat-space",
+        action=both,
+        default=True,
+        help="of each load one under space once more: noise",
+    )
     parser.add_argument("--jobs", type=Path, help="queue file that has a job of each kind (is made)")
     parser.add_argument("--within", type=duration, default="4h", help="queues that would take longer are left out (4h)")
     parser.add_argument("--work", type=Path, help="folder for queues, logs and results, new (one that is removed)")
     parser.add_argument("--out", type=Path, help="JSON file for what is found")
     parser.add_argument("--cpu-cost", action="store_true", help="measure what monitoring costs, and nothing else")
     options = parser.parse_args()
+    bound_of(options.bound)
     if min(options.nodes, options.seeds, options.seconds, options.period) <= 0 or not 0 < (options.speed or 1) <= 1:
         parser.error("positive numbers of nodes, seeds and seconds expected, a positive period, and a speed in (0, 1]")
     return options
@@ -319,7 +338,7 @@ def queues(options: argparse.Namespace, found: Row) -> int:
     share = (1 - HELD_BACK) * found["machine"]["cores"] / options.nodes
     work = private_directory((options.work or Path(tempfile.mkdtemp(prefix="asa-bench-"))).absolute())
     speed = options.speed or min(1.0, share)
-    experiment = Experiment(options.nodes, speed, work, began + options.within, options.period)
+    experiment = Experiment(options.nodes, speed, work, began + options.within, options.period, options.bound)
     found |= {"speed": experiment.speed, "rows": []}
 
     def keep(row: Row) -> None:
@@ -345,9 +364,13 @@ def queues(options: argparse.Namespace, found: Row) -> int:
     code = code or int(not found["rows"] or any(row["unfinished"] for row in found["rows"]))
     found["summary"] = summary(found["rows"])
     if found["rows"]:
-        show(f"Queues on {options.nodes} nodes, each worth {experiment.speed:.3g} of a core", found["rows"])
+        plain = [{name: value for name, value in row.items() if name not in DETAILS} for row in found["rows"]]
+        show(f"Queues on {options.nodes} nodes, each worth {experiment.speed:.3g} of a core", plain)
         cells = [{name: cell(name, each) for name, each in row.items()} for row in found["summary"]]
         show("Means over seeds (against space ± noise; * where that counts)", cells)
+        show("All queues, against space in the same queue [95 % over queues]", overall(found["rows"]))
+        show("Applications (the paper's Table 2), against space", applications(found["rows"]))
+        show("Slowdowns of hosts; under space, of all jobs, which had no guests", hosts(found["rows"]))
         show("The paper, against its Slurm", published())
     return code
 

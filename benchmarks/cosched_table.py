@@ -7,11 +7,14 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from asa.lab.study import estimate
 from coscheduler.compare import TABLE3
 
 SPACE = "space"
 TIMED = "mean_wait_s", "mean_response_s", "makespan_s"
-COMPARED = *TIMED, "cpu_utilisation", "mean_slowdown", "host_slowdown", "over_walltime"
+COMPARED = *TIMED, "cpu_utilisation", "mean_slowdown", "over_walltime"
 COSTS = "agent_cpu", "cosched_cpu"
 
 Row = dict[str, Any]
@@ -55,6 +58,77 @@ def cell(name: str, found: Any) -> Any:
         return text
     scale, unit = (100 / found["space"], " %") if name in TIMED and found["space"] > 0 else (1.0, "")
     return f"{text} ({scale * apart:+.2g} ± {scale * found['noise']:.2g}{unit}){'*' if found['counts'] else ''}"
+
+
+def in_pairs(rows: Sequence[Row]) -> dict[str, list[tuple[Row, list[Row]]]]:
+    """The queues of each rule that ran whole, each with the same queue's runs under `space`."""
+    space, found = dict[tuple[str, int], list[Row]](), dict[str, list[tuple[Row, list[Row]]]]()
+    for row in rows:
+        if row["rule"] == SPACE and not row["unfinished"]:
+            space.setdefault((row["load"], row["seed"]), []).append(row)
+    for row in rows:
+        base = space.get((row["load"], row["seed"]))
+        if row["rule"] != SPACE and base and not row["unfinished"]:
+            found.setdefault(row["rule"], []).append((row, base))
+    return found
+
+
+def change(values: Sequence[float], unit: str = " %") -> str:
+    """The mean of changes, and its interval over queues."""
+    found = estimate(lambda drawn: np.nanmean(drawn, axis=(-2, -1)), 100 * np.array(values)[:, None])
+    return f"{found.value:+.0f}{unit}" + ("" if found.low is None else f" [{found.low:+.0f}, {found.high:+.0f}]")
+
+
+def overall(rows: Sequence[Row]) -> list[Row]:
+    """Each rule over all queues."""
+    found = []
+    for rule, pairs in in_pairs(rows).items():
+        line: Row = {"rule": rule, "queues": len(pairs)}
+        for name in TIMED:
+            line[name.removesuffix("_s")] = change(
+                [mine[name] / mean(each[name] for each in base) - 1 for mine, base in pairs]
+            )
+        used = [mine["cpu_utilisation"] - mean(each["cpu_utilisation"] for each in base) for mine, base in pairs]
+        line["CPU"] = change(used, " points")
+        line["over wall time"] = f"{100 * mean(mine['over_walltime'] for mine, _ in pairs):.0f} %"
+        found.append(line)
+    return found
+
+
+def applications(rows: Sequence[Row]) -> list[Row]:
+    """Run times and use of cores of each application under each rule, over all queues."""
+    found = []
+    for rule, pairs in in_pairs(rows).items():
+        for name in sorted({name for mine, _ in pairs for name in mine["applications"]}):
+            ran = [
+                (mine["applications"][name], [each["applications"][name] for each in base])
+                for mine, base in pairs
+                if name in mine["applications"]
+            ]
+            line: Row = {"rule": rule, "application": name, "queues": len(ran)}
+            times = [mine["run_time_h"] / mean(each["run_time_h"] for each in base) - 1 for mine, base in ran]
+            line["run time"] = change(times)
+            for what in ("cpu", "memory"):
+                line[what] = change([mine[what] - mean(each[what] for each in base) for mine, base in ran], " points")
+            found.append(line)
+    return found
+
+
+def hosts(rows: Sequence[Row]) -> list[Row]:
+    """How much slower hosts were than alone, of each rule and load: the median, what 90 % stay below, the worst."""
+    found = []
+    for load, rule in dict.fromkeys((row["load"], row["rule"]) for row in rows):
+        runs = [row for row in rows if (row["load"], row["rule"]) == (load, rule)]
+        slower = [100 * (each - 1) for row in runs for each in row["slowdowns"]]
+        line: Row = {"load": load, "rule": rule, "hosts": len(slower)}
+        if slower:
+            low, middle, high = np.quantile(slower, [0.1, 0.5, 0.9]).tolist()
+            line |= {"10 %": low, "median": middle, "90 %": high, "most": max(slower)}
+            line["more than 10 % slower"] = sum(each > 10 for each in slower)
+        bounded = sum(row["bounded"] for row in runs)
+        line["bounds broken"] = f"{sum(row['broken'] for row in runs)} of {bounded}" if bounded else "-"
+        found.append(line)
+    return found
 
 
 def published() -> list[Row]:

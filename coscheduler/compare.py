@@ -213,7 +213,7 @@ def _queues(spec: str | RuleMaker, cores: int, seed: int, contention: str, bound
 
 def _row(rule: str, cores: int, runs: Sequence[Sequence[SharedQueue]]) -> RuleRow:
     metrics = [[queue.metrics() for queue in queues] for queues in runs]
-    tables = [[_workflows(queue) for queue in queues] for queues in runs]
+    tables = [[workflow_figures(queue) for queue in queues] for queues in runs]
     promises = [queue.promises() for queues in runs for queue in queues]
     return RuleRow(
         rule,
@@ -232,8 +232,9 @@ def _over(values: list[list[float]]) -> Estimate:
     return estimate(lambda found: np.nanmean(found, axis=(-2, -1)), np.array(values))
 
 
-def _workflows(queue: SharedQueue) -> dict[str, dict[str, float]]:
-    """Means over the jobs of each application; not a number where none of them held cores of its own."""
+def workflow_figures(queue: SharedQueue) -> dict[str, dict[str, float]]:
+    """Run time [h], and CPU and memory use of the cores held: means over the jobs of each application; not a number
+    where none of them held cores of its own."""
     found = {}
     for name in sorted({job.application for job in queue.jobs}):
         jobs = [job for job in queue.jobs if job.application == name]
