@@ -41,6 +41,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "workflows"
 RANK = sys.executable, "-m", "asa", "cosched", "rank"
 SIZES = {"montage": (1, 2, 4, 8), "blast": (1, 2, 4, 8), "statistics": (1, 2, 4, 8), "synthetic": (2, 4, 8)}
 FILES = {"files": (1, 2, 4)}
+FEWEST = 4  # nodes of a machine: on less some application has one size only
 MARGIN = 1.15  # on the CPU time that a job must use
 TASK_S = 0.002  # CPU time that a rank uses for each task, besides the task's own [s]
 STARTS = 1.5  # of a rank, one after the other: what is loaded is waited for
@@ -66,7 +67,7 @@ class Work:
     target, settings
         What `asa cosched rank` is given; without settings: what the shell is.
     cpu_s
-        CPU time of the node that has most to do [s], of each stage.
+        CPU time of the node that has most to do [s], of each stage; of a shell's line its whole time.
     barriers
         How often all wait for all.
     """
@@ -248,9 +249,8 @@ def start_cost() -> float:
 
 def chosen(jobs: int, nodes: int, files: bool, random_: random.Random) -> list[Kind]:
     """Applications and nodes of so many jobs, in random order: two sizes of each, all once, or all twice."""
-    kinds = {
-        name: [size for size in sizes if size <= nodes] for name, sizes in (SIZES | (FILES if files else {})).items()
-    }
+    wanted = SIZES | FILES if files else SIZES
+    kinds = {name: [size for size in sizes if size <= nodes] for name, sizes in wanted.items()}
     if jobs == 8:
         found = [(name, size) for name, sizes in kinds.items() for size in random_.sample(sizes, 2)]
     else:
@@ -281,7 +281,7 @@ def lines(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make a queue of jobs that really run, with its input data.")
-    parser.add_argument("--nodes", type=int, default=8, help="of the machine, at least 4 (8)")
+    parser.add_argument("--nodes", type=int, default=8, help=f"of the machine, at least {FEWEST} (8)")
     parser.add_argument("--speed", type=float, default=0.25, help="what the core of a node is worth, in cores (0.25)")
     parser.add_argument("--seconds", type=float, default=20.0, help="that each job takes alone, at least [s] (20)")
     parser.add_argument("--jobs", type=int, default=15, choices=(8, 15, 30), help="how many, on 8 nodes (15)")
@@ -289,8 +289,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of order and wall times (1)")
     parser.add_argument("--out", type=Path, required=True, help="folder to write into; made, must not exist")
     options = parser.parse_args()
-    if options.nodes < 4 or not 0 < options.speed <= 1 or not options.seconds > 0:
-        parser.error("at least 4 nodes, a speed in (0, 1] and a positive number of seconds expected")
+    if options.nodes < FEWEST or not 0 < options.speed <= 1 or not options.seconds > 0:
+        parser.error(f"at least {FEWEST} nodes, a speed in (0, 1] and a positive number of seconds expected")
     out = options.out.resolve()
     if out.exists():
         parser.error(f"{out} exists: name a new folder")

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from cosched_queue import FILES, SIZES
+from cosched_queue import FEWEST, FILES, SIZES
 from cosched_table import COSTS, SPACE, Row, applications, cell, hosts, overall, published, summary
 from measure import show
 
@@ -79,7 +79,7 @@ class Experiment:
     work: Path
     ends: float
     period_s: float = PERIOD_S
-    bound: str | None = None  # on how much slower guests may make a job
+    bound: float = math.inf  # on how much slower guests may make a job
     templates: dict[Kind, QueuedCommand] = field(default_factory=dict)
     alone: dict[Kind, float] = field(default_factory=dict)
 
@@ -121,7 +121,7 @@ class Experiment:
             lines += ["", "[[jobs]]", f"name = {json.dumps(slug(*kind, count[kind]))}", f"cores = {kind[1]}"]
             lines += [f"application = {json.dumps(kind[0])}", f"command = {json.dumps(self.templates[kind].line)}"]
             lines += [f"walltime = {alone_s * random_.uniform(*PADDING):.2f}", f"run_time = {alone_s:.3f}"]
-            lines += [f"slowdown_bound = {json.dumps(self.bound)}"] if self.bound else []
+            lines += [f"slowdown_bound = {self.bound}"] if math.isfinite(self.bound) else []
         path.write_text("\n".join(lines) + "\n")
 
     def run_queue(self, queue: Path, spec: str, directory: Path, learned: Path) -> Row:
@@ -161,7 +161,7 @@ def make_jobs(options: argparse.Namespace, experiment: Experiment) -> None:
     """One job of each kind that fits, and its data."""
     path = options.jobs
     if path is None:
-        made = {"nodes": options.nodes, "speed": f"{experiment.speed:.4g}", "seconds": options.seconds}
+        made = {"nodes": max(FEWEST, options.nodes), "speed": f"{experiment.speed:.4g}", "seconds": options.seconds}
         folder = experiment.work / "data"
         words = [word for name, value in (made | {"out": folder}).items() for word in (f"--{name}", str(value))]
         words += ["--files"] if any(load.startswith("io:") for load in options.loads) else []
@@ -201,9 +201,7 @@ def chosen(load: str, kinds: Sequence[Kind], random_: random.Random) -> list[Kin
 def loads(text: str) -> list[str]:
     found = [word.strip() for word in text.split(",")]
     if not all(re.fullmatch(rf"(({'|'.join(filter(None, MIXES))}):)?[1-9]\d?", word) for word in found):
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: numbers of jobs from 1 to 99 expected, or idle: or io: and such a number"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r}: numbers of jobs from 1 to 99 expected, such as 8,idle:8,io:8")
     return found
 
 
@@ -211,7 +209,7 @@ def run_all(experiment: Experiment, options: argparse.Namespace, keep: Callable[
     """All queues under all rules; each row is kept at once."""
     rules = SHARING_RULES.split([options.rules])
     for spec in rules:
-        SHARING_RULES.create(spec)  # what is wrong with one is told before anything else takes its time
+        SHARING_RULES.create(spec)  # a wrong one is an error before anything else takes its time
     make_jobs(options, experiment)
     planned = []
     for seed, load in itertools.product(range(1, options.seeds + 1), options.loads):
@@ -291,28 +289,23 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--largest", type=int, help="nodes of the largest jobs (all)")
     parser.add_argument("--speed", type=float, help="what the core of a node is worth, in cores (see above)")
     parser.add_argument("--seconds", type=float, default=20.0, help="that each job takes alone, at least [s] (20)")
-    parser.add_argument(
-        "--loads", type=loads, default="15", help="numbers of jobs, after idle: or io: for those mixes (15)"
-    )
+    parser.add_argument("--loads", type=loads, default="15", help="numbers of jobs, such as 8,idle:8,io:8 (15)")
     parser.add_argument("--seeds", type=int, default=2, help="how many queues of each load (2)")
     parser.add_argument("--rules", default="space,static,asax,scavenger", help="(space,static,asax,scavenger)")
     parser.add_argument("--period", type=float, default=PERIOD_S, help=f"how often rules are asked [s] ({PERIOD_S:g})")
-    parser.add_argument("--bound", help="on how much slower guests may make a job, such as 10%% (none)")
-    both = argparse.BooleanOptionalAction
     parser.add_argument(
-        "--repeat-space",
-        action=both,
-        default=True,
-        help="of each load one under space once more: noise",
+        "--bound", type=bound_of, default=math.inf, help="on how much slower jobs may get, such as 10%% (none)"
     )
+    both = argparse.BooleanOptionalAction
+    parser.add_argument("--repeat-space", action=both, default=True, help="one of each load once more: the noise")
     parser.add_argument("--jobs", type=Path, help="queue file that has a job of each kind (is made)")
     parser.add_argument("--within", type=duration, default="4h", help="queues that would take longer are left out (4h)")
     parser.add_argument("--work", type=Path, help="folder for queues, logs and results, new (one that is removed)")
     parser.add_argument("--out", type=Path, help="JSON file for what is found")
     parser.add_argument("--cpu-cost", action="store_true", help="measure what monitoring costs, and nothing else")
     options = parser.parse_args()
-    bound_of(options.bound)
-    if min(options.nodes, options.seeds, options.seconds, options.period) <= 0 or not 0 < (options.speed or 1) <= 1:
+    counts = options.nodes, options.largest or options.nodes, options.seeds, options.seconds, options.period
+    if min(counts) <= 0 or not 0 < (options.speed or 1) <= 1:
         parser.error("positive numbers of nodes, seeds and seconds expected, a positive period, and a speed in (0, 1]")
     return options
 

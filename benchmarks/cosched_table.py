@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from asa.lab.study import estimate
+from asa.lab.study import Estimate, estimate, percent
 from coscheduler.compare import TABLE3
 
 SPACE = "space"
@@ -73,26 +73,33 @@ def in_pairs(rows: Sequence[Row]) -> dict[str, list[tuple[Row, list[Row]]]]:
     return found
 
 
-def change(values: Sequence[float], unit: str = " %") -> str:
-    """The mean of changes, and its interval over queues."""
-    found = estimate(lambda drawn: np.nanmean(drawn, axis=(-2, -1)), 100 * np.array(values)[:, None])
-    return f"{found.value:+.0f}{unit}" + ("" if found.low is None else f" [{found.low:+.0f}, {found.high:+.0f}]")
+def ratios(pairs: Sequence[tuple[Row, list[Row]]], name: str) -> str:
+    """By how much a figure differs from that under `space`, in the mean of queues, and its interval."""
+    return percent(_over_queues([mine[name] / mean(each[name] for each in base) for mine, base in pairs]), above=1.0)
+
+
+def points(pairs: Sequence[tuple[Row, list[Row]]], name: str) -> str:
+    """As `ratios`, of a share: the difference, in points."""
+    found = _over_queues([mine[name] - mean(each[name] for each in base) for mine, base in pairs])
+    return percent(found).replace(" %", "")
+
+
+def _over_queues(values: Sequence[float]) -> Estimate:
+    return estimate(lambda drawn: np.nanmean(drawn, axis=(-2, -1)), np.array(values)[:, None])
 
 
 def overall(rows: Sequence[Row]) -> list[Row]:
     """Each rule over all queues."""
-    found = []
-    for rule, pairs in in_pairs(rows).items():
-        line: Row = {"rule": rule, "queues": len(pairs)}
-        for name in TIMED:
-            line[name.removesuffix("_s")] = change(
-                [mine[name] / mean(each[name] for each in base) - 1 for mine, base in pairs]
-            )
-        used = [mine["cpu_utilisation"] - mean(each["cpu_utilisation"] for each in base) for mine, base in pairs]
-        line["CPU"] = change(used, " points")
-        line["over wall time"] = f"{100 * mean(mine['over_walltime'] for mine, _ in pairs):.0f} %"
-        found.append(line)
-    return found
+    return [
+        {
+            "rule": rule,
+            "queues": len(pairs),
+            **{name.removesuffix("_s"): ratios(pairs, name) for name in TIMED},
+            "CPU [points]": points(pairs, "cpu_utilisation"),
+            "over wall time": f"{mean(mine['over_walltime'] for mine, _ in pairs):.0%}",
+        }
+        for rule, pairs in in_pairs(rows).items()
+    ]
 
 
 def applications(rows: Sequence[Row]) -> list[Row]:
@@ -105,12 +112,16 @@ def applications(rows: Sequence[Row]) -> list[Row]:
                 for mine, base in pairs
                 if name in mine["applications"]
             ]
-            line: Row = {"rule": rule, "application": name, "queues": len(ran)}
-            times = [mine["run_time_h"] / mean(each["run_time_h"] for each in base) - 1 for mine, base in ran]
-            line["run time"] = change(times)
-            for what in ("cpu", "memory"):
-                line[what] = change([mine[what] - mean(each[what] for each in base) for mine, base in ran], " points")
-            found.append(line)
+            found.append(
+                {
+                    "rule": rule,
+                    "application": name,
+                    "queues": len(ran),
+                    "run time": ratios(ran, "run_time_h"),
+                    "CPU [points]": points(ran, "cpu"),
+                    "memory [points]": points(ran, "memory"),
+                }
+            )
     return found
 
 
