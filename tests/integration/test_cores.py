@@ -91,3 +91,45 @@ def test_packed_cores_wait_for_whole_nodes(slurm_cluster: Cluster, crowd: dict[s
         said = slurm_cluster.job(submitted.handle.job_id)
         assert (said["JobState"], said["NumNodes"], said["NumTasks"]) == ("PENDING", "1-1", "8")
         slurm_cluster.run("scancel", submitted.handle.job_id)
+
+
+GUESTS = """
+import os
+import time
+from pathlib import Path
+
+import asa
+
+
+@asa.stage(cores=2, cpus=2, memory="256M", walltime="5m", shares=True)
+def host(folder, visitors):
+    end = time.monotonic() + 150
+    while (came := len([*Path(folder).glob("guest-*")])) < visitors and time.monotonic() < end:
+        sum(range(100_000))
+    return came
+
+
+@asa.stage(cores=2, memory="128M", walltime="1m", shares=True)
+def guest(number, folder):
+    Path(folder, f"guest-{number}").touch()
+    return os.environ.get("ASA_GUEST", ""), os.environ["SLURM_JOB_ID"]
+
+
+def workflow(folder):
+    return host(folder, 3), guest.map(range(3), folder=folder)
+"""
+
+
+@pytest.mark.parametrize("executor", ["mesos", "local"])
+def test_tasks_of_one_stage_are_guests_on_idle_cores_of_another_s_job(
+    slurm_cluster: Cluster, tmp_path: Path, executor: str
+) -> None:
+    shell = Shell(slurm_cluster, tmp_path)
+    (shell.folder / "flow.py").write_text(GUESTS)
+    words = ["--backend", "slurm:poll_s=1", "--strategy", "big-job", "--executor", executor]
+    outcome = shell.asa("run", "flow.py", *words, "--set", f"folder={shell.folder}")
+    assert outcome.code == 0, outcome.err
+    came, guests = ast.literal_eval(outcome.out.strip().splitlines()[-1])
+    (job,) = outcome.data["jobs"]
+    assert came == 3 and guests == [("1", job["job_id"])] * 3
+    assert "3 tasks as guests on idle cores of host" in shell.asa("explain").out
