@@ -58,8 +58,8 @@ GROUPS = {
         "doctor", "selftest", "master", "agent", "pool", "cosched", "calibrate-contention", "completion",
     ),
     "laboratory": (
-        "simulate", "tune", "twin", "compare", "calibrate", "replay-waits", "dispatch", "place", "train", "figure",
-        "torture",
+        "simulate", "tune", "bench", "twin", "compare", "calibrate", "replay-waits", "dispatch", "place", "train",
+        "figure", "torture",
     ),
 }  # fmt: skip
 """Commands by what they are for; those of other packages stand below them."""

@@ -155,7 +155,8 @@ def test_the_command_refuses_in_one_line_and_goes_on_with_other_logs(
     write_swf(log_of(simulate(crowded(), MACHINE, "easy")), log)
     write_swf(log_of(simulate(busy(count=50), MACHINE, "easy")), few)
     for words, says in (
-        (["--evaluations", "-1"], "0 or more expected"),
+        (["--evaluations", "0"], "1 or more expected; asa bench only compares"),
+        (["--seed", "-1"], "--seed -1: 0 or more expected"),
         (["--predictors", "oracle"], "knows what no site does"),
         (["--predictors", "alyke"], "unknown predictor 'alyke'"),
         (["--beside", "eazy"], "unknown dispatcher 'eazy'"),
@@ -163,6 +164,20 @@ def test_the_command_refuses_in_one_line_and_goes_on_with_other_logs(
     ):
         assert main(["tune", str(log), *words]) != 0
         assert says in (error := capsys.readouterr().err) and error.count("\n") == 1
-    assert main(["tune", str(few), str(log), "--evaluations", "0", "--beside", "fcfs", "--quiet"]) == 1
+    assert main(["bench", "dispatchers", str(few), str(log), "--dispatchers", "fcfs", "--quiet"]) == 1
     text = capsys.readouterr().err
     assert "few.swf: 50 jobs: at least 100 expected" in text and "fcfs" in text
+
+
+def test_dispatchers_are_compared_as_beside_a_tuned_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, out = tmp_path / "busy.swf", tmp_path / "out.json"
+    write_swf(log_of(simulate(crowded(), MACHINE, "easy")), log)
+    found = []
+    for words in (
+        ["tune", str(log), "--evaluations", "1", "--beside"],
+        ["bench", "dispatchers", str(log), "--dispatchers"],
+    ):
+        assert main([*words, "fcfs,easy++", "--json", str(out), "--quiet"]) == 0
+        found.append({row["dispatcher"]: row["of_easy"] for row in json.loads(out.read_text())["rows"]})
+    tuned, compared = found
+    assert list(compared) == ["easy", "fcfs", "easy++"] and compared.items() <= tuned.items()

@@ -1,11 +1,12 @@
-"""``asa tune``: a dispatcher fitted to a site's own log, and dispatchers compared where nothing was fitted."""
+"""``asa tune``, ``asa bench``: a dispatcher fitted to a log, and any compared on what nothing was fitted to."""
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asa.core.command import CommandResult, table
 from asa.core.errors import AsaError, InvalidInput
@@ -15,6 +16,9 @@ from asa.lab.core.registry import PREDICTORS
 from asa.lab.core.signals import ends_on_signals
 from asa.report.outputs import check_outputs, progress_bar
 
+if TYPE_CHECKING:
+    from asa.lab.tuning import Trial
+
 
 class Tune:
     """Fit order, threshold, reservation depth and predictor to logs, and report on jobs that were not looked at."""
@@ -23,8 +27,8 @@ class Tune:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("trace", nargs="+", metavar="LOG", help="log of jobs, as asa simulate takes it; each is tuned for itself")
-        add("--evaluations", type=int, default=60, metavar="N", help="rules that are tried; 0: only compare (60)")
+        _add_logs(parser)
+        add("--evaluations", type=int, default=60, metavar="N", help="rules that are tried, 1 or more (60)")
         add("--objective", default="both", metavar="WHAT", help="what is to be small: wait, slowdown or both (both)")
         add("--longest", type=float, default=1.1, metavar="X", help="longest wait at most, in shares of EASY's (1.1)")
         add("--predictors", default="alike", metavar="NAMES", help=f"of {', '.join(PREDICTORS)}; '' for none (alike)")
@@ -34,64 +38,101 @@ class Tune:
             metavar="NAMES",
             help="dispatchers to compare to, repeated or with commas (sjf after 60 h, wfp3, easy++)",
         )
-        add_energy_options(parser)
-        add("--seed", type=int, default=0, metavar="S", help="seed of what is drawn (0)")
-        add("--quiet", action="store_true", help="show no progress")
 
     @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
         """Tune and compare."""
-        check_outputs(options)
-        if options.evaluations < 0 or options.seed < 0:
-            raise InvalidInput(f"--evaluations {options.evaluations}, --seed {options.seed}: 0 or more expected")
+        if options.evaluations < 1:
+            raise InvalidInput(f"--evaluations {options.evaluations}: 1 or more expected; asa bench only compares")
         predictors = PREDICTORS.split([options.predictors]) if options.predictors else []
         if "oracle" in predictors:
             raise InvalidInput("--predictors oracle: knows what no site does; take it as asa simulate --predictor")
         for name in predictors:
             PREDICTORS.create(name)
-        from asa.lab.tuning import BESIDE, check_aims
+        from asa.lab.tuning import check_aims
 
         check_aims(options.objective, options.longest)
-        beside = DISPATCHERS.split(options.beside or BESIDE)
-        for name in beside:
-            DISPATCHERS.create(name)
-        rows: list[dict[str, Any]] = []
-        texts, refused = [], []
-        for path in options.trace:
-            try:
-                found, text = _tuned(path, options, predictors, beside)
-            except AsaError as error:  # of one log, after others were tuned
-                if len(options.trace) == 1:
-                    raise
-                refused.append(f"{Path(path).name}: {error}")
-                continue
-            rows += found
-            texts.append(text)
-        if not rows:
-            raise InvalidInput("no log can be tuned on:\n" + "\n".join(refused))
-        return CommandResult({"rows": rows, "refused": refused}, "\n\n".join(texts + refused), 1 if refused else 0)
+
+        def best(trial: Trial) -> str:
+            return trial.tune(options.evaluations, predictors=predictors, seed=options.seed)
+
+        return _compared(options, options.beside, best)
 
 
-def _tuned(
-    path: str, options: argparse.Namespace, predictors: list[str], beside: list[str]
+class BenchDispatchers:
+    """Compare dispatchers on the jobs of logs that `Tune` does not look at."""
+
+    help = "compare dispatchers on the last 20 % of logs, with intervals: the part to which asa tune fits nothing"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("what", choices=["dispatchers"], help="what is compared")
+        _add_logs(parser)
+        add(
+            "--dispatchers",
+            action="append",
+            metavar="NAMES",
+            help="repeated or with commas (sjf after 60 h, wfp3, easy++); easy is always there",
+        )
+
+    @ends_on_signals
+    def run(self, options: argparse.Namespace) -> CommandResult:
+        """Compare them."""
+        return _compared(options, options.dispatchers)
+
+
+def _add_logs(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("trace", nargs="+", metavar="LOG", help="log of jobs, as asa simulate takes it; each by itself")
+    add_energy_options(parser)
+    add("--seed", type=int, default=0, metavar="S", help="seed of what is drawn (0)")
+    add("--quiet", action="store_true", help="show no progress")
+
+
+def _compared(
+    options: argparse.Namespace, beside: Sequence[str] | None, tune: Callable[[Trial], str] | None = None
+) -> CommandResult:
+    """Rows of each log that can be read, and what is printed."""
+    check_outputs(options)
+    if options.seed < 0:
+        raise InvalidInput(f"--seed {options.seed}: 0 or more expected")
+    from asa.lab.tuning import BESIDE
+
+    names = DISPATCHERS.split(beside or BESIDE)
+    for name in names:
+        DISPATCHERS.create(name)
+    rows: list[dict[str, Any]] = []
+    texts, refused = [], []
+    for path in options.trace:
+        try:
+            found, text = _compared_on(path, options, names, tune)
+        except AsaError as error:  # of one log, after others are done
+            if len(options.trace) == 1:
+                raise
+            refused.append(f"{Path(path).name}: {error}")
+            continue
+        rows += found
+        texts.append(text)
+    if not rows:
+        raise InvalidInput("no log can be used:\n" + "\n".join(refused))
+    return CommandResult({"rows": rows, "refused": refused}, "\n\n".join(texts + refused), 1 if refused else 0)
+
+
+def _compared_on(
+    path: str, options: argparse.Namespace, beside: list[str], tune: Callable[[Trial], str] | None
 ) -> tuple[list[dict[str, Any]], str]:
     """Rows of one log, and what is printed."""
     from asa.lab.traces.load import load_trace
     from asa.lab.tuning import Trial
 
     trace, name = load_trace(path), Path(path).name
+    aims = {} if tune is None else {"objective": options.objective, "longest": options.longest}
     began, cpu = time.perf_counter(), time.process_time()
     with progress_bar(name, quiet=options.quiet, counts=True) as bar:
-        trial = Trial(
-            trace.workload,
-            with_energy(trace.machine(), options, trace.epoch),
-            objective=options.objective,
-            longest=options.longest,
-            progress=None if bar is None else lambda done, most, _: bar(done, most),
-        )
-        best = ""
-        if options.evaluations:
-            best = trial.tune(options.evaluations, predictors=predictors, seed=options.seed)
+        progress = None if bar is None else lambda done, most, _: bar(done, most)
+        machine = with_energy(trace.machine(), options, trace.epoch)
+        trial = Trial(trace.workload, machine, progress=progress, **aims)
+        best = tune(trial) if tune else ""
         rows, refused = trial.report([*filter(None, [best]), *beside], seed=options.seed)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     lines = [line_of(row) for row in rows]
