@@ -333,6 +333,7 @@ class Simulated(OneRunAtATime):
         if self._engine is not None:
             return EngineClock(self._engine, self._rule, self.notice)
         engine = Engine(self.scene.workload, self.scene.cluster, self._settings)
+        operations.fail_nodes(engine)
         clock = EngineClock(engine, self._rule, self.notice)
         clock.wait(threading.Event(), self.scene.start)
         return clock

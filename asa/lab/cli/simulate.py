@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # NumPy is for those who simulate, not for those who ask for 
     from asa.lab.traces.site import SiteModel
 
 
-SETTINGS = ("placement", "priority", "predictor", "overrun", "instant", "resize_s")
+SETTINGS = ("placement", "priority", "predictor", "overrun", "node_failure", "instant", "resize_s")
 """Options that are settings of the machine, and stand in the result."""
 
 
@@ -83,6 +83,13 @@ class Simulate:
             help="who of those submitted at one instant comes first: as the log has them, or by job number (file)",
         )
         add("--overrun", default="clip", choices=("clip", "allow"), help="jobs beyond their request: killed, or not")
+        add("--failures", metavar="each=T,repair=T", help="nodes fail by chance, each after T in the mean (the site's)")
+        add(
+            "--node-failure",
+            default="requeue",
+            choices=("requeue", "fail"),
+            help="what becomes of the jobs of a node that fails (requeue)",
+        )
         add(
             "--dispatch-time",
             default="ignore",
@@ -121,7 +128,7 @@ class Simulate:
         if options.ties == "number":
             workload = workload.take(np.lexsort((workload.number, workload.submit)))
         cluster = site.cluster(trace.epoch) if site else trace.machine(options.nodes or 0, options.cores_per_node or 0)
-        cluster = with_energy(cluster, options, trace.epoch)
+        cluster = _failing(with_energy(cluster, options, trace.epoch), options)
         workload = _molded(workload, cluster, options)
         about: dict[str, Any] = {"trace": Path(options.trace).name, "nodes": cluster.nodes, "cores": cluster.cores}
         about |= {"site": site.name} if site else {}
@@ -129,6 +136,12 @@ class Simulate:
         if cluster.windows:
             about["windows"] = [_window(window, cluster) for window in cluster.windows]
             said = _of_windows(about["windows"], workload)
+        if cluster.failures is not None and len(workload):
+            drawn = cluster.failures.drawn(cluster.nodes, float(workload.submit[0]), float(workload.submit[-1]))
+            about["node_failures"] = len(drawn)
+            said = "\n".join(
+                filter(None, [said, f"{counted(len(drawn), 'failure')} of nodes while jobs are submitted"])
+            )
         about |= {name: getattr(options, name) for name in SETTINGS}
         about |= {"ties": options.ties, "dispatch_time": options.dispatch_time}
         if workload.moldable is not None:
@@ -239,6 +252,14 @@ def with_energy(cluster: Cluster, options: argparse.Namespace, epoch: float) -> 
     if cluster.intensity is not None and cluster.power is None and options.intensity:
         raise InvalidInput(f"--intensity {options.intensity}: give --power as well, what nodes draw")
     return cluster
+
+
+def _failing(cluster: Cluster, options: argparse.Namespace) -> Cluster:
+    """The machine, whose nodes fail by chance where that is wanted."""
+    from asa.lab.core.cluster import NodeFailures
+
+    failures = NodeFailures.of(options.failures) if options.failures else cluster.failures
+    return cluster if failures is None else replace(cluster, failures=replace(failures, seed=options.seed))
 
 
 def _site(options: argparse.Namespace) -> SiteModel | None:

@@ -7,16 +7,21 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from asa.core.arrays import Bools, Ints
 from asa.core.energy import NodePower
-from asa.core.errors import InvalidInput
+from asa.core.errors import InvalidInput, UnknownName
+from asa.core.registry import parse_spec
+from asa.core.units import DAY, HOUR, check_number, duration
 from asa.lab.core.energy import Intensity
 
 MOST_NODES = 2**24
 """No machine has more nodes; tables of them have room for these."""
+MOST_FAILURES = 1_000_000
+"""Of nodes in a simulation, in the mean."""
 RESOURCES = ("cores", "memory", "gpus")
 """Names that `Resources` uses, in the order in which clusters and workloads list amounts; others may follow.
 
@@ -373,6 +378,87 @@ class NodeWindow:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class NodeFailures:
+    """How often nodes fail by chance, each by itself, and how long they are down: both times are exponential.
+
+    Parameters
+    ----------
+    each_s
+        Mean time from one failure of a node to its next one, without the repair [s]; > 0, finite.
+    repair_s
+        Mean time until it is back [s]; > 0, finite.
+    seed
+        Of what is drawn; >= 0.
+
+    Raises
+    ------
+    InvalidInput
+        When a value is out of its bounds.
+
+    References
+    ----------
+    B. Schroeder and G. Gibson, "A large-scale study of failures in high-performance computing systems", IEEE TDSC 7(4),
+    2010: at Los Alamos nodes failed every few months, and were down for six hours in the mean. There failures come more
+    in bursts than exponential times do.
+    """
+
+    each_s: float
+    repair_s: float = 6 * HOUR
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_number("each_s", self.each_s, 0, above=True)
+        check_number("repair_s", self.repair_s, 0, above=True)
+        check_number("seed", self.seed, 0, whole=True)
+
+    @classmethod
+    def of(cls, text: str) -> NodeFailures:
+        """What ``each=60d,repair=6h`` says.
+
+        Raises
+        ------
+        InvalidInput
+            When a value is missing, no duration, or out of its bounds.
+        UnknownName
+            When there is no such value.
+
+        Examples
+        --------
+        >>> NodeFailures.of("each=60d,repair=1h")
+        NodeFailures(each_s=5184000.0, repair_s=3600.0, seed=0)
+        """
+        given = parse_spec(f":{text}")[1]
+        if unknown := given.keys() - {"each", "repair"}:
+            raise UnknownName("value of failures", min(unknown), ("each", "repair"))
+        if "each" not in given:
+            raise InvalidInput(f"failures {text!r}: each= is missing, as in each=60d,repair=6h")
+        times: dict[str, Any] = {f"{name}_s": duration(value, what=name) for name, value in given.items()}
+        return cls(**times)
+
+    def drawn(self, nodes: int, begin: float, until: float) -> list[tuple[int, float, float]]:
+        """Which node fails when, and when it is back [s], of all that fail in [begin, until); by nodes, then times.
+
+        Raises
+        ------
+        InvalidInput
+            When that would be more than `MOST_FAILURES`, in the mean.
+        """
+        if (expected := nodes * max(0.0, until - begin) / self.each_s) > MOST_FAILURES:
+            raise InvalidInput(
+                f"{expected:,.0f} failures of {nodes:,} nodes in {(until - begin) / DAY:,.0f} days: "
+                f"at most {MOST_FAILURES:,} expected; let nodes fail less often than every {self.each_s:,.0f} s"
+            )
+        rng, found = np.random.default_rng(self.seed), []
+        for node in range(nodes):
+            at = begin + rng.exponential(self.each_s)
+            while at < until:
+                back = at + rng.exponential(self.repair_s)
+                found.append((node, float(at), float(back)))
+                at = back + rng.exponential(self.each_s)
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class Cluster:
     """Nodes and what each has.
@@ -402,6 +488,8 @@ class Cluster:
         What each node draws; None where that is not known. Nodes have as many cores each, and share none.
     intensity
         How much CO2 a kilowatt-hour stands for; None where that is not known.
+    failures
+        How often nodes fail; None: never.
     features
         Nodes that have a feature, by its name. Empty: what jobs ask for of features does not count.
 
@@ -429,6 +517,7 @@ class Cluster:
     requeue_delay_s: float = 0.0
     power: NodePower | None = None
     intensity: Intensity | None = None
+    failures: NodeFailures | None = None
     features: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     safe_limits: bool = True
 

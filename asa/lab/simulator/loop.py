@@ -394,6 +394,7 @@ def hold(s: SimulationState, job: int, first: int, last: int, units: int) -> Non
     if world.keeps_nodes:
         kept = s.placed[world.placed]
         kept.job = job
+        kept.restarts = s.jobs[job].restarts
         kept.first = first
         kept.last = last
         kept.units = units

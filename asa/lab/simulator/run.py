@@ -25,6 +25,7 @@ from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import AS_ASKED, NEVER, BackfillRule, refuse_shift
 from asa.lab.dispatchers.shift import Shift
 from asa.lab.simulator.engine import Engine
+from asa.lab.simulator.operations import fail_nodes
 from asa.lab.simulator.settings import MachineSettings
 from asa.lab.simulator.state import FINISHED, SUBMITTED, StopReason, walltimes
 
@@ -307,6 +308,7 @@ def simulate(
     if (shift := getattr(rule, "shift", None)) is not None:
         workload, order = _held(workload, cluster, shift)
     engine = Engine(workload, cluster, MachineSettings(**settings))
+    fail_nodes(engine)
     check_walltimes(workload, cluster, rule, engine.settings, dispatcher)
     served = DispatchLoop(engine, rule, clock if dispatch_time == "charge" else None, watch, shifted=True)
     _compile(served)

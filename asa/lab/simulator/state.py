@@ -122,7 +122,7 @@ JOB_STATE = np.dtype(
 EVENT = np.dtype([("at", "f8"), ("kind", "i8"), ("number", "i8"), ("what", "i8")], align=True)
 EDGE = np.dtype([("child", "i8"), ("next", "i8"), ("kind", "i8"), ("think", "f8")], align=True)
 SLOT = np.dtype([("first", "i8"), ("last", "i8"), ("units", "i8"), ("next", "i8")], align=True)
-PLACED = np.dtype([("job", "i8"), ("first", "i8"), ("last", "i8"), ("units", "i8")], align=True)
+PLACED = np.dtype([("job", "i8"), ("restarts", "i8"), ("first", "i8"), ("last", "i8"), ("units", "i8")], align=True)
 LINE = np.dtype([("at", "f8"), ("kind", "i4"), ("what", "i4"), ("value", "f8")], align=True)
 
 WORLD = np.dtype(
@@ -677,13 +677,6 @@ def _resizes(state: SimulationState) -> Resizes:
 def _placements(state: SimulationState) -> Placements:
     """Where each job ran last."""
     rows = state.placed[: state.world[0]["placed"]]
-    job = rows["job"].copy()
+    rows = rows[rows["restarts"] == state.jobs["restarts"][rows["job"]]]
     runs = np.stack([rows["first"], rows["last"], rows["units"]], axis=1)
-    if state.jobs["restarts"].any():  # keep the runs of the last start: they stand together, and last
-        begins = np.flatnonzero(np.diff(job, prepend=-1))
-        group = np.repeat(np.arange(len(begins)), np.diff([*begins, len(job)]))
-        last = np.zeros(int(job.max(initial=0)) + 1, dtype=np.int64)
-        last[job] = group
-        kept = last[job] == group
-        job, runs = job[kept], runs[kept]
-    return Placements(job, runs)
+    return Placements(rows["job"].copy(), runs)

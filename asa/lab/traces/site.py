@@ -50,6 +50,7 @@ from asa.lab.core.cluster import (
     Association,
     Cluster,
     ClusterAccount,
+    NodeFailures,
     NodeWindow,
     Partition,
     Qos,
@@ -431,6 +432,8 @@ class SiteModel:
     intensity
         How much CO2 a kilowatt-hour stands for [g/kWh], or a file as `asa.lab.traces.intensity.read_intensity` takes
         it; None where that is not known.
+    failures
+        How often nodes fail by chance; None: never.
     kinds
         What nodes have that differ; memory of all nodes, or of none. In a file their nodes are such a list, too.
     """
@@ -457,6 +460,7 @@ class SiteModel:
     requeue_delay_s: float = 0.0
     power: NodePower | None = None
     intensity: float | str | None = None
+    failures: NodeFailures | None = None
     kinds: tuple[NodeKind, ...] = ()
     safe_limits: bool = True
 
@@ -562,6 +566,7 @@ class SiteModel:
             safe_limits=self.safe_limits,
             power=self.power,
             intensity=grid,
+            failures=self.failures,
         )
         weights = np.ones(self.nodes, dtype=np.int64)
         for kind in self.kinds:
@@ -666,7 +671,7 @@ class SiteModel:
         for key, usual in (("requeue_delay_s", 0.0), ("safe_limits", True)):
             if made[key] == usual:
                 del made[key]
-        added = ("partitions", "windows", "qos", "accounts", "power", "intensity", "kinds")
+        added = ("partitions", "windows", "qos", "accounts", "power", "intensity", "failures", "kinds")
         return {key: value for key, value in made.items() if key not in added or value not in (None, {}, [])}
 
     @classmethod
@@ -703,6 +708,8 @@ class SiteModel:
             }
             if "power" in given:
                 given["power"] = _named(NodePower, "power", given["power"])
+            if "failures" in given:
+                given["failures"] = _named(NodeFailures, "failures", given["failures"])
             made: SiteModel = _make(cls, given)
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"this is no site model: {error}") from error

@@ -28,7 +28,7 @@ from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS
 from asa.lab.cli.simulate import days
-from asa.lab.core.cluster import Cluster, Partition, Qos
+from asa.lab.core.cluster import Cluster, NodeFailures, Partition, Qos
 from asa.lab.core.registry import PLACEMENT_METHODS
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.listplan import ListPlan
@@ -166,6 +166,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("simulate log.swf --power idle_w=1", 1, "idle_w= and busy_w= in watts expected"),
         ("simulate log.swf --dispatcher easy:shift=1h", 1, "the machine has no power or no intensity"),
         ("simulate log.swf --intensity 300", 1, "give --power as well"),
+        ("simulate log.swf --failures repair=6h", 1, "each= is missing, as in each=60d,repair=6h"),
         ("simulate log.swf --power idle_w=1,busy_w=2 --intensity no.csv", 1, "no.csv cannot be read"),
         ("tune log.swf --power idle_w=1,busy_w=2 --intensity -3", 1, "from 0 to 10000 g/kWh"),
         ("compare flow.py --system small.json", 1, "--set NAME=VALUE"),
@@ -299,6 +300,29 @@ def test_a_site_keeps_nodes_from_jobs_for_a_time(capsys: pytest.CaptureFixture[s
     assert main(["simulate", "log.swf", "--site", "pair.json"]) == 1
     assert "pair.json holds no site model" in (said := capsys.readouterr().err)
     assert "windows[1]: 'label' is none of end, name, nodes, start, users" in said
+
+
+def test_nodes_fail_where_that_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("log.swf").write_text(
+        swf(tuple((number, 50 * number, 40, 2, 60) for number in range(1, 41)), "; MaxProcs: 4\n")
+    )
+    asked = ("--failures", "each=10m,repair=2m")
+    found = simulated("log.swf", *asked)
+    assert found["restarts"] > 0 and found["node_failures"] > 5
+    said = capsys.readouterr().out
+    assert f"{found['node_failures']} failures of nodes while jobs are submitted" in said and "requeued" in said
+    other = simulated("log.swf", *asked, "--seed", "7", "--node-failure", "fail")
+    assert (
+        other["restarts"] == 0
+        and other["outcomes"]["node_fail"] > 0
+        and other["node_failures"] != found["node_failures"]
+    )
+    classes = (JobClass(1.0, (1,), (5.0,)),)
+    SiteModel("four", 4, 1, 0.5, classes, failures=NodeFailures(600.0, 120.0)).write("four.json")
+    site = simulated("log.swf", "--site", "four.json")
+    assert {name: site[name] for name in ("restarts", "mean_wait_s")} == {
+        name: found[name] for name in ("restarts", "mean_wait_s")
+    }
 
 
 def test_a_machine_has_power(capsys: pytest.CaptureFixture[str]) -> None:
@@ -810,7 +834,7 @@ def test_a_model_has_slurm_s_partitions_and_qos(tmp_path: Path, capsys: pytest.C
     assert {(each.gpus, each.unit) for each in site.classes} == {(0, 1), (1, 4)}
     assert site.qos == read_slurm(SLURM).cluster.qos
     assert site.requeue_delay_s == 6.0 and site.partitions["week"].preempt_mode == "requeue"
-    assert site.dispatcher == "backfill:depth=inf,interval=1s,limit=200,window=1440m"
+    assert site.dispatcher == "backfill:depth=inf,interval=1.003s,limit=200,window=1440m"
     assert site.priority.startswith("multifactor:age=1000,fairshare=5000,qos=100000")
     assert {(each.partition, each.qos) for each in site.classes} >= {("main", "normal"), ("fast", "high")}
     assert sum(each.share for each in site.classes) == pytest.approx(1, abs=1e-3)

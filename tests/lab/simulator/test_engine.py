@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asa.core.decision import DispatchDecision, NodeRun, Reject, Reserve, SetSpeed, Start
-from asa.core.errors import IllegalDecision, InvalidInput, Starved, UnknownName
+from asa.core.errors import AsaError, IllegalDecision, InvalidInput, Starved, UnknownName
 from asa.core.job import DependencyKind, JobState, QueueRegime
 from asa.core.registry import DISPATCHERS
 from asa.core.view import QueuedJob
-from asa.lab.core.cluster import Cluster, Partition
+from asa.lab.core.cluster import Cluster, NodeFailures, Partition
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
@@ -332,6 +332,47 @@ def test_or_they_fail_with_it() -> None:
     schedule = after_a_node_failed("fail")
     assert schedule.outcome.tolist() == [outcome(JobState.NODE_FAIL), outcome(JobState.COMPLETED)]
     assert schedule.start.tolist() == [0.0, 5.0]
+
+
+def test_nodes_fail_as_often_as_a_machine_says_and_not_while_they_are_down() -> None:
+    failures = NodeFailures(each_s=100.0, repair_s=20.0)
+    found = failures.drawn(nodes=50, begin=1000.0, until=13_000.0)
+    assert len(found) == pytest.approx(50 * 12_000 / 120, rel=0.05)
+    assert np.mean([back - at for _, at, back in found]) == pytest.approx(20, rel=0.1)
+    for node in range(50):
+        times = [at for one, *both in found if one == node for at in both]
+        assert times == sorted(times) and 1000 < times[0] and times[-2] < 13_000
+    assert failures.drawn(50, 1000.0, 13_000.0) == found
+    assert replace(failures, seed=1).drawn(50, 1000.0, 13_000.0) != found
+
+
+@given(seed=st.integers(0, 99), what=st.sampled_from(["requeue", "fail"]))
+def test_where_nodes_fail_by_chance_jobs_start_again_or_fail_and_no_law_is_broken(seed: int, what: str) -> None:
+    failing = replace(Cluster.of(4), failures=NodeFailures(each_s=100.0, repair_s=20.0, seed=seed))
+    work = jobs(*[(7 * number, 30, 1 + number % 3) for number in range(40)])
+    schedule = simulate(work, failing, "easy", node_failure=what)
+    engine = Engine(work, Cluster.of(4), MachineSettings(node_failure=what))
+    for node, at, back in failing.failures.drawn(4, 0.0, 7.0 * 39):  # type: ignore[union-attr]
+        operations.fail_node(engine, node, at, back)
+    assert engine.dispatch(DISPATCHERS.create("easy").native) is not StopReason.DECIDE
+    np.testing.assert_array_equal(schedule.start, engine.schedule().start)
+    hit = schedule.restarts.sum() if what == "requeue" else schedule.count(JobState.NODE_FAIL)
+    assert hit > 0 and violations(schedule) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("repair=6h", "each= is missing"),
+        ("each=1d,often=2", "unknown value of failures 'often'"),
+        ("each=-1d", "each"),
+    ],
+)
+def test_failures_that_make_no_sense_are_refused(words: str, says: str) -> None:
+    with pytest.raises(AsaError, match=says):
+        NodeFailures.of(words)
+    with pytest.raises(InvalidInput, match="50,000,000 failures of 5,000 nodes"):
+        NodeFailures(each_s=1.0).drawn(5000, 0.0, 10_000.0)
 
 
 def test_a_node_that_stays_down_starves_no_job() -> None:
