@@ -194,7 +194,7 @@ def rows(site: Site, runs: Sequence[Sequence[replay.Record]]) -> list[dict[str, 
     table = [row(slurm, "(order of submission)", slurm.workload.submit)]
     table += [compare(rule, rule) | steps(slurm, rule, site.priority) for rule in DISPATCHERS]
     for rule, depth in (("easy", 1), ("conservative", math.inf)):
-        table.append(compare(f"{rule}, looking every second", f"backfill:depth={depth},interval=1s"))
+        table.append(compare(f"{rule}, looking every second", f"backfill:depth={depth},interval=1.003s"))
         table.append(compare(f"{rule}, on named nodes", rule, named) | steps(named, rule, site.priority))
     if isinstance(site.priority, Multifactor):
         aged = Backfill(math.inf, order=minute_old(site.priority, slurm))
@@ -237,9 +237,10 @@ def whole_runs(site: Site, runs: Sequence[Schedule]) -> list[dict[str, Any]]:
     unlimited = {name: Qos(priority=each.priority) for name, each in runs[0].cluster.qos.items()}
     level = {name: dataclasses.replace(each, tier=1) for name, each in runs[0].cluster.partitions.items()}
     ways: dict[str, dict[str, Any]] = {
-        "once a second": {},
+        "both schedulers once a second": {},
+        "so, at the same moments": {"rule": "backfill:depth=inf,interval=1s"},
         "at each event": {"rule": "conservative"},
-        "so, `easy`": {"rule": "backfill:depth=1,interval=1s"},
+        "so, `easy`": {"rule": "backfill:depth=1,interval=1.003s"},
         "so, first come first served": {"priority": "fifo"},
     }
     if runs[0].cluster.partitions:
@@ -304,7 +305,7 @@ def preempted(found: Sequence[Whole]) -> list[float]:
 def pairs(site: Site, runs: Sequence[Schedule]) -> list[dict[str, Any]]:
     """Which pairs of jobs start in another order than on Slurm, by what the two have in common."""
     rows = []
-    for what in ("Slurm beside Slurm", "once a second"):
+    for what in ("Slurm beside Slurm", "simulator"):
         counts: dict[str, list[float]] = {}
         for slurm in runs:
             others = [Whole.of(slurm, each) for each in runs if each is not slurm]
@@ -389,7 +390,7 @@ def main() -> int:
             show(f"{site.says}: {of}", whole_runs(site, schedules))
             if seeds:
                 others = {stem: [replay.schedule_of(records, site.machine)] for stem, records in seeds.items()}
-                show("Several workloads, once a second", by_seed(site, {f"{name}.0 and on": schedules} | others))
+                show("Several workloads", by_seed(site, {f"{name}.0 and on": schedules} | others))
             if site.machine.partitions:
                 show(
                     "Share of the pairs of jobs that start in another order, by what the two have in common",

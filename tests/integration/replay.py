@@ -45,8 +45,8 @@ SCHEDULER = "batch_sched_delay=0,sched_interval=1,bf_interval=1,bf_resolution=1,
 """Slurm looks at its queue every second, and plans as exactly as it can. That every waiting job gets a reservation is
 its default; with ``bf_job_part_count_reserve=1`` only the first one does."""
 
-DISPATCHER = "backfill:depth=inf,interval=1s"
-"""The same in the simulator."""
+DISPATCHER = "backfill:depth=inf,interval=1.003s"
+"""The same in the simulator, as `asa calibrate` reads it."""
 
 PARTITIONED = dataclasses.replace(
     Machine.of(16),

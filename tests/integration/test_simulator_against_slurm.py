@@ -460,7 +460,7 @@ def test_nodes_differ_as_on_a_live_cluster(differing: Cluster, tmp_path: Path) -
     assert (found.cluster.resources, found.cluster.features) == (DIFFERING.resources, DIFFERING.features)
     assert found.cluster.capacity.tolist() == DIFFERING.capacity.tolist()
     assert (found.cluster.qos, found.cluster.accounts) == (DIFFERING.qos, DIFFERING.accounts)
-    assert (found.dispatcher, found.priority) == ("backfill:depth=1,interval=1s", "fifo")
+    assert (found.dispatcher, found.priority) == ("backfill:depth=1,interval=1.003s", "fifo")
     shared = list[int]()
     for _ in range(26):
         ask, run_s = rng.choice(ASKED).split(), round(rng.uniform(4, 20))

@@ -78,6 +78,10 @@ _LATE = (
     "sched_interval", "sched_max_job_start", "sched_min_interval",
 )  # fmt: skip
 """Parameters that say how often Slurm looks at its queue, and how exactly."""
+
+_LATER_S = 0.003
+"""How much later than after `bf_interval` the backfill scheduler looks again [s]: it sleeps for so long between two
+passes, which were 1 to 4 ms further apart (docs/lab/accuracy.md). So they drift past those of the main scheduler."""
 _PARTITION = {
     "AllowGroups": ("ALL",), "AllowAccounts": ("ALL",), "AllowQos": ("ALL",), "AllocNodes": ("ALL",), "QoS": (),
     "ExclusiveUser": (), "Exclusive": (), "LLN": (), "MinNodes": ("1",), "MaxCPUsPerNode": ("UNLIMITED",),
@@ -572,7 +576,7 @@ def _dispatcher(config: Fields, longest_s: float, said: list[str]) -> str:
     if late := [shown[key] for key in given if key in _LATE]:
         said.append(f"{', '.join(late)} (the simulator looks at its queue once a second)")
     said += [f"SchedulerParameters={shown[key]}" for key in given if key not in _LATE]
-    options = {"interval": f"{max(_whole(interval, 'bf_interval is'), 1)}s"}
+    options = {"interval": f"{max(_whole(interval, 'bf_interval is'), 1) + _LATER_S}s"}
     if limit:
         options["limit"] = f"{limit}"
     if 60 * window < longest_s:

@@ -23,7 +23,7 @@ PartitionName=all Default=YES MaxTime=UNLIMITED DefaultTime=NONE MaxNodes=UNLIMI
 NodeName=n1 CPUTot=4 State=IDLE
 NodeName=n2 CPUTot=4 State=IDLE
 """
-DAY_AHEAD = "backfill:depth=inf,interval=30s,window=1440m"
+DAY_AHEAD = "backfill:depth=inf,interval=30.003s,window=1440m"
 """What Slurm's default of ``bf_window``, a day, makes of a machine with longer wall times."""
 
 
@@ -42,7 +42,7 @@ def test_what_a_real_slurm_says() -> None:
         "normal": Qos(max_jobs_per_user=20, max_submit_jobs_per_user=100, max_cores_per_user=12),
         "high": Qos(grp_cores=16, grp_nodes=3, priority=100, max_time_s=3600.0),
     }
-    assert found.dispatcher == "backfill:depth=inf,interval=1s,limit=200,window=1440m"
+    assert found.dispatcher == "backfill:depth=inf,interval=1.003s,limit=200,window=1440m"
     assert found.priority == (
         "multifactor:age=1000,fairshare=5000,qos=100000,max_age_s=600,half_life_s=604800,calc_period_s=60,tree=true,"
         "regime=limits"
@@ -235,13 +235,17 @@ def changed(**settings: str) -> str:
     [
         (
             {"SchedulerParameters": "bf_window=99999,bf_job_part_count_reserve=1"},
-            "backfill:depth=1,interval=30s,window=99999m",
+            "backfill:depth=1,interval=30.003s,window=99999m",
             "",
         ),
-        ({"SchedulerParameters": "bf_max_job_test=50"}, "backfill:depth=inf,interval=30s,limit=50,window=1440m", ""),
+        (
+            {"SchedulerParameters": "bf_max_job_test=50"},
+            "backfill:depth=inf,interval=30.003s,limit=50,window=1440m",
+            "",
+        ),
         (
             {"SchedulerParameters": "bf_interval=60,bf_max_job_test=5,bf_job_part_count_reserve=2"},
-            "backfill:depth=2,interval=60s,limit=5,window=1440m",
+            "backfill:depth=2,interval=60.003s,limit=5,window=1440m",
             "",
         ),
         ({"SchedulerType": "sched/builtin"}, "fcfs", ""),
@@ -268,9 +272,9 @@ def test_slurm_26_writes_no_in_small_letters() -> None:
 @pytest.mark.parametrize(
     ("longest", "reserve", "dispatcher"),
     [
-        ("1-00:00:00", "0", "backfill:depth=inf,interval=30s"),
-        ("1-00:00:00", "1", "backfill:depth=1,interval=30s"),
-        ("2-00:00:00", "1", "backfill:depth=1,interval=30s,window=1440m"),
+        ("1-00:00:00", "0", "backfill:depth=inf,interval=30.003s"),
+        ("1-00:00:00", "1", "backfill:depth=1,interval=30.003s"),
+        ("2-00:00:00", "1", "backfill:depth=1,interval=30.003s,window=1440m"),
     ],
 )
 def test_reservations_reach_as_far_as_wall_times_where_these_are_within_the_window(
