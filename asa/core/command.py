@@ -170,6 +170,11 @@ def duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def seconds(text: str) -> float:
+    """A duration [s], as `duration` takes it; a number without a unit is one of seconds."""
+    return duration(f"{text}s" if text.replace(".", "", 1).isdecimal() else text)
+
+
 def memory(text: str) -> int:
     """A size [bytes], as `asa.core.units.memory` takes it."""
     try:

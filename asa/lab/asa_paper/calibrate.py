@@ -19,6 +19,7 @@ from asa.lab.metrics.schedule import by_class, class_names, size_classes, spread
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.state import REFUSALS, why_refused
 from asa.lab.traces.patterns import work
+from asa.lab.traces.records import placed
 from asa.lab.traces.site import SiteModel, fit_site
 
 SLACK_S = 60.0
@@ -45,26 +46,28 @@ class WaitSample:
     load: float
 
 
+GONE = {
+    "unknown-partition": "of a partition that is not there",
+    "unknown-qos": "of a QOS that is not there",
+    "unreadable-constraint": "of a constraint that cannot be read",
+    "unknown-resource": "of a resource that is not there",
+}
+"""What is said of jobs that `asa.lab.traces.records.placed` finds."""
+
+
 def taken(log: Workload, cluster: Cluster) -> tuple[Workload, dict[str, int]]:
-    """The jobs of a log that a machine has a partition and a QOS for and takes, and how many it does not, by reason.
+    """The jobs of a log that a machine has all for that they name, and takes, and how many it does not, by reason.
 
     Raises
     ------
     InvalidInput
         When none is left.
     """
-    left: dict[str, int] = {}
-    for column, names in (("partition", cluster.partitions), ("QOS", cluster.qos)):
-        kind = column.lower()
-        codes, first = np.unique(getattr(log, kind), return_index=True)
-        gone = [
-            code
-            for code, row in zip(codes.tolist(), first.tolist(), strict=True)
-            if names and log.label(kind, row) not in ("", *names)
-        ]
-        away = np.isin(getattr(log, kind), gone)
-        left[f"of a {column} that is not there"] = int(away.sum())
-        log = log.take(~away)
+    left, counted = dict[str, int](), np.zeros(len(log), dtype=bool)
+    log, gone = placed(log, cluster)
+    for rule, wrong in gone.items():
+        left[GONE[rule]] = int((wrong & ~counted).sum())
+        counted |= wrong
     if cluster.partitions or cluster.has_limits or cluster.features or len(cluster.resources) > 1:
         why = why_refused(log, cluster)
         left |= {reason: int((why == code).sum()) for code, reason in enumerate(REFUSALS) if code}

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from asa.core.command import CommandResult, duration, table
+from asa.core.command import CommandResult, seconds, table
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS
 from asa.lab.core.signals import ends_on_signals
@@ -51,7 +51,7 @@ class Dispatch:
         add("instance", metavar="INSTANCE.json", help="a machine, what runs on it, and its queue; gzipped or not")
         add("--dispatcher", default=DEFAULT, metavar="NAME[:OPTIONS]", help=f"who plans: {PLANNERS} ({DEFAULT})")
         limit = "time to look for a better plan, such as 250ms (listplan: none, the first one will do; others: 10s)"
-        add("--time-limit", type=duration, metavar="S", help=limit)
+        add("--time-limit", type=seconds, metavar="S", help=limit)
 
     @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:

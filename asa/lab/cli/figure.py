@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from asa.core.command import CommandResult, duration, positive, table
+from asa.core.command import CommandResult, positive, seconds, table
 from asa.core.errors import InvalidInput
 from asa.core.registry import DISPATCHERS
 from asa.lab.core.registry import FIGURES, PREDICTORS
@@ -78,7 +78,7 @@ class FigureCommand:
         )
         cp.add_argument("--dispatch-time", choices=("ignore", "charge"), help="as asa simulate; not for cp-ratios")
         cp.add_argument("--decisions", type=positive, metavar="N", help="for cp-ratios: how many, drawn (200)")
-        cp.add_argument("--time-limit", type=duration, metavar="S", help="for cp-ratios: time for each plan (1s)")
+        cp.add_argument("--time-limit", type=seconds, metavar="S", help="for cp-ratios: time for each plan (1s)")
         tjap = parser.add_argument_group("figures tjap-...; but for tjap-4 also --trace, for tjap-loop --dispatcher")
         tjap.add_argument("--epochs", type=positive, metavar="N", help="how many (10)")
         tjap.add_argument("--method", metavar="NAME[:OPTIONS]", help="of tjap-6, to place jobs (free:iterations=300)")

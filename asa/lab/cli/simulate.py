@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # NumPy is for those who simulate, not for those who ask for 
     from asa.lab.core.schedule import Schedule
     from asa.lab.core.workload import Workload
     from asa.lab.simulator.decisions import DecisionSample
+    from asa.lab.traces.records import Trace
     from asa.lab.traces.site import SiteModel
 
 
@@ -124,10 +125,11 @@ class Simulate:
         from asa.lab.traces.load import load_trace
 
         trace = load_trace(options.trace, amounts=site is not None and len(site.machine.resources) > 1)
+        cluster = site.cluster(trace.epoch) if site else trace.machine(options.nodes or 0, options.cores_per_node or 0)
+        trace = _at_site(trace, cluster) if site else trace
         workload = days(trace.workload, options.from_day, options.to_day)
         if options.ties == "number":
             workload = workload.take(np.lexsort((workload.number, workload.submit)))
-        cluster = site.cluster(trace.epoch) if site else trace.machine(options.nodes or 0, options.cores_per_node or 0)
         cluster = _failing(with_energy(cluster, options, trace.epoch), options)
         workload = _molded(workload, cluster, options)
         about: dict[str, Any] = {"trace": Path(options.trace).name, "nodes": cluster.nodes, "cores": cluster.cores}
@@ -271,6 +273,20 @@ def _site(options: argparse.Namespace) -> SiteModel | None:
     from asa.lab.traces.site import site
 
     return site(options.site)
+
+
+def _at_site(trace: Trace, cluster: Cluster) -> Trace:
+    """The jobs that the site has all for, those without a limit of their run time with the limit that it has for them:
+    a year where there is none, for which Slurm plans them, too."""
+    import numpy as np
+
+    from asa.lab.simulator.state import walltimes
+
+    trace = trace.on(cluster)
+    jobs = trace.workload
+    usual = {name: replace(each, default_time_s=None) for name, each in cluster.partitions.items()}
+    limits = np.nan_to_num(walltimes(jobs, replace(cluster, partitions=usual)), nan=365 * DAY)
+    return replace(trace, workload=replace(jobs, walltime=np.where(trace.unlimited, limits, jobs.walltime)))
 
 
 def _refusals(schedule: Schedule) -> dict[str, int]:

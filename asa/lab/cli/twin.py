@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from asa.allocations.budget import QUERY, SharedBudget
 from asa.backends.slurm.backend import Slurm
 from asa.backends.slurm.commands import own_name
-from asa.core.command import CommandResult, duration, fitted, positive, table
+from asa.core.command import CommandResult, fitted, positive, seconds, table
 from asa.core.errors import BackendError, InvalidInput
 from asa.core.ports import Backend, CountsQuestions, VirtualBackend
 from asa.core.registry import BACKENDS, DISPATCHERS
-from asa.core.units import HOUR, brief
+from asa.core.units import DAY, HOUR, brief
 from asa.lab.core.signals import ends_on_signals
 from asa.log.rundir import state_directory
 from asa.report.outputs import check_outputs
@@ -60,7 +60,7 @@ class TwinCommand:
             "easy:order=sjf,threshold=60h and easy++)",
         )
         add("--user", metavar="NAME", help="whose jobs are shown one by one (yours)")
-        add("--every", type=duration, metavar="S", help="look again after so long, such as 60, until Ctrl-C")
+        add("--every", type=seconds, metavar="S", help="look again after so long, such as 60 or 5m, until Ctrl-C")
         add("--looks", type=positive, metavar="N", help="with --every: look so many times")
         add("--picture", metavar="OUT", help="draw it: .png, .pdf or .svg")
 
@@ -70,8 +70,8 @@ class TwinCommand:
         check_outputs(options, picture="picture")
         if options.looks and options.every is None:
             raise InvalidInput(f"--looks {options.looks}: give --every as well, the time between two looks")
-        if options.every is not None and not options.every > 0:
-            raise InvalidInput(f"--every {options.every:g}: more than 0 s expected")
+        if options.every is not None and not 0 < options.every <= 365 * DAY:
+            raise InvalidInput(f"--every {options.every:g}: more than 0 s, and at most a year, expected")
         from asa.lab.dispatchers.backfill import rule_of
         from asa.lab.forecast.twin import COMPARED
 

@@ -62,6 +62,15 @@ class Moldable:
             column.setflags(write=False)
             object.__setattr__(self, name, column)
 
+    def breaches(self, units: Ints) -> list[tuple[Bools, str]]:
+        """Which jobs of so many units break a bound, shape (n,) each, and what is expected of them."""
+        return [
+            ((self.least < 1) | (self.least > units), "least from 1 to its units"),
+            (self.most < units, "most of at least its units"),
+            (self.most > self.least * 2.0 ** (WIDTHS_MOST - 1), f"at most {WIDTHS_MOST} widths"),
+            (~((self.parallel >= 0) & (self.parallel <= 1)), "parallel from 0 to 1"),
+        ]
+
     def take(self, rows: Ints) -> Moldable:
         """These rows only."""
         return Moldable(self.least[rows], self.most[rows], self.parallel[rows], self.malleable[rows])
@@ -224,12 +233,7 @@ class Workload:
     def _check_widths(self, moldable: Moldable) -> None:
         for name in ("least", "most", "parallel", "malleable"):
             _check_shape(f"moldable.{name}", getattr(moldable, name), len(self))
-        for wrong, what in (
-            ((moldable.least < 1) | (moldable.least > self.units), "least from 1 to its units"),
-            (moldable.most < self.units, "most of at least its units"),
-            (moldable.most > moldable.least * 2.0 ** (WIDTHS_MOST - 1), f"at most {WIDTHS_MOST} widths"),
-            (~((moldable.parallel >= 0) & (moldable.parallel <= 1)), "parallel from 0 to 1"),
-        ):
+        for wrong, what in moldable.breaches(self.units):
             if wrong.any():
                 row = int(np.argmax(wrong))
                 least, most, parallel = moldable.least[row], moldable.most[row], moldable.parallel[row]

@@ -138,6 +138,8 @@ class Accounting:
         Whether no two parts of a job may share a node.
     gres
         What else the job holds, such as GPUs of a type, by names as `tres` has them.
+    unlimited
+        Whether its wall time is one without an end.
     """
 
     job: Sequence[str]
@@ -159,6 +161,7 @@ class Accounting:
     qos: Sequence[str]
     constraint: Sequence[str] = ()
     gres: Mapping[str, Floats] = field(default_factory=dict)
+    unlimited: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1, dtype=np.bool_))
 
     def trace(self, sieve: Sieve, *, units: str, wait_from: str) -> Trace:
         """The trace, on a clock that reads 0 at the first submission.
@@ -204,7 +207,14 @@ class Accounting:
         columns = self._chunks(rows, even[rows]) if units == "chunks" else {"units": self.cores[rows]}
         workload = self._workload(rows, submit[rows] - epoch, wait[rows], columns)
         return Trace(
-            workload, None, sieve.report(), sieve.source, epoch, self.eligible[rows] - epoch, self.outcome[rows]
+            workload,
+            None,
+            sieve.report(),
+            sieve.source,
+            epoch,
+            self.eligible[rows] - epoch,
+            self.outcome[rows],
+            np.broadcast_to(self.unlimited, len(self.job))[rows],
         )
 
     def _sift(self, sieve: Sieve) -> None:
@@ -217,7 +227,8 @@ class Accounting:
         sieve.drop("negative-run-time", self.run < 0)
         sieve.drop("no-processors", self.cores < 1)
         sieve.note("zero-run-time", self.run == 0)
-        sieve.note("no-requested-time", ~(self.walltime > 0))
+        sieve.note("no-requested-time", ~(self.walltime > 0) & ~self.unlimited)
+        sieve.note("unlimited", np.broadcast_to(self.unlimited, sieve.count))
         sieve.note("overrun", (self.walltime > 0) & (self.run > self.walltime))
 
     def _workload(self, rows: Ints, submit: Floats, wait: Floats, columns: dict[str, Any]) -> Workload:
@@ -378,6 +389,7 @@ def load_sacct(
         qos=table["QOS"],
         constraint=table["Constraints"],
         gres=dict(zip(resources[len(_HELD) :], gres, strict=True)),
+        unlimited=(np.array([table["Timelimit"], table["TimelimitRaw"]]) == "UNLIMITED").any(axis=0),
     )
     return accounting.trace(sieve, units=units, wait_from=wait_from)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from asa.core.arrays import Floats
+from asa.core.arrays import Bools, Floats
 from asa.core.errors import InvalidInput, UnknownName, cause
 from asa.lab.core.cluster import MOST_NODES, Cluster
 from asa.lab.core.workload import Workload
@@ -49,6 +49,12 @@ RULES = {
         ),
         RecordRule("unfinished", "a job that was waiting or running when the log was written", _LEFT_OUT, drops=True),
         RecordRule("cancelled", "cancelled before it had started", _LEFT_OUT, drops=True),
+        RecordRule("unknown-partition", "names a partition that the machine does not have", _LEFT_OUT, drops=True),
+        RecordRule("unknown-qos", "names a QOS that the machine does not have", _LEFT_OUT, drops=True),
+        RecordRule("unknown-resource", "asks for a resource that no node has", _LEFT_OUT, drops=True),
+        RecordRule(
+            "unreadable-constraint", "a constraint that is not features joined by '&' or by '|'", _LEFT_OUT, drops=True
+        ),
         RecordRule("no-submit-time", "no time of submission, or one before the log begins", _LEFT_OUT, drops=True),
         RecordRule("too-large", "a number that is not below 9.0e15, which nothing here can be", _LEFT_OUT, drops=True),
         RecordRule("no-run-time", "no run time", _LEFT_OUT, drops=True),
@@ -65,12 +71,27 @@ RULES = {
         RecordRule("requeued", "a further run of a job that was requeued", "kept as a job of its own"),
         RecordRule("component", "a part of a heterogeneous job", "kept as a job of its own"),
         RecordRule("zero-run-time", "ended in the second in which it started", "kept"),
-        RecordRule("no-requested-time", "no requested time", "kept: planned as the longest that is requested"),
+        RecordRule(
+            "no-requested-time",
+            "no requested time",
+            "kept: planned as the default or the limit of its partition, or as the longest that is requested",
+        ),
+        RecordRule(
+            "unlimited",
+            "the requested time is UNLIMITED",
+            "kept: planned as its limit in the site model (a year if it has none), or as the longest that is requested",
+        ),
         RecordRule("overrun", "ran past its requested time", "kept: the simulator's rule for overruns decides"),
         RecordRule("no-memory", "no memory, where it was asked for", "kept: it needs none"),
         RecordRule("no-wait", "no observed wait", "kept, with an unknown wait"),
         RecordRule(
             "bad-preceding", "waits for a job that is not there, or not above it", "kept, without that dependency"
+        ),
+        RecordRule(
+            "bad-widths",
+            "a header line of widths that cannot be read (as in 17 4 64 0.95: job, least and most processors, parallel "
+            "part of its work), or that fits no job of the log",
+            "passed over",
         ),
     )
 }
@@ -211,6 +232,10 @@ class Trace:
     outcome
         How each job ended: codes of `asa.lab.core.schedule.OUTCOMES`, shape (jobs,); `UNKNOWN` where the log does not
         tell.
+    unlimited
+        Which jobs have asked for no limit of their run time, shape (jobs,); none where left out.
+    unsized
+        What the log says of the machine's size, where that cannot be taken; "" where it says nothing.
     """
 
     workload: Workload
@@ -220,6 +245,42 @@ class Trace:
     epoch: float
     eligible: Floats
     outcome: npt.NDArray[np.int8]
+    unlimited: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    unsized: str = ""
+
+    def __post_init__(self) -> None:
+        if not len(self.unlimited):
+            object.__setattr__(self, "unlimited", np.zeros(len(self.workload), dtype=bool))
+
+    def on(self, cluster: Cluster) -> Trace:
+        """The jobs for which this machine has what they name; the others are in the report.
+
+        Raises
+        ------
+        InvalidInput
+            When none is left.
+        """
+        jobs = self.workload
+        left, wrong = placed(jobs, cluster)
+
+        def where(row: int) -> str:
+            named = [repr(jobs.label(each, row)) for each in ("partition", "qos") if wrong[f"unknown-{each}"][row]]
+            return " ".join([f"job {int(jobs.number[row])}", *named])
+
+        sieve = Sieve(self.source, len(jobs), where)
+        for rule, rows in wrong.items():
+            sieve.drop(rule, rows)
+        report = sieve.report()
+        if len(jobs) and not report.jobs:
+            why = "; ".join(f"{each.count}, first {each.first}: {each.rule.says}" for each in report.findings)
+            there = ", ".join([*cluster.partitions, *cluster.qos, *cluster.features, *cluster.resources])
+            raise InvalidInput(f"the machine takes no job of {self.source}: {why}; it has {there}")
+        return replace(
+            self,
+            workload=left,
+            report=self.report.then(report),
+            **{name: getattr(self, name)[sieve.keep] for name in ("eligible", "outcome", "unlimited")},
+        )
 
     def machine(self, nodes: int = 0, cores: int = 0, memory: int = 0, gpus: int = 0) -> Cluster:
         """The machine, with what is said here in the place of what the log says.
@@ -237,9 +298,10 @@ class Trace:
         """
         log = self.cluster
         if log is None and not nodes:
+            passed = f" ({self.unsized}: whole numbers, and at most {MOST_NODES:,} nodes, expected)"
             raise InvalidInput(
-                f"{self.source} does not say how large its machine is: give nodes, and cores per node unless "
-                f"each has one (a size of more than {MOST_NODES:,} nodes is passed over)"
+                f"{self.source} does not say how large its machine is{passed if self.unsized else ''}: give nodes, and "
+                "cores per node unless each has one"
             )
         if log is not None:
             if not (nodes or cores or memory or gpus):
@@ -252,6 +314,30 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"<Trace {self.source}: {len(self.workload)} jobs on {self.cluster or 'an unknown machine'}>"
+
+
+def placed(jobs: Workload, cluster: Cluster) -> tuple[Workload, dict[str, Bools]]:
+    """The jobs for which a machine has what they name; and which are left out, shape (jobs,) each, by rule."""
+    found: dict[str, Bools] = {}
+    for rule, column, look_up in (
+        ("unknown-partition", "partition", cluster.partition_number),
+        ("unknown-qos", "qos", cluster.qos_number),
+        ("unreadable-constraint", "constraint", lambda text: cluster.allowed(0, text)),
+    ):
+        gone, codes = [], getattr(jobs, column)
+        for code in np.unique(codes).tolist():
+            try:
+                look_up(jobs.text(column, code))
+            except InvalidInput:
+                gone.append(code)
+        found[rule] = np.isin(codes, gone)
+    has = {"memory", *cluster.resources}  # memory does not count where no node states it, types neither
+    there = np.array([bool({name, name.partition(":")[0]} & has) for name in jobs.resources])
+    lacking: Bools = np.any(jobs.demands[:, ~there] > 0, axis=1)
+    found["unknown-resource"] = lacking[jobs.kind]
+    resources = tuple(name for name, each in zip(jobs.resources, there.tolist(), strict=True) if each)
+    left = jobs.take(~np.any([*found.values()], axis=0))
+    return replace(left, demands=left.demands[:, there], resources=resources), found
 
 
 def contents(path: str | Path, comment: bytes = b"#", heading: int = 0) -> bytes:

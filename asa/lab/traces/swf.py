@@ -22,6 +22,7 @@ import io
 import os
 import re
 import secrets
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,18 +32,18 @@ import numpy as np
 import numpy.typing as npt
 
 from asa.core.arrays import Floats, Ints
-from asa.core.errors import InvalidInput, cause
+from asa.core.errors import AsaWarning, InvalidInput, cause
 from asa.core.job import JobState
 from asa.lab.core.cluster import MOST_NODES, Cluster
 from asa.lab.core.files import LARGEST
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import UNKNOWN, Moldable, Workload
-from asa.lab.traces.records import Sieve, Trace, TraceReport, contents, shown
+from asa.lab.traces.records import RULES, Finding, Sieve, Trace, TraceReport, contents, shown
 
 # -- Header -----------------------------------------------------------------------------------------------------------
 
 _FIELD = re.compile(r"([A-Z][A-Za-z]*):(?!//)[ \t]*(.*)")
-_NUMBER = re.compile(r"[-+]?\d+")
+_NUMBER = re.compile(r"[-+]?\d+(?!\w|[^\s\w(]\w|\s\d{3}\b)")  # not in 12.5, 1e12, 1,024 or 1 024
 _NAMED = re.compile(r"(\d+)\s+(.*)")
 
 
@@ -104,9 +105,21 @@ class SwfHeader:
         return next((text for name, text in self.fields if name == key), None)
 
     def number(self, key: str) -> int | None:
-        """The whole number that a field begins with; None where it is absent, no number, or -1 (unknown)."""
+        """The whole number, without separators of thousands, that a field begins with; None for anything else, and
+        below 0 (-1: unknown)."""
         match = _NUMBER.match(self.get(key) or "")
         return int(match[0]) if match and 0 <= float(match[0]) < LARGEST else None
+
+    def passed_over(self) -> list[str]:
+        """Fields for the machine and the clock that say something, and are no whole number in range."""
+        unsized = self.machine() is None
+        found = []
+        for key, most in (("MaxNodes", MOST_NODES), ("MaxProcs", LARGEST), ("UnixStartTime", LARGEST)):
+            text, number = (self.get(key) or "").strip(), self.number(key)
+            unused = number is None or number > most or (unsized and key != "UnixStartTime")
+            if text and text.split()[0] != "-1" and unused:
+                found.append(f"{key}: {text.split(chr(10))[0]:.80}")
+        return found
 
     @property
     def max_nodes(self) -> int | None:
@@ -258,6 +271,11 @@ class SwfLog:
         sieve.note("processors-missing", wanted <= 0)
         sieve.note("processors-differ", (wanted > 0) & (other > 0) & (wanted != other))
         sieve.note("larger-than-machine", cores > (machine.cores if machine else np.inf))
+        passed = self.header.passed_over()
+        sizes = [each for each in passed if not each.startswith("UnixStartTime")]
+        for each in passed if machine else set(passed) - {*sizes}:
+            said = f"{self.source}: the header's '; {each}' is passed over: a whole number in range expected"
+            warnings.warn(said, AsaWarning, stacklevel=2)
         rows = self._in_order(sieve)
         columns: dict[str, Any] = {"units": cores[rows]}
         if dependencies:
@@ -269,10 +287,7 @@ class SwfLog:
             sieve.note("no-memory", needed <= 0)
             amounts, columns["kind"] = np.unique(np.ceil(np.maximum(needed[rows], 0) * 1024), return_inverse=True)
             columns["demands"] = np.stack([np.ones(len(amounts)), amounts], axis=1)
-        workload = self._workload(rows, run[rows], columns)
-        if known := self._moldable():
-            workload = self._with_widths(workload, known, rows)
-        report = sieve.report()
+        workload, report = self._with_widths(self._workload(rows, run[rows], columns), sieve.report(), rows)
         return Trace(
             workload=workload,
             cluster=machine,
@@ -281,6 +296,7 @@ class SwfLog:
             epoch=float(self.header.unix_start_time or np.nan),
             eligible=np.full(len(rows), np.nan),
             outcome=self._outcome(rows),
+            unsized="" if machine else "its header has " + ", ".join(f"'; {each}'" for each in sizes) if sizes else "",
         )
 
     def _workload(self, rows: Ints, run: Floats, columns: Mapping[str, Any]) -> Workload:
@@ -300,40 +316,41 @@ class SwfLog:
             **columns,
         )
 
-    def _moldable(self) -> dict[int, tuple[int, int, float, bool]]:
-        """Least and most processors, the parallel part, and whether it is malleable, of moldable jobs, by number."""
-        found = {}
-        for key, text in self.header.fields:
-            if key in (MOLDABLE, MALLEABLE):
-                try:
-                    number, least, most, parallel = text.split()
-                    counts = int(number), int(least), int(most)
-                    if not max(map(abs, counts)) < LARGEST:
-                        raise ValueError
-                    found[counts[0]] = *counts[1:], float(parallel), key == MALLEABLE
-                except ValueError:
-                    raise InvalidInput(
-                        f"{self.source} has '; {key}: {text}': a job's number, its least and most processors, and the "
-                        "part of its work that runs in parallel expected, such as 17 4 64 0.95"
-                    ) from None
-        return found
-
-    def _with_widths(
-        self, workload: Workload, known: Mapping[int, tuple[int, int, float, bool]], rows: Ints
-    ) -> Workload:
-        """With the widths of moldable jobs; their times are those of as many processors as they need."""
-        least, most, parallel = workload.units.copy(), workload.units.copy(), np.ones(len(workload))
-        malleable = np.zeros(len(workload), dtype=bool)
-        places = [row for row, number in enumerate(workload.number.tolist()) if number in known]
-        for row in places:
-            least[row], most[row], parallel[row], malleable[row] = known[int(workload.number[row])]
-        made = replace(workload, moldable=Moldable(least, most, parallel, malleable))
+    def _with_widths(self, workload: Workload, report: TraceReport, rows: Ints) -> tuple[Workload, TraceReport]:
+        """With the widths of moldable jobs; their times are those of as many processors as they need. And the report,
+        with the lines of widths that are passed over."""
+        lines = [(key, text.split("\n")[0]) for key, text in self.header.fields if key in (MOLDABLE, MALLEABLE)]
+        if not lines:
+            return workload, report
+        known = dict[int, tuple[Any, ...]]()
+        for line, (key, text) in enumerate(lines):
+            try:
+                number, least, most, parallel = text.split()
+                counts = int(number), int(least), int(most)
+                if max(map(abs, counts)) < LARGEST:
+                    known[counts[0]] = line, *counts[1:], float(parallel), key == MALLEABLE
+            except ValueError:
+                continue
+        rigid = np.ones((len(workload), 5)) * [-1, 0, 0, 1, 0]
+        rigid[:, 1:3] = workload.units[:, None]
+        widths = rigid.copy()
+        for row, number in enumerate(workload.number.tolist()):
+            widths[row] = known.get(number, widths[row])
+        wrong = np.any([each for each, _ in Moldable(*widths.T[1:]).breaches(workload.units)], axis=0)
+        widths[wrong] = rigid[wrong]
+        used = {*widths[:, 0].tolist()}
+        if unused := [f"'; {key}: {text:.80}'" for line, (key, text) in enumerate(lines) if line not in used]:
+            found = Finding(RULES["bad-widths"], len(unused), unused[0])
+            report = report.then(replace(report, findings=(found,)))
+        if used <= {-1}:
+            return workload, report
+        made = replace(workload, moldable=Moldable(*widths.T[1:]))
         run, walltime = workload.run.copy(), workload.walltime.copy()
-        for row in places:
+        for row in np.flatnonzero(widths[:, 0] >= 0).tolist():
             ran, asked = (int(self[name][rows[row]]) for name in ("allocated", "requested"))
             run[row] /= made.stretch(row, ran) if ran > 0 else 1.0
             walltime[row] /= made.stretch(row, asked) if asked > 0 else 1.0
-        return replace(made, run=run, walltime=walltime)
+        return replace(made, run=run, walltime=walltime), report
 
     def _outcome(self, rows: Ints) -> npt.NDArray[np.int8]:
         """How the jobs of these records ended: codes of `OUTCOMES`, or `UNKNOWN`."""

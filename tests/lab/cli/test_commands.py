@@ -264,8 +264,9 @@ def test_a_site_has_partitions_with_limits(capsys: pytest.CaptureFixture[str]) -
     assert main(["simulate", "log.swf", "--site", "pair.json", "--nodes", "2"]) == 1
     assert "--site pair.json has a machine of its own" in capsys.readouterr().err
     Path("log.swf").write_text(Path("log.swf").read_text().replace("Queue: 2 short", "Queue: 2 other"))
-    assert main(["simulate", "log.swf", "--site", "pair.json"]) == 1
-    assert "job 3 names partition 'other', which is not there: choose one of short, 1" in capsys.readouterr().err
+    again = simulated("log.swf", "--site", "pair.json")
+    assert (again["jobs"], again["odd_records"]["unknown-partition"]) == (3, 2)
+    assert "unknown-partition: 2, first job 3 'other': names a partition" in capsys.readouterr().out
 
 
 def test_a_site_keeps_nodes_from_jobs_for_a_time(capsys: pytest.CaptureFixture[str]) -> None:
@@ -387,8 +388,33 @@ def test_a_site_has_limits_of_users(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "log.txt", "--site", "quad.json", "--dispatcher", "easy,fcfs", "--quiet"]) == 0
     assert said in capsys.readouterr().out
     Path("log.txt").write_text(Path("log.txt").read_text().replace("bob|low", "bob|long"))
+    assert main(["simulate", "log.txt", "--site", "quad.json", "--json", "out.json"]) == 0
+    assert "unknown-qos: 1, first job 6 'long': names a QOS that the machine does not have" in capsys.readouterr().out
+    found = json.loads(Path("out.json").read_text())
+    assert (found["jobs"], found["odd_records"]["unknown-qos"]) == (6, 1)
+    Path("log.txt").write_text(re.sub("low|high", "long", Path("log.txt").read_text()))
     assert main(["simulate", "log.txt", "--site", "quad.json"]) == 1
-    assert "job 6 names QOS 'long', which is not there: choose one of low, high" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "takes no job of log.txt: 7, first job 1 'long': names a QOS" in said and "it has low, high" in said
+
+
+def test_a_job_without_a_limit_has_that_of_its_site() -> None:
+    """Of its partition, of its QOS, or a year; not the default of jobs that ask for nothing, as the fourth."""
+    partitions = {"short": Partition((0, 1, 2, 3), 60.0, 20.0), "long": Partition((0, 1, 2, 3), default_time_s=30.0)}
+    qos = {"normal": Qos(), "quick": Qos(max_time_s=50.0)}
+    classes = (JobClass(1.0, (1,), (5.0,)),)
+    SiteModel("quad", 4, 1, 0.5, classes, partitions=partitions, qos=qos).write("quad.json")
+    rows = [f"{where}|UNLIMITED" for where in ("short|normal", "short|quick", "long|normal")]
+    rows += ["short|normal|", "long|normal|00:09"]
+    head = "JobID|Submit|Start|End|State|AllocCPUS|Partition|QOS|Timelimit\n"
+    Path("log.txt").write_text(
+        head + "".join(f"{row}|1000|1000|1100|COMPLETED|1|{text}\n" for row, text in enumerate(rows, 1))
+    )
+    found = simulated("log.txt", "--site", "quad.json", "--csv", "jobs.csv")
+    assert (found["odd_records"]["unlimited"], found["odd_records"]["no-requested-time"]) == (3, 1)
+    with open("jobs.csv") as file:
+        ran = [float(row["execution_time"]) for row in csv.DictReader(file)]
+    assert ran == [60.0, 50.0, 100.0, 20.0, 9.0], "whoever reaches a limit is killed"
 
 
 def test_a_dispatcher_that_does_not_fit_leaves_the_others_theirs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -577,6 +603,7 @@ def test_a_queue_without_jobs_is_planned(capsys):
         ("pcp20", [], 10.0),
         ("pcp20:seconds=3", [], 3.0),
         ("pcp20:seconds=3", ["--time-limit", "50ms"], 0.05),
+        ("pcp20", ["--time-limit", "2"], 2.0),
         ("listplan", [], 0.0),
         ("listplan:seconds=3", [], 3.0),
     ],
@@ -838,8 +865,7 @@ def test_a_model_has_slurm_s_partitions_and_qos(tmp_path: Path, capsys: pytest.C
     assert site.priority.startswith("multifactor:age=1000,fairshare=5000,qos=100000")
     assert {(each.partition, each.qos) for each in site.classes} >= {("main", "normal"), ("fast", "high")}
     assert sum(each.share for each in site.classes) == pytest.approx(1, abs=1e-3)
-    assert main(["simulate", str(log), "--site", str(model), "--quiet"]) == 1
-    assert "partition 'gone'" in capsys.readouterr().err
+    assert simulated(str(log), "--site", str(model), "--quiet")["odd_records"]["unknown-partition"] == 5
 
 
 def test_the_machine_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -223,6 +223,24 @@ def test_in_virtual_time_the_queue_goes_on_between_two_looks(capsys: pytest.Capt
     assert "10 d 1 h of virtual time" in said
 
 
+@pytest.mark.parametrize(("words", "seconds"), [("60", 60.0), ("0.5", 0.5), ("90s", 90.0), ("1m", 60.0)])
+def test_the_time_between_two_looks_is_in_seconds_unless_it_has_a_unit(words: str, seconds: float) -> None:
+    parser = argparse.ArgumentParser()
+    TwinCommand().configure(parser)
+    assert parser.parse_args(["--every", words]).every == seconds
+
+
+def test_every_so_many_seconds_as_a_user_types_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["twin", "--backend", QUEUE, "--dispatcher", "easy", "--every", "3600", "--looks", "2"]) == 0
+    assert "10 d 1 h of virtual time" in capsys.readouterr().out
+    for words in ("0", "-60", "nan", "1:30"):
+        with pytest.raises(SystemExit):
+            main(["twin", "--backend", QUEUE, f"--every={words}"])
+        assert "argument --every" in capsys.readouterr().err
+    assert main(["twin", "--backend", QUEUE, "--every", "99999999999"]) == 1, "no clock can sleep so long"
+    assert "--every 1e+11: more than 0 s, and at most a year, expected" in capsys.readouterr().err
+
+
 # -- What is refused ---------------------------------------------------------------------------------------------------
 
 

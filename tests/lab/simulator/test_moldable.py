@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from pathlib import Path
 
 import numpy as np
@@ -260,12 +259,26 @@ def test_a_written_schedule_is_read_as_the_same_jobs(jobs: Workload, tmp_path_fa
     assert others.shape == (len(jobs), 18)
 
 
-@pytest.mark.parametrize("text", ["1 1.5 4 0.9", "1 1 4", "1 1 4 half", "1 1 1e30 0.5", "nan 1 2 0.5"])
-def test_a_line_of_widths_that_cannot_be_read_is_named(text: str, tmp_path: Path) -> None:
+NO_WIDTHS = [
+    "x", "1 1.5 4 0.9", "1 1 4", "1 1 4 half", "1 1 1e30 0.5", f"1 1 {10**30} 0.5", "nan 1 2 0.5", "1 4 1 0.9",
+    "1 3 4 0.9", "1 0 4 0.9", "1 1 1 0.9", "1 1 4 nan", "1 1 4 1.5", f"1 1 {2**60} 0.5", "7 1 4 0.9",
+]  # fmt: skip
+"""Job 1 has two processors; there is no job 7."""
+
+
+@pytest.mark.parametrize("key", ["Moldable", "Malleable"])
+@pytest.mark.parametrize("text", NO_WIDTHS)
+def test_a_line_of_widths_that_no_job_can_have_is_passed_over_and_named(text: str, key: str, tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
-    path.write_text(f"; MaxProcs: 8\n; Moldable: {text}\n1 0 0 8 2 -1 -1 2 10 -1 1 1 1 1 1 1 -1 -1\n")
-    with pytest.raises(InvalidInput, match=re.escape(f"'; Moldable: {text}'")):
-        read_swf(path).trace()
+    jobs = "".join(f"{number} 0 0 8 2 -1 -1 2 10 -1 1 1 1 1 1 1 -1 -1\n" for number in (1, 2))
+    path.write_text(f"; MaxProcs: 8\n; {key}: {text}\n; Moldable: 2 1 4 0.5\n{jobs}")
+    trace = read_swf(path).trace()
+    assert [trace.workload.widths(row) for row in range(2)] == [(2,), (2, 1, 4)]
+    assert trace.report.counts == {"bad-widths": 1}
+    assert f"bad-widths: 1, first '; {key}: {text[:80]}'" in str(trace.report)
+    path.write_text(f"; MaxProcs: 8\n; {key}: {text}\n{jobs}")
+    trace = read_swf(path).trace()
+    assert trace.workload.moldable is None and trace.report.counts == {"bad-widths": 1}
 
 
 def test_widths_go_with_their_jobs() -> None:

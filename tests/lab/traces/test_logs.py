@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import warnings
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -12,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from asa.core.errors import InvalidInput, UnknownName
+from asa.core.errors import AsaWarning, InvalidInput, UnknownName
 from asa.core.job import JobState
 from asa.core.units import clock
-from asa.lab.core.cluster import Cluster
+from asa.lab.core.cluster import Cluster, Partition, Qos
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import UNKNOWN, Workload
+from asa.lab.simulator.run import simulate
+from asa.lab.simulator.state import why_refused
 from asa.lab.traces.accounting import Accounting, each, load_pbs, load_sacct, moment, seconds, size, timezone
 from asa.lab.traces.load import FORMATS, load_trace
 from asa.lab.traces.records import RULES, Sieve
@@ -74,8 +78,13 @@ def test_what_the_log_does_not_say_of_the_machine_can_be_said(file, log, said, e
 
 def test_a_machine_of_unknown_size_is_refused(file):
     trace = load_trace(file(SWF))
-    with pytest.raises(InvalidInput, match="does not say how large its machine is: give nodes"):
+    with pytest.raises(InvalidInput, match="does not say how large its machine is: give nodes, and cores per node"):
         trace.machine(cores=4)
+    for text in ("1e12", "1,024", "0", "99999999999"):
+        trace = load_trace(file(f"; MaxProcs: {text}\n{SWF}"))
+        with pytest.raises(InvalidInput, match=rf"machine is \(its header has '; MaxProcs: {text}': whole numbers"):
+            trace.machine(cores=4)
+        assert trace.machine(nodes=5).nodes == 5
     with pytest.raises(InvalidInput, match="24 cores make no whole nodes of 7: give nodes, too"):
         replace(trace, cluster=Cluster.of(6, 4)).machine(cores=7)
 
@@ -545,11 +554,40 @@ def test_what_is_written_reads_back_swf_header(lines):
         ("338 (batch partition; 512 total)", "338", (338, 338)),
         ("40960", "163840", (40960, 163840)),
         ("5544", "93312", (93312, 93312)),  # several kinds of nodes
+        ("4 (thin)", "12.5", (4, 4)),
+        ("100, of two kinds", "1,024", (100, 100)),
+        ("4; 2 of them fat", "1e12", (4, 4)),
+        ("1 024 nodes", "2048", (2048, 2048)),
+        ("99999999999", "64", (64, 64)),
+        (None, "1e12", None),
+        (None, "1'024", None),
     ],
 )
 def test_the_machine(nodes, processors, machine):
     found = make_header({"MaxNodes": nodes, "MaxProcs": processors}).machine()
     assert (found and (found.nodes, found.cores)) == machine
+
+
+@given(st.integers(1, 10**6), st.sampled_from([",", ".", "'", "_", " ", "e", "-", "/", "x"]), st.integers(100, 999))
+def test_a_number_with_something_in_it_is_no_number(first, between, then):
+    """Whoever reads its first digits only has another machine."""
+    for text in (f"{first}{between}{then}", f"{first}{between}{then} cores"):
+        header = make_header({"MaxNodes": 4, "MaxProcs": text})
+        assert header.max_procs is None and header.passed_over() == [f"MaxProcs: {text}"]
+    good = make_header({"MaxNodes": 4, "MaxProcs": f"{4 * first} (all; {then})"})
+    assert (good.max_procs, good.passed_over()) == (4 * first, [])
+
+
+def test_a_field_of_the_header_that_is_passed_over_is_named(swf):
+    job = "1 0 0 8 2 -1 -1 2 10 -1 1 1 1 1 1 1 -1 -1\n"
+    with pytest.warns(AsaWarning) as said:
+        trace = read_swf(swf(f"; MaxNodes: 4\n; MaxProcs: 1,024\n; UnixStartTime: 1e9\n{job}")).trace()
+    assert (trace.machine().cores, np.isnan(trace.epoch)) == (4, True)
+    texts = [str(each.message) for each in said]
+    assert len(texts) == 2 and "'; MaxProcs: 1,024' is passed over" in texts[0] and "UnixStartTime: 1e9'" in texts[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_swf(swf(f"; MaxNodes: -1\n; MaxProcs: 8\n; UnixStartTime: 0\n{job}")).trace()
 
 
 def test_a_number_that_is_none():
@@ -816,6 +854,41 @@ def test_what_jobs_ask_for_besides_cores(dump):
     assert swf.resources == ("cores", "memory")
 
 
+CONSTRAINTS = st.sampled_from(["", "fast", "fast&big", "gone|fast", "[fast*2]", "fast,big", "fast&"])
+
+
+@given(st.lists(st.tuples(st.sampled_from("pqxy"), st.sampled_from("abz"), CONSTRAINTS, st.booleans()), min_size=1))
+def test_jobs_for_which_a_machine_lacks_something_are_left_out_and_all_others_can_be_simulated(tmp_path_factory, rows):
+    """Of a partition, a QOS, a constraint, or a resource: each job counts once, under the first of these."""
+    parts, qos = {"p": Partition((0,)), "q": Partition((0, 1))}, {"a": Qos(grp_jobs=1), "b": Qos()}
+    machine = replace(Cluster.of(2, 4, gpus=1), partitions=parts, qos=qos, features={"fast": (0,), "big": (0, 1)})
+    path = tmp_path_factory.mktemp("log") / "log.txt"
+    lines = ["JobID|Submit|Start|End|State|Timelimit|AllocTRES|Partition|QOS|Constraints"]
+    for number, (part, service, features, strange) in enumerate(rows, 1):
+        asked = "cpu=1,node=1" + ",gres/nvme=1" * strange
+        lines.append(f"{number}|100|110|170|COMPLETED|01:00|{asked}|{part}|{service}|{features}")
+    path.write_text("\n".join(lines))
+    why = [
+        "unknown-partition" if part in "xy"
+        else "unknown-qos" if service == "z"
+        else "unreadable-constraint" if features in ("[fast*2]", "fast,big", "fast&")
+        else "unknown-resource" if strange else ""
+        for part, service, features, strange in rows
+    ]  # fmt: skip
+    trace = load_trace(path, amounts=True)
+    if all(why):
+        with pytest.raises(InvalidInput, match=r"the machine takes no job of .* it has p, q, a, b, fast"):
+            trace.on(machine)
+        return
+    found = trace.on(machine)
+    assert found.workload.number.tolist() == [row for row, rule in enumerate(why, 1) if not rule]
+    left = Counter(filter(None, why))
+    assert {rule: count for rule, count in found.report.counts.items() if RULES[rule].drops} == left
+    assert found.report.jobs == len(found.workload) == len(found.eligible) == len(found.outcome) == len(found.unlimited)
+    refused = why_refused(found.workload, machine) > 0
+    assert (simulate(found.workload, machine, "easy").ran == ~refused).all()
+
+
 def test_what_slurm_printed(dump):
     trace = load_sacct(dump(REAL))
     jobs = trace.workload
@@ -870,7 +943,7 @@ def test_epochs_packed_dumps_and_headings_in_between(dump):
         ("1|180|190|250", "requeued"),
         ("1", "repeated"),
         ("2|100|110|110", "zero-run-time"),
-        ("2|100|110|170|COMPLETED|UNLIMITED", "no-requested-time"),
+        ("2|100|110|170|COMPLETED|UNLIMITED", "unlimited"),
         ("2|100|110|170|TIMEOUT|Partition_Limit", "no-requested-time"),
         ("2|100|110|171|TIMEOUT", "overrun"),
         ("2|100|90|100", "no-wait"),
