@@ -266,7 +266,7 @@ class Sources:
         self._state = state
 
     def find(self, name: str) -> tuple[str, str]:
-        """Kind and full name of what this, or a beginning of it, names; for "" the newest run, or else the newest queue.
+        """Kind and full name of what this, or a beginning of it, names; for "" the newest run, else the newest queue.
 
         Raises
         ------
