@@ -37,6 +37,7 @@ _WORKS = {
 """What people want to do, and what must be well for that."""
 _SHOWN_MOST = 10
 """Lines on what is wrong with a run."""
+_ANSWERS = {True: "yes", False: "NO", None: "-"}
 _WORDS = {True: "works", False: "DOES NOT WORK", None: "not tried"}
 
 
@@ -58,9 +59,9 @@ class DoctorCommand:
         backends = (found for spec in specs for found in of_backend(spec))
         rows = [*machine(), slurm(), *backends, *_others(), *laboratory(), extras()]
         works = conclusions(rows)
-        shown = [each | {"ok": "yes" if each["ok"] else "NO"} for each in rows]
+        shown = [each | {"ok": _ANSWERS[each["ok"]]} for each in rows]
         said = "\n".join(f"{_WORDS[well]}: {what}" for what, well in works.items())
-        wrong = ", ".join(each["what"] for each in rows if not each["ok"])
+        wrong = ", ".join(each["what"] for each in rows if each["ok"] is False)
         text = f"{table(shown, 'nothing to look at')}\n\n{said}"
         return CommandResult(
             {"rows": rows, "works": works}, text, 1 if wrong else 0, f"NO, see above: {wrong}" if wrong else ""
@@ -87,7 +88,8 @@ def conclusions(rows: Sequence[dict[str, Any]]) -> dict[str, bool | None]:
     well: dict[str, bool] = {}
     for each in rows:
         name = each["what"].partition(":")[0]
-        well[name] = well.get(name, True) and each["ok"]
+        if each["ok"] is not None:
+            well[name] = well.get(name, True) and each["ok"]
     found: dict[str, bool | None] = {}
     for what, needs in _WORKS.items():
         known = [well[name] for name in needs if name in well]
@@ -147,8 +149,8 @@ _LOCKED = "import fcntl, sys\ntry: fcntl.lockf(open(sys.argv[1], 'r+'), 6)\nexce
 _PATIENCE_S = 10.0
 
 
-def row(what: str, ok: bool, found: str) -> dict[str, Any]:
-    """A line of what `asa doctor` says."""
+def row(what: str, ok: bool | None, found: str) -> dict[str, Any]:
+    """A line of what `asa doctor` says; `ok` is None for what does not work and need not."""
     return {"what": what, "ok": ok, "found": found}
 
 
@@ -248,7 +250,7 @@ def slurm() -> dict[str, Any]:
     """Slurm's commands; whether they answer is the backend's to say."""
     missing = [name for name in SLURM if shutil.which(name) is None]
     if len(missing) == len(SLURM):
-        return row("slurm", True, "not installed here: log in where it is, or use slurmrestd (slurm:rest=...)")
+        return row("slurm", None, "not installed here: log in where it is, or use slurmrestd (slurm:rest=...)")
     if missing:
         return row("slurm", False, f"{', '.join(missing)} not in PATH: load the site's module, or add its directory")
     accounting = "" if shutil.which("sacct") else "; no sacct: how jobs ended is read from the queue alone"

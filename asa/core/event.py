@@ -204,7 +204,8 @@ class Predicted(Event):
     soon_s: float | None = None
 
 
-WALLTIMES_ONLY = "no history, and no run time is declared: 10 to 100 % of the wall time is used"
+WALLTIMES_ONLY = "no history, and no run time is declared"
+"""How the note of a quote begins that knows wall times only."""
 WAITS_UNKNOWN = "no waits of such jobs have been learned here, and the queue cannot be seen: as if no job waited"
 """The note of a quote that knows nothing of waits."""
 
@@ -219,7 +220,7 @@ class Quoted(Event):
 
     `drawn` are the ends of the interval before it was corrected by the errors of earlier quotes. `notes` say in plain
     words what was not known; if `WAITS_UNKNOWN` is one of them, it is done at these times at the earliest; if
-    `WALLTIMES_ONLY` is, its run times are bounded by wall times only, and `high` is the one to go by.
+    one begins with `WALLTIMES_ONLY`, its run times are bounded by wall times only, and `high` is the one to go by.
     """
 
     done: float

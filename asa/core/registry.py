@@ -314,7 +314,9 @@ ESTIMATORS = Registry("estimator", group="asa.estimators", owes=("predict", "lea
 DISPATCHERS = Registry("dispatcher", group="asa.dispatchers", owes=("decide",))
 COMMANDS = Registry("command", group="asa.commands", owes=("configure", "run"))
 DOCTOR = Registry("check", group="asa.doctor")
-"""Functions without arguments that yield rows ``{"what": ..., "ok": ..., "found": ...}`` for `asa doctor`."""
+"""Functions without arguments that yield rows ``{"what": ..., "ok": ..., "found": ...}`` for `asa doctor`.
+
+``ok`` is None for what does not work, and need not."""
 CLEAN = Registry("sweep", group="asa.clean")
 """Functions without arguments that remove what is left behind on this machine, and return its paths."""
 EXPLAIN = Registry("explanation", group="asa.explain")

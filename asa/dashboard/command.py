@@ -22,8 +22,9 @@ class DashboardCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "run", metavar="RUN", nargs="?", default="", help="run or co-scheduled queue to show first (the newest run)"
-        )
+            "run", metavar="RUN", nargs="?", default="",
+            help="run or co-scheduled queue to show first (the newest run; without runs, the newest queue)",
+        )  # fmt: skip
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1; others need TLS)")
         parser.add_argument("--port", type=port, help=f"port to listen on ({_DEFAULT_PORT}, or any if that is in use)")
         parser.add_argument("--certificate", type=Path, metavar="FILE", help="PEM file with key and certificate: TLS")
@@ -45,7 +46,7 @@ class DashboardCommand:
 def _announce(link: str, url: str, file: Path, shows: str) -> None:
     """Where it is. The link is a secret, if for one use only: it is shown to eyes, and goes into no log."""
     host, _, port = url.rpartition("://")[2].rpartition(":")
-    notify(f"dashboard of {shows} at {url}")
+    notify(f"dashboard of {shows} at {url}" if shows else f"dashboard at {url}: there are no runs yet")
     if sys.stderr.isatty():
         notify(f"open {link}")
     notify(f"the link that opens it, for one use at a time, is in {file}")

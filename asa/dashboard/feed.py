@@ -266,19 +266,22 @@ class Sources:
         self._state = state
 
     def find(self, name: str) -> tuple[str, str]:
-        """Kind and full name of what this, or a beginning of it, names; the newest run for "".
+        """Kind and full name of what this, or a beginning of it, names; for "" the newest run, else the newest queue.
 
         Raises
         ------
         RunNotFound
             When it names nothing, or more than one thing.
         """
-        if name in self._queues():
+        queues = self._queues()
+        if name in queues:
             return QUEUES, name
         if name:
             return RUNS, RunDirectory.open(self._state, name).name
         if runs := list_runs(self._state):
             return RUNS, runs[-1].name
+        if queues:
+            return QUEUES, next(iter(queues))
         raise RunNotFound(f"there are no runs in {self._state}: start one with asa run")
 
     def listed(self) -> list[dict[str, Any]]:

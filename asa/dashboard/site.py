@@ -647,7 +647,7 @@ class Dashboard:
     Parameters
     ----------
     name
-        The run or queue that the page shows first, or a beginning of it; "" for the newest run.
+        The run or queue that the page shows first, or a beginning of it; "" for the newest run, else the newest queue.
     host
         The name or address to listen on; other machines reach it only over TLS.
     port

@@ -149,8 +149,10 @@ def _tasks(page: Mapping[str, Any], room: int, width: int) -> list[Text]:
     """A page of tasks: see `asa.dashboard.tasks.TaskTable.page`."""
     from rich.text import Text
 
+    total, every = page["total"], sum(page["states"].values())
     states = ", ".join(f"{count:,} {state}" for state, count in page["states"].items())
-    lines = [Text(f"{counted(page['total'], 'task')}{f': {states}' if states else ''}"), Text()]
+    of = "" if total == every else f"{total:,} of "  # of one state only
+    lines = [Text(f"{of}{counted(every, 'task')}{f': {states}' if states else ''}"), Text()]
     lines.append(_title(width, "Task", ("state", -8), ("ran", 12), ("node", -14)))
     for row in page["rows"][: max(1, room)]:
         name, ran = f"{row['stage']}[{row['index']}]", span_words(row.get("ran"))
@@ -210,8 +212,8 @@ class Top:
         parser.add_argument("run", metavar="RUN", nargs="?", default="", help="name of the run (the newest)")
         parser.add_argument("--once", action="store_true", help="show it as it is now, and return")
         parser.add_argument(
-            "--tasks", nargs="?", const="", metavar="TEXT", help="its tasks instead: all, or those with this in stage, "
-            "node or error, or STAGE[INDEX]"
+            "--tasks", nargs="?", const="", metavar="TEXT", help="its tasks instead of stages: without TEXT all, else "
+            "those with it in stage, node or error, or STAGE[INDEX]"
         )  # fmt: skip
         parser.add_argument("--state", default="", metavar="STATE", help="only tasks in this state, such as failed")
 

@@ -609,7 +609,7 @@ class Quoter:
         reused = [spec.name for spec in self._specs if spec.reuse]
         found = {
             "no history: declared times are used": by["declared"],
-            WALLTIMES_ONLY: by["wall time"],
+            f"{WALLTIMES_ONLY}: tasks are assumed to take 10 to 100 % of their wall time": by["wall time"],
             "how many tasks it has is not known: as many as its cores run at a time": wide,
             "what it adds is not known, and left out (expect= tells)": grow,
             "results of earlier runs may stand for some of it: as if none did": reused,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from asa.core.event import RunEnded, RunState, Trouble
 from asa.dashboard.site import Dashboard
 from asa.log.rundir import list_runs
-from asa.testing.runlogs import job_asked, montage, run_begins, run_log, stage_spec
+from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 from tests.browser.conftest import Open, Shoot
 from tests.browser.looking import badge, done, holds, move, view, wide, write
 from tests.waiting import until
@@ -282,6 +283,41 @@ def test_runs_and_queues_are_chosen_from_a_list(
     assert "Happiness of the host" in page.inner_text("#decisions")
     assert re.search(r"[✓✕] \d\.\d\d", page.inner_text("#decisions"))
     shoot(page, "queue")
+
+
+def test_a_guest_that_is_stopped_is_said_to_be(state: Path, serve: Callable[[], Dashboard], open_page: Open) -> None:
+    entries: list[dict[str, object]] = [
+        {"at": 0.0, "decision": "Start", "job": "census", "nodes": []},
+        {"at": 9.0, "decision": "StartGuest", "job": "search", "host": "census", "share": 0.05, "hard": False},
+        {"at": 10.0, "decision": "SetShare", "guest": "search", "share": 0.2, "why": None},
+        {"at": 20.0, "decision": "SetShare", "guest": "search", "share": 0.0, "why": None},
+    ]
+    log = state / "cosched" / "night-1" / "log.jsonl"
+    log.parent.mkdir(parents=True, mode=0o700)
+    log.touch(0o600)
+    log.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
+    page = open_page(serve().link)
+    page.wait_for_selector("#decisions tbody tr")
+    said = page.locator("#decisions tbody td:nth-child(3)").all_inner_texts()
+    assert [words.strip() for words in said] == [
+        "is stopped", "gets another share", "becomes a guest of census", "starts alone",
+    ]  # fmt: skip
+    jobs = page.inner_text("#queue tbody")
+    assert "stopped on census" in jobs and "search (stopped)" in jobs
+    titles = page.locator("#queue .lane i").evaluate_all("all => all.map((each) => each.title)")
+    assert [title for title in titles if "guest" in title] == [
+        "guest of census, 5 %", "guest of census, 20 %", "guest of census, stopped",
+    ]  # fmt: skip
+
+
+def test_figures_of_a_short_run_have_a_decimal(state: Path, serve: Callable[[], Dashboard], open_page: Open) -> None:
+    """What waited is no longer than the run."""
+    log = [event for event in run_log((MadeStage("a", 1, 1, 0.2, wait_s=0.12),)) if not isinstance(event, RunEnded)]
+    write(state, "short", [*log, RunEnded(log[0].at + 0.33, RunState.SUCCEEDED)])
+    page = open_page(serve().link)
+    badge(page, "succeeded")
+    figures = " ".join(page.inner_text("#figures").split())
+    assert "0.3 s from start to end" in figures and "0.1 s waited while nothing ran" in figures
 
 
 QUEUE = """

@@ -159,6 +159,16 @@ def test_top_is_not_for_queues(state: Path, capsys: pytest.CaptureFixture[str]) 
     assert "day-1 is a queue: look at it with asa dashboard day-1" in capsys.readouterr().err
 
 
+def test_a_dashboard_without_runs_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("ASA_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr("asa.dashboard.site.Dashboard.wait", lambda _page: None)
+    assert main(["dashboard", "--port", "0"]) == 0
+    assert re.search(r"dashboard at http://127\.0\.0\.1:\d+: there are no runs yet\n", capsys.readouterr().err)
+
+
 def test_any_port_serves_where_the_usual_one_is_taken(
     state: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

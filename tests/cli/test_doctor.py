@@ -41,7 +41,8 @@ def test_all_is_well_on_a_machine_without_slurm(
     assert works["workflows on this machine"] is True and works["workflows on Slurm"] is None
     assert list(state.iterdir()) == []
     assert main(["doctor"]) == 0
-    assert "not tried: workflows on Slurm" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "not tried: workflows on Slurm" in said and re.search(r"^slurm +- +not installed here", said, re.M)
 
 
 def test_half_a_slurm_is_reported(
@@ -152,6 +153,10 @@ def test_a_command_that_cannot_be_loaded_hides_no_other(
 def test_what_was_not_tried_is_not_reported_as_working() -> None:
     assert set(conclusions([]).values()) == {None}
     assert conclusions([{"what": "cpu quotas: cgroup v2", "ok": False}])["CPU limits of containers"] is False
+    passed_over = {"what": "cpu quotas: cgroup v2", "ok": None}
+    for well in (True, False):
+        assert conclusions([passed_over, {"what": "cpu quotas", "ok": well}])["CPU limits of containers"] is well
+    assert conclusions([passed_over])["CPU limits of containers"] is None
 
 
 def test_extras_are_those_that_can_be_installed() -> None:

@@ -192,6 +192,17 @@ def test_without_runs_it_is_said_how_to_get_one(empty: Path) -> None:
         Sources(empty).find("")
 
 
+def test_the_newest_run_is_opened_or_the_newest_queue_where_there_are_no_runs(empty: Path) -> None:
+    for at, name in ((200.0, "night-1"), (100.0, "day-1")):
+        log = empty / "cosched" / name / "log.jsonl"
+        log.parent.mkdir(parents=True, mode=0o700)
+        log.write_text(LINE)
+        os.utime(log, (at, at))
+    assert Sources(empty).find("") == ("queues", "night-1")
+    RunDirectory.create(empty, "first")
+    assert Sources(empty).find("") == ("runs", "first")
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "said"),
     [

@@ -95,6 +95,28 @@ def test_tasks_fit_sixty_columns_too() -> None:
     assert sum(line[2:].startswith("mDiff[") for line in lines) > 10
 
 
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (TaskQuery(), "5 tasks: 3 waiting, 2 done"),
+        (TaskQuery("late"), "3 tasks: 3 waiting"),
+        (TaskQuery(state="done"), "2 of 5 tasks: 3 waiting, 2 done"),
+        (TaskQuery("late", state="done"), "0 of 3 tasks: 3 waiting"),
+        (TaskQuery("no such thing"), "0 tasks"),
+    ],
+)
+def test_it_says_how_many_tasks_it_shows_and_of_how_many(query: TaskQuery, said: str) -> None:
+    log = run_log((MadeStage("a", 2, 2, 5), MadeStage("late", 2, 3, 5, after=("a",), wait_s=600.0)))
+    found = model(event for event in log if event.at < 1_700_000_600.0)  # the other waits for its job
+    tasks = found.tasks(found.last, True)
+    assert tasks is not None
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(screen(View(found.document(found.last), found.bars, found.last), 60, 100, tasks.page(query)))
+    lines = console.export_text().splitlines()
+    assert said in lines
+    assert sum(line[2:].startswith(("a[", "late[")) for line in lines) == int(said.split()[0])
+
+
 @pytest.mark.parametrize("width", [60, 120])
 def test_what_a_task_takes_as_time_goes_on_is_a_line_each(width: int) -> None:
     found = model(run_log(montage(8)))

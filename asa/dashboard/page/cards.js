@@ -23,6 +23,9 @@ export function table(head, rows, numbers = [], wide = [], spare = []) {
 
 const ordered = (tables) => Object.entries(tables.stages).sort((a, b) => a[1].position - b[1].position);
 
+// A duration [s] that does not change faster than one reads: with one decimal below 10 s, else in whole seconds.
+const steady = (seconds) => span(seconds === null ? null : seconds < 10 ? Math.round(10 * seconds) / 10 : seconds);
+
 export function drawFigures(tables, view) {
   const run = tables.run;
   const stages = Object.values(tables.stages);
@@ -32,12 +35,12 @@ export function drawFigures(tables, view) {
   const share = run.core_hours_charged > 0 ? `, ${percent(run.core_hours_used / run.core_hours_charged)} used` : "";
   const failed = run.failed_attempts ? `, ${counted(run.failed_attempts, "failed attempt")}` : "";
   const figures = [
-    [span(Math.round(Math.max(0, makespan))), run.ended === null ? "since the start" : "from start to end"],
+    [steady(Math.max(0, makespan)), run.ended === null ? "since the start" : "from start to end"],
     [`${done.toLocaleString("en")} / ${all.toLocaleString("en")}`, `tasks done${failed}`],
-    run.expected === null ? null : [span(Math.max(0, Math.round(run.expected - view.now))),
+    run.expected === null ? null : [steady(Math.max(0, run.expected - view.now)),
       view.live ? `until the end, expected at ${soon(run.expected)}` : "until the end, as expected then"],
     [hours(run.core_hours_charged), `core-hours charged${share}`],
-    [span(run.total_perceived_wait_s), "waited while nothing ran"],
+    [steady(run.total_perceived_wait_s), "waited while nothing ran"],
   ].filter(Boolean);
   show(byId("figures"), JSON.stringify(figures), () => figures.map(([value, name]) => h("div", {}, h("b", {}, value),
     h("span", {}, name))));

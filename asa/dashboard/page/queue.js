@@ -7,6 +7,10 @@ import { percent, span } from "./words.js";
 const WORDS = { Start: "starts alone", StartGuest: "becomes a guest of", SetShare: "gets another share", Evict: "is evicted",
   Keep: "keeps its cores" };
 
+// What a guest has of its host's cores.
+const given = (share) => (share ? percent(share) : "stopped");
+const decided = (row) => (row.decision === "SetShare" && row.share === 0 ? "is stopped" : WORDS[row.decision] ?? row.decision);
+
 export function drawQueue(view) {
   const { tables } = view;
   const counts = Object.entries(tables.queue).map(([name, count]) => [String(count), `jobs ${name}`]);
@@ -21,13 +25,14 @@ function drawJobs(view) {
   const whole = Math.max(1e-9, view.to - view.from);
   const now = (job) => (job.state === "running" ? job.stays.at(-1) : undefined);
   const guests = (host) => jobs.filter(([, job]) => now(job)?.host === host)
-    .map(([name, job]) => `${name} (${now(job).share ? percent(now(job).share) : "stopped"})`).join(", ");
+    .map(([name, job]) => `${name} (${given(now(job).share)})`).join(", ");
   show(byId("queue"), JSON.stringify([jobs, view.now, whole]), () => table(
     ["Job", "State", "Where it ran: alone, or striped as a guest", "Cores", "Share", "Its guests", "Bound", "Nodes", "Slowdown",
       "Loss", "Problem"],
     jobs.map(([name, job]) => {
       const last = now(job);
-      const share = !last ? "–" : last.host === null ? "its own" : `${percent(last.share ?? 0)} of ${last.host}`;
+      const share = !last ? "–" : last.host === null ? "its own" :
+        `${given(last.share)} ${last.share ? "of" : "on"} ${last.host}`;
       const loss = Object.entries(job.loss ?? {}).filter(([, value]) => value !== null)
         .map(([form, value]) => `${form} ${value.toFixed(2)}`).join(", ");
       return { cells: [name, stateWords(job.state), lane(job, view, whole), job.cores ?? "–", share, guests(name) || "–",
@@ -40,7 +45,7 @@ function drawJobs(view) {
 function lane(job, view, whole) {
   return h("div", { class: "lane" }, job.stays.map((stay) => h("i", {
     class: stay.host === null ? null : "guest",
-    title: stay.host === null ? "on cores of its own" : `guest of ${stay.host}, ${percent(stay.share ?? 0)}`,
+    title: stay.host === null ? "on cores of its own" : `guest of ${stay.host}, ${given(stay.share)}`,
     vars: { "--from": `${(100 * (stay.since - view.from)) / whole}%`,
       "--part": `${(100 * ((stay.until ?? view.now) - stay.since)) / whole}%` },
   })));
@@ -50,7 +55,7 @@ function drawDecisions(tables) {
   const rows = Object.entries(tables.decisions).sort((a, b) => Number(b[0]) - Number(a[0])).map(([, row]) => row);
   show(byId("decisions"), JSON.stringify(rows.length ? [rows.length, rows[0]] : []), () => rows.length ? table(
     ["At", "Job", "Decision", "Share", "Happiness of the host", "Why"],
-    rows.map((row) => ({ cells: [span(row.at), row.job ?? row.host ?? "", `${WORDS[row.decision] ?? row.decision} ${
+    rows.map((row) => ({ cells: [span(row.at), row.job ?? row.host ?? "", `${decided(row)} ${
       row.decision === "StartGuest" ? row.host : ""}`, row.share === null ? "–" : `${percent(row.share)}${
       row.hard ? " (quota)" : ""}`, happiness(row), why(row.why)] })), [0, 3], [5]) :
     h("p", { class: "muted" }, "No decision yet."));

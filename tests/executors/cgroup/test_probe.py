@@ -85,7 +85,7 @@ def test_when_nothing_works_every_reason_is_named(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(StateError, match=r"a: no; b: never\): go on without them"):
         probe.best("space")
     *others, last = probe.rows()
-    assert [row["ok"] for row in others] == [True, True]
+    assert [row["ok"] for row in others] == [None, None]
     assert last == {"what": "cpu quotas", "ok": False, "found": "none: containers run without limits"}
 
 
@@ -97,9 +97,9 @@ def test_nothing_is_tried_beyond_the_first_that_works(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(probe, "means", means)
     assert probe.best("space").name == "pretended"
-    assert [(row["what"], row["found"]) for row in probe.rows()] == [
-        ("cpu quotas: a", "passed over: no"),
-        ("cpu quotas", "b: for tests"),
+    assert [(row["what"], row["ok"], row["found"]) for row in probe.rows()] == [
+        ("cpu quotas: a", None, "passed over: no"),
+        ("cpu quotas", True, "b: for tests"),
     ]
 
 
