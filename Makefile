@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo        run the Montage workflow on this machine and write an HTML report"
 	@echo "make docs        build the documentation site into build/site"
-	@echo "make test        check types and style, and run all tests but those of the next two lines: some ten minutes"
+	@echo "make test        check types and style, and run all tests but those of the next two lines: 10 minutes"
 	@echo "make test-slow   run the tests with real agents, programs and everything that takes long"
 	@echo "make test-torture  thousands of runs of the whole system under seeded faults, in virtual time: six minutes"
 	@echo "make test CLOCK=fresh  make test, on a monotonic clock that starts at 0, as on a machine that has just booted (root)"

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from asa.log.rundir import list_runs
 from tests.definitions import ROOT
+from tests.docs.blocks import follow, steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -44,6 +46,24 @@ def test_it_is_installed_as_the_readme_says(clone: Path) -> None:
     install = install.replace("asa doctor ", "asa doctor || [ $? -eq 1 ] ")  # where there is sbatch without a cluster
     said = typed(f"{install}asa run workflow.py --backend local --quiet", clone)
     assert "works: workflows on this machine" in said and said.splitlines()[-1] == "3"
+
+
+def test_its_commands_do_what_it_says(tmp_path: Path) -> None:
+    """On this machine in place of a cluster, with the run's name for RUN."""
+    (block,) = (step.text for step in steps((ROOT / "README.md").read_text()) if "asa resume RUN" in step.text)
+    bare = re.sub(r" +#.*", "", block).replace("slurm:partition=core", "local")
+    first, *others = re.split(r"\n| {2,}(?=asa )", bare.strip())
+    assert [each.split()[1] for each in (first, *others)] == ["run", "status", "logs", "explain", "resume", "quote"]
+    (tmp_path / "workflow.py").write_text(
+        "import asa\n\n@asa.stage()\ndef hello(name):\n    print('hello', name)\n    return name.upper()\n\n"
+        "workflow = hello('world')\n"
+    )
+    environment = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    assert follow(f"```console\n$ {first}\n...'WORLD'...\n```\n", tmp_path, environment) == 1
+    (run,) = list_runs(tmp_path / "state")
+    said = {"status": "succeeded", "logs": "hello world", "explain": "hello", "resume": "WORLD", "quote": "core-hours"}
+    typed = (f"$ {each.replace('RUN', run.name)}\n...{said[each.split()[1]]}...\n" for each in others)
+    assert follow(f"```console\n{''.join(typed)}```\n", tmp_path, environment) == len(said)
 
 
 def test_make_demo_writes_a_report(clone: Path) -> None:
