@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -229,6 +230,30 @@ def test_windows_of_every_epoch_are_placed() -> None:
         (method, epoch, count) for epoch, count in enumerate((1, 2, 0)) for method in ("seq", "scas")
     ]
     assert [row.cost for row in rows[::2]] == pytest.approx([rows[0].cost * count for count in (1, 2, 0)])
+
+
+class Compiling(Sequential):
+    """Takes long for the first window of each number of jobs, as what compiles does."""
+
+    SECONDS = 0.5
+
+    def __init__(self) -> None:
+        self._known = set[int]()
+
+    def place(self, window: Window) -> Placed:
+        if len(window.sizes) not in self._known:
+            self._known.add(len(window.sizes))
+            time.sleep(self.SECONDS)
+        return super().place(window)
+
+
+def test_what_compiles_does_so_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PLACEMENT_METHODS, "create", lambda spec: Compiling())
+    groups = np.array([[0, 0, 1, 1], [0, 0, 0, 0]])
+    one, two = (Window(np.arange(4), groups, np.array(sizes), np.array([1, 3])) for sizes in ([2], [2, 2]))
+    rows = on_windows([[], [one, two], [two, one]], ["compiles"])
+    assert [row.windows for row in rows] == [0, 2, 2]
+    assert all(row.max_s < Compiling.SECONDS for row in rows)
 
 
 def test_changes_are_paired_over_epochs() -> None:
