@@ -40,8 +40,7 @@ from asa.lab.nsa_paper.windows import (
 )
 from asa.lab.placement.tjap.instance import Window, cost
 from asa.lab.placement.tjap.nsa import MODEL
-from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.run import rehearse, simulate
+from asa.lab.simulator.run import simulate
 from asa.lab.study import Estimate, Figure, TimedDispatcher, clocked, estimate, reaches, read_rows
 from asa.report.picture import (
     BUSY,
@@ -141,9 +140,9 @@ def loop(
 
 
 def run(dispatcher: Any, jobs: Workload, *, warm: bool) -> Ran:
-    """Simulate one dispatcher; with `warm`, what is compiled is compiled before."""
+    """Simulate one dispatcher; with `warm` twice, so that what is compiled is compiled before."""
     if warm:
-        rehearse(Engine(jobs, machine()), DISPATCHERS.create(dispatcher))
+        simulate(jobs, machine(), DISPATCHERS.create(dispatcher))
     timed = TimedDispatcher(DISPATCHERS.create(dispatcher))
     schedule = simulate(jobs, machine(), timed)
     return schedule, [each.seconds for each in timed.timings if each.decided]
