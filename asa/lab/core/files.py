@@ -99,7 +99,6 @@ def shortened(value: object) -> str:
 
 # -- Trained networks as safetensors files ----------------------------------------------------------------------------
 
-NAMED_MODEL = "a name of the distribution asa-hpc-models (plugins/models), where that is installed"
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading a file raises that is no such file; the caller knows what was expected in its place."""
 
@@ -120,6 +119,16 @@ def read_tensors(path: str | Path) -> tuple[dict[str, Reals], dict[str, Any]]:
     header = json.loads(data[8 : 8 + size])
     about: dict[str, Any] = json.loads(header.pop("__metadata__")[_ABOUT])
     return {name: _values(data[8 + size :], entry) for name, entry in header.items()}, about
+
+
+def no_model(path: str | Path, error: Exception, training: str) -> InvalidInput:
+    """What to raise when reading a model raised one of `UNREADABLE`; `training` is the command that writes models."""
+    missing = isinstance(error, FileNotFoundError)
+    return InvalidInput(
+        f"{path}: {'no such file, and no model of this name is installed' if missing else repr(error)}. "
+        f"Expected a file that {training} wrote, or a name of the distribution asa-hpc-models "
+        "(pip install ./plugins/models)"
+    )
 
 
 def _values(data: bytes, entry: Mapping[str, Any]) -> Reals:

@@ -143,7 +143,7 @@ class Online:
     Parameters
     ----------
     model
-        A safetensors file, the name of a model that ships, or a `Model`.
+        A safetensors file, the name of an installed model, or a `Model`.
     rate
         Learning rate of Adam; >= 0, and 0 does not learn. A tenth of the one in training: there is no baseline yet.
     tolerance

@@ -40,8 +40,7 @@ from asa.lab.nsa_paper.windows import (
 )
 from asa.lab.placement.tjap.instance import Window, cost
 from asa.lab.placement.tjap.nsa import MODEL
-from asa.lab.simulator.engine import Engine
-from asa.lab.simulator.run import rehearse, simulate
+from asa.lab.simulator.run import simulate
 from asa.lab.study import Estimate, Figure, TimedDispatcher, clocked, estimate, reaches, read_rows
 from asa.report.picture import (
     BUSY,
@@ -141,9 +140,9 @@ def loop(
 
 
 def run(dispatcher: Any, jobs: Workload, *, warm: bool) -> Ran:
-    """Simulate one dispatcher; with `warm`, what is compiled is compiled before."""
+    """Simulate one dispatcher; with `warm` twice, so that what is compiled is compiled before."""
     if warm:
-        rehearse(Engine(jobs, machine()), DISPATCHERS.create(dispatcher))
+        simulate(jobs, machine(), DISPATCHERS.create(dispatcher))
     timed = TimedDispatcher(DISPATCHERS.create(dispatcher))
     schedule = simulate(jobs, machine(), timed)
     return schedule, [each.seconds for each in timed.timings if each.decided]
@@ -197,11 +196,13 @@ class WindowsRow:
 def on_windows(epochs: Iterable[Sequence[Window]], methods: Sequence[str], periods: int = PERIODS) -> list[WindowsRow]:
     """Every method on all windows of each epoch."""
     made = {spec: PLACEMENT_METHODS.create(spec) for spec in methods}
-    rows = []
+    rows, cold = [], {*made}
     for epoch, windows in enumerate(epochs):
         for spec, method in made.items():
-            if epoch == 0 and windows:
-                method.place(max(windows, key=lambda each: len(each.sizes)))  # compiles
+            if windows and spec in cold:
+                cold.remove(spec)
+                for window in windows:  # what is compiled differs from window to window
+                    method.place(window)
             paid, seconds = 0.0, [0.0] * len(windows)
             for place, window in enumerate(windows):
                 found, seconds[place], _ = clocked(method.place, window)
@@ -228,7 +229,7 @@ def plain(steps: int) -> tuple[str, str]:
 
 
 def neural(steps: int, model: str | None = None) -> str:
-    """The neural method with so many iterations and this network; None: the one that ships."""
+    """The neural method with so many iterations and this network; None: the installed one, `MODEL`."""
     return with_options("nsa", iterations=steps, model=model)
 
 
@@ -511,7 +512,7 @@ def tjap_5(*, models: Sequence[str] = (), **options: Any) -> Figure:
     Parameters
     ----------
     models
-        Files of networks that ``asa train nsa`` wrote, as the paper has six of; none: the one that ships.
+        Files of networks that ``asa train nsa`` wrote, as the paper has six of; none: the installed one, `MODEL`.
     """
     methods = [method for steps in STEPS for method in plain(steps)]
     methods += [neural(steps, model) for model in models or (None,) for steps in STEPS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from asa.cli.main import main
 from asa.core.errors import InvalidInput, UnknownName
+from asa.core.registry import DISPATCHERS
 from asa.lab.core.files import write_tensors
 from asa.lab.core.registry import PLACEMENT_METHODS
 from asa.lab.nsa_paper.figures import (
@@ -46,6 +48,7 @@ from asa.lab.nsa_paper.windows import (
     GEOMETRIES,
     MOST,
     NODES,
+    PERIOD_S,
     alone,
     costs,
     epoch,
@@ -229,6 +232,53 @@ def test_windows_of_every_epoch_are_placed() -> None:
         (method, epoch, count) for epoch, count in enumerate((1, 2, 0)) for method in ("seq", "scas")
     ]
     assert [row.cost for row in rows[::2]] == pytest.approx([rows[0].cost * count for count in (1, 2, 0)])
+
+
+class Compiling(Sequential):
+    """Takes long for the first window of each number of jobs, as what compiles does."""
+
+    SECONDS = 0.5
+
+    def __init__(self) -> None:
+        self._known = set[int]()
+
+    def place(self, window: Window) -> Placed:
+        if len(window.sizes) not in self._known:
+            self._known.add(len(window.sizes))
+            time.sleep(self.SECONDS)
+        return super().place(window)
+
+
+def test_what_compiles_does_so_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PLACEMENT_METHODS, "create", lambda spec: Compiling())
+    groups = np.array([[0, 0, 1, 1], [0, 0, 0, 0]])
+    one, two = (Window(np.arange(4), groups, np.array(sizes), np.array([1, 3])) for sizes in ([2], [2, 2]))
+    rows = on_windows([[], [one, two], [two, one]], ["compiles"])
+    assert [row.windows for row in rows] == [0, 2, 2]
+    assert all(row.max_s < Compiling.SECONDS for row in rows)
+
+
+def test_what_compiles_in_a_loop_does_so_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dispatcher that takes long for the first decision that starts so many jobs."""
+    create, known = DISPATCHERS.create, set[int]()
+
+    class Slow:
+        window = PERIOD_S
+
+        def __init__(self, spec: str) -> None:
+            self._inside = create(spec)
+
+        def decide(self, view: Any) -> Any:
+            found = self._inside.decide(view)
+            if len(found) not in known:
+                known.add(len(found))
+                time.sleep(Compiling.SECONDS)
+            return found
+
+    monkeypatch.setattr(DISPATCHERS, "create", Slow)
+    rows = loop(epochs(workload(jobs=900), 0, 1, periods=40), ["nwp:method=seq"], CODE, periods=40)
+    assert len(known) > 3
+    assert all(row.max_s < Compiling.SECONDS for row in rows)
 
 
 def test_changes_are_paired_over_epochs() -> None:

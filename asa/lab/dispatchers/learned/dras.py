@@ -21,7 +21,7 @@ from asa.core.decision import Reserve, Start
 from asa.core.errors import InvalidInput, UnknownName
 from asa.core.units import DAY, duration
 from asa.core.view import QueueView
-from asa.lab.core.files import NAMED_MODEL, UNREADABLE, read_tensors, write_tensors
+from asa.lab.core.files import UNREADABLE, no_model, read_tensors, write_tensors
 from asa.lab.core.table import TableView
 from asa.lab.core.workload import Reals
 from asa.lab.dispatchers.learned.selection import Memory, QueueColumns, Selection, Turns, queue_of
@@ -292,9 +292,7 @@ def read_model(path: str | Path) -> DrasModel:
         tensors, about = read_tensors(path)
         return DrasModel(NetworkShape(**about | {"hidden": tuple(about["hidden"])}), tensors)
     except UNREADABLE as error:
-        raise InvalidInput(
-            f"{path}: {error!r}. Expected a model of DRAS: a safetensors file, or {NAMED_MODEL}"
-        ) from error
+        raise no_model(path, error, "asa train dras") from error
 
 
 # -- Dispatchers ------------------------------------------------------------------------------------------------------

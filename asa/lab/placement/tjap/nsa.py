@@ -14,7 +14,7 @@ import numpy.typing as npt
 from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput, UnknownName
 from asa.lab.core.compiled import compiled, inner
-from asa.lab.core.files import NAMED_MODEL, UNREADABLE, read_tensors
+from asa.lab.core.files import UNREADABLE, no_model, read_tensors
 from asa.lab.core.workload import Reals
 from asa.lab.placement.tjap.instance import Placed, Tables, Window, placed
 from asa.lab.placement.tjap.native import (
@@ -188,9 +188,7 @@ def read_network(path: str | Path) -> RepairNetwork:
         tensors, about = read_tensors(path)
         return network(about["network"], tensors, about["state"], float(about["biggest"]))
     except UNREADABLE as error:
-        raise InvalidInput(
-            f"{path}: {error!r}. Expected a model that `asa train nsa` wrote, or {NAMED_MODEL}"
-        ) from error
+        raise no_model(path, error, "asa train nsa") from error
 
 
 def widest(network: RepairNetwork) -> int:

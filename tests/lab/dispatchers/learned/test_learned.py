@@ -427,13 +427,13 @@ def test_a_file_gives_the_model_back(kind: str, tmp_path) -> None:
 
 def test_what_is_refused_model(tmp_path) -> None:
     path, good = tmp_path / "m", random_model(NetworkShape("pg", nodes=4, window=3, hidden=(5, 2)))
-    with pytest.raises(InvalidInput, match=r"m: .*Expected a model of DRAS"):
+    with pytest.raises(InvalidInput, match=r"m: .*Expected a file that asa train dras wrote"):
         read_model(path)
     path.write_bytes(b"\x80\x04nothing to unpickle")
-    with pytest.raises(InvalidInput, match="Expected a model of DRAS"):
+    with pytest.raises(InvalidInput, match="Expected a file that asa train dras wrote"):
         read_model(path)
     save_file(dict(good.tensors), path)
-    with pytest.raises(InvalidInput, match="Expected a model of DRAS"):
+    with pytest.raises(InvalidInput, match="Expected a file that asa train dras wrote"):
         read_model(path)
     about = {"kind": "pg", "nodes": 5, "window": 3, "hidden": [5, 2], "scaling": "raw", "levels": True}
     save_file(dict(good.tensors), path, metadata={"asa": json.dumps(about)})

@@ -263,6 +263,16 @@ def test_files_that_are_no_models(tmp_path):
         read_network(tmp_path / "none")
 
 
+def test_without_its_distribution_the_default_model_is_said_to_be_missing(monkeypatch):
+    monkeypatch.setattr("asa.lab.core.files.MODELS", {})
+    with pytest.raises(InvalidInput) as caught:
+        PLACEMENT_METHODS.create("nsa")
+    assert str(caught.value) == (
+        "nsa: no such file, and no model of this name is installed. Expected a file that asa train nsa wrote, "
+        "or a name of the distribution asa-hpc-models (pip install ./plugins/models)"
+    )
+
+
 def test_what_is_missing_is_named():
     tensors = weights("fcn-1")
     del tensors["2.bias"]
