@@ -281,7 +281,8 @@ class RealWorld:
             if placed.host is None:
                 shares = {guest: running[guest].share for guest in placed.guests}
                 hard = any(running[guest].hard for guest in placed.guests)
-                self._gangs.share_out(name, shares, hard=hard, now=now, awake=awake)
+                until = placed.started + placed.job.walltime_s
+                self._gangs.share_out(name, shares, hard=hard, now=now, until=until, awake=awake)
 
     def _count_nodes(self) -> bool:
         """Take note of nodes that have come, grown or gone; whether any has."""

@@ -132,6 +132,26 @@ def test_a_leased_share_is_renewed_until_it_is_returned(machine):
     assert leases.due() == math.inf
 
 
+def test_a_stop_lasts_without_a_renewal_and_its_end_is_not_lost(machine):
+    """An agent that misses the message would keep the guest stopped for as long: it is sent until it is undone."""
+    leases = Leases(machine)
+    leases.begin("guest", 4, guest=True, limit=4.0)
+    leases.want("guest", 0.2, STOPPED_CPUS, now=10.0, until=1000.0)
+    leases.renew(10.0 + RENEW_S)
+    leases.want("guest", 0.2, 4.0, now=20.0)
+    leases.renew(20.0 + AGAIN_S)
+    asked = [(limit, lease_s) for _, _, limit, lease_s in machine.asked]
+    assert asked == [(STOPPED_CPUS, 990.0), (STOPPED_CPUS, 988.0), (4.0, None), (4.0, None)]
+
+
+@pytest.mark.parametrize(("until", "lease_s"), [(0.0, LEASE_S), (1e9, 86400.0)])
+def test_a_stop_lasts_no_shorter_than_a_lease_and_no_longer_than_agents_allow(machine, until, lease_s):
+    leases = Leases(machine)
+    leases.begin("guest", 4, guest=True, limit=4.0)
+    leases.want("guest", 0.2, STOPPED_CPUS, now=10.0, until=until)
+    assert machine.asked == [("guest", 0.2, STOPPED_CPUS, lease_s)]
+
+
 def test_an_agent_that_does_not_answer_is_asked_again(machine):
     leases = Leases(machine)
     leases.begin("guest", 4, guest=True, limit=4.0)
