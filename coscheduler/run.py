@@ -7,14 +7,15 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.core.command import CommandResult, table
-from asa.core.errors import InvalidInput
+from asa.core.errors import AsaError, InvalidInput
+from asa.core.registry import parse_spec
 from asa.core.units import DAY, HOUR, brief, duration
 from asa.log.database import LearnedStore
 from asa.log.messages import notify
@@ -33,12 +34,13 @@ from asa.report.picture import (
     series_colour,
     ticks,
 )
+from asa.report.words import counted
 from asa.security.files import private_directory
 from coscheduler.agents.groups import AgentGroup, BatchAgents, LocalAgents, NamedPool, alone, end_recorded
 from coscheduler.agents.machine import AgentMachine
 from coscheduler.drive import Remembered, drive
 from coscheduler.history import Entry, JobRun, SharedQueue
-from coscheduler.nouns import SharingRule
+from coscheduler.nouns import SharingRule, WaitingJob
 from coscheduler.queuefile import (
     AGENTS_JOB,
     AGENTS_LOCK,
@@ -105,6 +107,7 @@ def _simulated(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     queue, log, directory = read_queue(options.queue), None, None
     bound = bound_of(options.bound)
     loads = [replace(load, request=load.request.bounded(bound)) for load in queue.loads]
+    _look_at_bounds(options.sharing, (load.request for load in loads))
     if options.work:
         directory = Path(options.work).absolute()
         log = stack.enter_context(SharedQueueLog(directory)).write
@@ -126,6 +129,7 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     jobs = [replace(job, request=job.request.bounded(bound)) for job in waiting]
     if not jobs:
         raise InvalidInput(f"--resume: all {len(done)} jobs of the queue in {directory} have ended well already")
+    _look_at_bounds(options.sharing, (job.request for job in jobs))
     left = _taken_over(Standings(log.before, log.path).left(), jobs, options.on)
     try:
         walltime_s = duration(options.walltime, what="--walltime")
@@ -149,6 +153,22 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
         log.write(queued(job.request, since))
     world = RealWorld(jobs, machine, directory / "jobs", sampled=bool(options.plot), log=note, since=since, left=left)
     return world, directory, done
+
+
+def _look_at_bounds(sharing: str, jobs: Iterable[WaitingJob]) -> None:
+    """Say so when the rule does not keep the bounds of these jobs."""
+    rule, bounded = parse_spec(sharing)[0], [job.name for job in jobs if math.isfinite(job.bound)]
+    if bounded and not _keeps_bounds(rule):
+        notify(
+            f"--sharing {sharing} keeps no bounds: guests may slow {counted(len(bounded), 'job')} down by more than "
+            f"stated, which is only counted. Rules that keep bounds: {', '.join(filter(_keeps_bounds, SHARING_RULES))}"
+        )
+
+
+def _keeps_bounds(rule: str) -> bool:
+    with suppress(AsaError):  # another's, which cannot be imported
+        return getattr(SHARING_RULES.load(rule), "keeps_bounds", False) is True
+    return False
 
 
 def _taken_over(left: LeftQueue | None, jobs: Sequence[QueuedCommand], on: str) -> LeftQueue | None:

@@ -313,10 +313,20 @@ def test_a_broken_promise_is_named(tmp_path, capsys):
     path = tmp_path / "queue.toml"
     path.write_text(QUEUE.format(bound=""))
     assert main(["cosched", "run", str(path), "--sharing", "static", "--bound", "1%"]) == 0
-    said = capsys.readouterr().out
+    said, warned = capsys.readouterr()
+    assert "--sharing static keeps no bounds: guests may slow 2 jobs down by more than stated" in warned
+    assert "Rules that keep bounds: scavenger, space" in warned
     assert "0 of 1 hosts were slowed down by no more than their bound" in said
     assert "host was slowed down by" in said
     assert "its bound is 1%" in said
+
+
+@pytest.mark.parametrize("words", [("static",), ("scavenger", "--bound", "10%"), ("space", "--bound", "10%")])
+def test_without_a_bound_or_with_a_rule_that_keeps_it_nobody_is_warned(tmp_path, capsys, words):
+    path = tmp_path / "queue.toml"
+    path.write_text(QUEUE.format(bound=""))
+    assert main(["cosched", "run", str(path), "--sharing", *words]) == 0
+    assert "keeps no bounds" not in capsys.readouterr().err
 
 
 def test_a_comparison_counts_hosts_beyond_their_bound(tmp_path, capsys):
