@@ -531,7 +531,10 @@ def _end(entry: Entry) -> str:
     result = entry.get("result") or {}
     slower, bound = result.get("host_slowdown"), result.get("bound")
     kept = f"; its guests slowed it down by {slower - 1:.1%}" if slower is not None else ""
+    kept += " (an estimate from its own reports)" if kept and result.get("estimated") else ""
     kept += f", its bound is {bound:.0%}" if kept and bound is not None else ""
+    if result and JobRun.of(result).unjudged:
+        kept = f"; how much its guests slowed it down is not known, its bound is {bound:.0%}"
     return ran + alone + kept + (f"; loss by {loss}" if loss else "")
 
 

@@ -58,6 +58,7 @@ from coscheduler.queuefile import (
 )
 from coscheduler.real.world import RealWorld
 from coscheduler.registry import SHARING_RULES
+from coscheduler.sharing.promise import LOOKS
 from coscheduler.standing import LeftQueue, Standings
 from coscheduler.workload import named
 from coscheduler.world import SimulatedWorld
@@ -248,20 +249,28 @@ def _answer(
     data = {"sharing": options.sharing, "on": options.on} | found.to_json()
     data |= {} if directory is None else {"directory": str(directory)}
     parts = [table([_row(job) for job in found.jobs], "no job has ended"), summary(found)]
-    hosts, broken = found.promises()
-    if hosts:
-        parts.append(f"{hosts - len(broken)} of {hosts} hosts were slowed down by no more than their bound")
-    parts += [
-        f"{job.name} was slowed down by {job.host_slowdown - 1:.1%}: its bound is {job.bound:.0%}"
-        for job in found.jobs
-        if job.name in broken
-    ]
+    parts += promises(found)
     parts += [f"{job.name} failed: {job.problem}" for job in failed]
     if interrupted:
         text = "interrupted: jobs that had not ended are not shown"
         text += "" if options.on == SIMULATED else f"; to go on: --work {directory} --resume"
         return CommandResult(data, "\n\n".join([*parts, text]), 130)
     return CommandResult(data, "\n\n".join(part for part in parts if part), 1 if failed else 0)
+
+
+def promises(found: SharedQueue) -> Iterable[str]:
+    """Which bounds were kept, which were not, and of which that is not known."""
+    hosts, broken = found.promises()
+    if hosts:
+        yield f"{hosts - len(broken)} of {hosts} hosts were slowed down by no more than their bound"
+    for job in (job for job in found.jobs if job.name in broken):
+        about = " (an estimate from its own reports)" if job.estimated else ""
+        yield f"{job.name} was slowed down by {job.host_slowdown - 1:.1%}{about}: its bound is {job.bound:.0%}"
+    if unknown := [job.name for job in found.jobs if job.unjudged]:
+        yield (
+            f"it is not known whether guests slowed these down by more than their bound: {', '.join(unknown)}. State "
+            f"their run_time, or let them report their progress more than {LOOKS} times while they have no guests"
+        )
 
 
 def summary(found: SharedQueue) -> str:

@@ -303,7 +303,7 @@ def test_the_command_says_who_was_promised_what(tmp_path, capsys):
     )
     assert "1 of 1 hosts were slowed down by no more than their bound" in capsys.readouterr().out
     found = json.loads((tmp_path / "out.json").read_text())
-    assert found["promises"] == {"hosts": 1, "broken": []}
+    assert found["promises"] == {"hosts": 1, "broken": [], "estimated": [], "unknown": []}
     assert main(["cosched", "explain", "host", "--work", str(tmp_path / "work")]) == 0
     assert "its guests slowed it down by" in (said := capsys.readouterr().out)
     assert "its bound is 20%" in said
