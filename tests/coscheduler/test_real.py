@@ -397,6 +397,12 @@ def test_a_dead_co_scheduler_leaves_hosts_their_cores(tmp_path):
     assert [each.request for each in machine.running.values() if each.job == "guest"] == [0.05, 0.05]
 
 
+def test_a_job_goes_on_beyond_its_wall_time(tmp_path):
+    """As the page says: a guest may have been stopped meanwhile."""
+    (job,) = run([command("a", 1, walltime=10.0)], FakeMachine(nodes(1), {"a": 60.0}), Script(), tmp_path).values()
+    assert (job.problem, job.over_walltime, job.ended - job.started) == ("", True, pytest.approx(60.0))
+
+
 def test_when_a_container_fails_its_job_does(tmp_path):
     machine = FakeMachine(nodes(4), {"bad": 10.0, "good": 30.0}, problems={"bad": "Command exited with status 3"})
     script = Script()
