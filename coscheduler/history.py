@@ -74,6 +74,8 @@ class JobRun:
         where that is not known.
     bound
         By how much guests were to slow it down at most; NaN where nothing was promised.
+    estimated
+        Whether `host_slowdown` is an estimate, from its own reports: its run time alone is not known.
     """
 
     name: str
@@ -93,6 +95,7 @@ class JobRun:
     problem: str = ""
     host_slowdown: float = math.nan
     bound: float = math.nan
+    estimated: bool = False
 
     @property
     def promise(self) -> bool | None:
@@ -100,6 +103,12 @@ class JobRun:
         if math.isnan(self.host_slowdown) or math.isnan(self.bound):
             return None
         return self.host_slowdown <= 1 + self.bound + 1e-9
+
+    @property
+    def unjudged(self) -> bool:
+        """Whether it had a bound and guests, and it is not known how much these have slowed it down."""
+        shared = any(stay.host is None and stay.share < 1 for stay in self.stays)
+        return shared and not self.problem and not math.isnan(self.bound) and self.promise is None
 
     @property
     def wait_s(self) -> float:
@@ -183,10 +192,12 @@ class SharedQueue:
     def to_json(self) -> dict[str, Any]:
         """Metrics, jobs and decisions, JSON-able; null for what is not known."""
         hosts, broken = self.promises()
+        judged = [job for job in self.jobs if not job.problem and job.promise is not None]
+        promises = {"hosts": hosts, "broken": list(broken), "estimated": [job.name for job in judged if job.estimated]}
         return {
             "cores": self.cores,
             "metrics": _known(self.metrics()),
-            "promises": {"hosts": hosts, "broken": list(broken)},
+            "promises": promises | {"unknown": [job.name for job in self.jobs if job.unjudged]},
             "jobs": [job.to_json() for job in self.jobs],
             "decisions": [each.to_json() for each in self.decisions],
         }
@@ -221,6 +232,7 @@ class _Past:
     evictions: int = 0
     problem: str = ""  # why it has failed, "" if it has not
     host_slowdown: float = math.nan  # see `JobRun`
+    estimated: bool = False
     place: tuple[str | None, float] | None = None  # its host and share now, None while it does not run
     stays: list[Stay] = field(default_factory=list)
 
@@ -269,6 +281,7 @@ class _Past:
             problem=self.problem,
             host_slowdown=self.host_slowdown,
             bound=self.asked.bound if math.isfinite(self.asked.bound) else math.nan,
+            estimated=self.estimated,
         )
 
 
@@ -344,6 +357,7 @@ class History:
         parallel: float,
         memory: float,
         own_alone_s: float | None = None,
+        lost_s: float | None = None,
         seen: bool = True,
     ) -> None:
         """A job has ended well, and teaches the rule, if it was seen while it ran.
@@ -354,6 +368,8 @@ class History:
             Those of `SharedRun`.
         own_alone_s
             How long what it did on cores of its own takes alone [s]; None: all that it did, where it never was a guest.
+        lost_s
+            How much time it has lost to guests, an estimate for where that is not known [s].
         """
         past = self._jobs[name]
         past.stop(now, used)
@@ -364,6 +380,8 @@ class History:
             own_alone_s = past.alone_s
         if own_alone_s and past.had_guests():
             past.host_slowdown = past.own_s() / own_alone_s
+        elif lost_s is not None and past.had_guests():
+            past.host_slowdown, past.estimated = past.own_s() / (past.own_s() - lost_s), True
         run = SharedRun(
             job=name,
             application=past.asked.application,

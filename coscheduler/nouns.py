@@ -375,6 +375,9 @@ class SharingRule(Protocol):
     """Which jobs start on cores of their own, which on those of others, and with what share.
 
     `decide` never changes the view; what it remembers is its own. `learn` is called once for every job, at its end.
+
+    A rule that keeps the bounds of hosts says so by an attribute ``keeps_bounds = True``; without it, users who state a
+    bound are warned.
     """
 
     def decide(self, view: SharingView) -> Sequence[SharingDecision]: ...

@@ -402,6 +402,8 @@ def status(directory: Path | None = None) -> CommandResult:
     elif left is not None and lasting:
         on = f"pool:{left.begun.pool}"
         who = f"its co-scheduler is gone, jobs go on: asa cosched run QUEUE.toml --on {on} --work {directory} --resume"
+        if any(job.host is not None and not job.share for job in left.jobs):
+            who += f"\n{_STAYS_STOPPED}"
     elif counts["waiting"] + counts["interrupted"]:
         who = f"its co-scheduler is gone: asa cosched run QUEUE.toml --on WHERE --work {directory} --resume"
     else:
@@ -414,6 +416,9 @@ def status(directory: Path | None = None) -> CommandResult:
         "jobs": [job.to_json() for job in jobs.values()],
     }
     return CommandResult(data, f"{text}\n\n{table(rows, '')}".rstrip())
+
+
+_STAYS_STOPPED = "guests that are stopped stay so until the wall time of their host is over, for a day at most"
 
 
 def _standing_row(job: JobStanding, others: Iterable[JobStanding]) -> dict[str, Any]:
@@ -526,7 +531,10 @@ def _end(entry: Entry) -> str:
     result = entry.get("result") or {}
     slower, bound = result.get("host_slowdown"), result.get("bound")
     kept = f"; its guests slowed it down by {slower - 1:.1%}" if slower is not None else ""
+    kept += " (an estimate from its own reports)" if kept and result.get("estimated") else ""
     kept += f", its bound is {bound:.0%}" if kept and bound is not None else ""
+    if result and JobRun.of(result).unjudged:
+        kept = f"; how much its guests slowed it down is not known, its bound is {bound:.0%}"
     return ran + alone + kept + (f"; loss by {loss}" if loss else "")
 
 

@@ -7,14 +7,15 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asa.core.command import CommandResult, table
-from asa.core.errors import InvalidInput
+from asa.core.errors import AsaError, InvalidInput
+from asa.core.registry import parse_spec
 from asa.core.units import DAY, HOUR, brief, duration
 from asa.log.database import LearnedStore
 from asa.log.messages import notify
@@ -33,12 +34,13 @@ from asa.report.picture import (
     series_colour,
     ticks,
 )
+from asa.report.words import counted
 from asa.security.files import private_directory
 from coscheduler.agents.groups import AgentGroup, BatchAgents, LocalAgents, NamedPool, alone, end_recorded
 from coscheduler.agents.machine import AgentMachine
 from coscheduler.drive import Remembered, drive
 from coscheduler.history import Entry, JobRun, SharedQueue
-from coscheduler.nouns import SharingRule
+from coscheduler.nouns import SharingRule, WaitingJob
 from coscheduler.queuefile import (
     AGENTS_JOB,
     AGENTS_LOCK,
@@ -56,6 +58,7 @@ from coscheduler.queuefile import (
 )
 from coscheduler.real.world import RealWorld
 from coscheduler.registry import SHARING_RULES
+from coscheduler.sharing.promise import LOOKS
 from coscheduler.standing import LeftQueue, Standings
 from coscheduler.workload import named
 from coscheduler.world import SimulatedWorld
@@ -105,6 +108,7 @@ def _simulated(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     queue, log, directory = read_queue(options.queue), None, None
     bound = bound_of(options.bound)
     loads = [replace(load, request=load.request.bounded(bound)) for load in queue.loads]
+    _look_at_bounds(options.sharing, (load.request for load in loads))
     if options.work:
         directory = Path(options.work).absolute()
         log = stack.enter_context(SharedQueueLog(directory)).write
@@ -126,6 +130,7 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
     jobs = [replace(job, request=job.request.bounded(bound)) for job in waiting]
     if not jobs:
         raise InvalidInput(f"--resume: all {len(done)} jobs of the queue in {directory} have ended well already")
+    _look_at_bounds(options.sharing, (job.request for job in jobs))
     left = _taken_over(Standings(log.before, log.path).left(), jobs, options.on)
     try:
         walltime_s = duration(options.walltime, what="--walltime")
@@ -149,6 +154,22 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
         log.write(queued(job.request, since))
     world = RealWorld(jobs, machine, directory / "jobs", sampled=bool(options.plot), log=note, since=since, left=left)
     return world, directory, done
+
+
+def _look_at_bounds(sharing: str, jobs: Iterable[WaitingJob]) -> None:
+    """Say so when the rule does not keep the bounds of these jobs."""
+    rule, bounded = parse_spec(sharing)[0], [job.name for job in jobs if math.isfinite(job.bound)]
+    if bounded and not _keeps_bounds(rule):
+        notify(
+            f"--sharing {sharing} keeps no bounds: guests may slow {counted(len(bounded), 'job')} down by more than "
+            f"stated, which is only counted. Rules that keep bounds: {', '.join(filter(_keeps_bounds, SHARING_RULES))}"
+        )
+
+
+def _keeps_bounds(rule: str) -> bool:
+    with suppress(AsaError):  # another's, which cannot be imported
+        return getattr(SHARING_RULES.load(rule), "keeps_bounds", False) is True
+    return False
 
 
 def _taken_over(left: LeftQueue | None, jobs: Sequence[QueuedCommand], on: str) -> LeftQueue | None:
@@ -228,20 +249,28 @@ def _answer(
     data = {"sharing": options.sharing, "on": options.on} | found.to_json()
     data |= {} if directory is None else {"directory": str(directory)}
     parts = [table([_row(job) for job in found.jobs], "no job has ended"), summary(found)]
-    hosts, broken = found.promises()
-    if hosts:
-        parts.append(f"{hosts - len(broken)} of {hosts} hosts were slowed down by no more than their bound")
-    parts += [
-        f"{job.name} was slowed down by {job.host_slowdown - 1:.1%}: its bound is {job.bound:.0%}"
-        for job in found.jobs
-        if job.name in broken
-    ]
+    parts += promises(found)
     parts += [f"{job.name} failed: {job.problem}" for job in failed]
     if interrupted:
         text = "interrupted: jobs that had not ended are not shown"
         text += "" if options.on == SIMULATED else f"; to go on: --work {directory} --resume"
         return CommandResult(data, "\n\n".join([*parts, text]), 130)
     return CommandResult(data, "\n\n".join(part for part in parts if part), 1 if failed else 0)
+
+
+def promises(found: SharedQueue) -> Iterable[str]:
+    """Which bounds were kept, which were not, and of which that is not known."""
+    hosts, broken = found.promises()
+    if hosts:
+        yield f"{hosts - len(broken)} of {hosts} hosts were slowed down by no more than their bound"
+    for job in (job for job in found.jobs if job.name in broken):
+        about = " (an estimate from its own reports)" if job.estimated else ""
+        yield f"{job.name} was slowed down by {job.host_slowdown - 1:.1%}{about}: its bound is {job.bound:.0%}"
+    if unknown := [job.name for job in found.jobs if job.unjudged]:
+        yield (
+            f"it is not known whether guests slowed these down by more than their bound: {', '.join(unknown)}. State "
+            f"their run_time, or let them report their progress more than {LOOKS} times while they have no guests"
+        )
 
 
 def summary(found: SharedQueue) -> str:

@@ -46,7 +46,10 @@ def queue_text(scripts: Sequence[str | Path], *, cores: int | None = None, wallt
     jobs = [job for script in scripts for job in _jobs(Path(script), walltime)]
     largest = max(job["cores"] for job in jobs)
     remark = "" if cores else "    # of the machine: this is what the largest job asks for"
-    lines = [f"cores = {cores or largest}{remark}"]
+    lines = [
+        "# no job is ended at its wall time, unlike in Slurm: it is to plan with",
+        f"cores = {cores or largest}{remark}",
+    ]
     names = set[str]()
     for job in jobs:
         unused = job.pop("unused")

@@ -138,6 +138,8 @@ def _taken(offered: Iterable[tuple[str, int]], cores: int) -> tuple[NodeCores, .
 
 LEASE_S = 5.0
 """For how long a node keeps a share that is not renewed [s]."""
+STOP_MOST_S = 86400.0
+"""For how long a node keeps a guest stopped at most [s]: no lease may be longer."""
 RENEW_S = 2.0
 """How often a share is renewed [s]."""
 AGAIN_S = 10.0
@@ -154,6 +156,8 @@ class _LeasedContainer:
     request: float
     limit: float
     leased: tuple[float, float] | None = None
+    until: float = 0.0
+    """The lease lasts until then at least, if it is not renewed."""
     due: float = math.inf
     settled: bool = True
     """Whether it started with this: else it was sent to the node, which may not have received it."""
@@ -169,7 +173,8 @@ class Leases:
     """Requests and limits of the containers of a machine, leased, so that a dead co-scheduler harms no job for long.
 
     What a container starts with is what it falls back to: hosts to all but the reserve, without a limit, and guests to
-    the least share. Anything else is leased, and renewed while it is wanted.
+    the least share. Anything else is leased, and renewed while it is wanted. A guest that is stopped stays so without a
+    co-scheduler, too, until the wall time of its host is over: its host's bound holds for so long.
     """
 
     def __init__(self, machine: SharedMachine) -> None:
@@ -199,15 +204,28 @@ class Leases:
         self._all[container].settled = False
         self._renew(container, self._all[container], now)
 
-    def want(self, container: str, request: float, limit: float, now: float) -> None:
-        """From now on [s], a container is to have this request and limit [cores]."""
+    def want(self, container: str, request: float, limit: float, now: float, until: float = 0.0) -> None:
+        """From now on [s], a container is to have this request and limit [cores].
+
+        Parameters
+        ----------
+        until
+            The node keeps to it until then [s], or for `LEASE_S` if that is longer, though nothing is renewed.
+        """
         own = self._all[container]
         if not own.differs(request, limit):
-            if own.leased is not None:
-                own.leased, own.due = None, math.inf if own.settled else now + AGAIN_S
+            if own.leased is None:
+                return
+            if own.until > now + LEASE_S:  # it must not last because a message was lost
+                own.settled = False
+            own.leased, own.until = None, 0.0
+            if own.settled:
+                own.due = math.inf
                 self._ask(container, own.request, own.limit, 0.0)
+            else:
+                self._renew(container, own, now)
         elif own.leased != (request, limit):
-            own.leased = request, limit
+            own.leased, own.until = (request, limit), until
             self._renew(container, own, now)
 
     def hold_memory(self, container: str, memory: int | None, now: float) -> None:
@@ -237,7 +255,7 @@ class Leases:
             self._ask(container, own.request, own.limit, None)
         else:
             own.due = now + RENEW_S
-            self._ask(container, *own.leased, LEASE_S)
+            self._ask(container, *own.leased, min(STOP_MOST_S, max(LEASE_S, own.until - now)))
 
     def _ask(self, container: str, request: float, limit: float, lease_s: float | None) -> None:
         try:
@@ -432,7 +450,7 @@ class Gangs:
             self.leases.inherit(container, place.cores, float(self.nodes[place.node].cores), now)
 
     def share_out(
-        self, host: str, shares: Mapping[str, float], *, hard: bool, now: float, awake: Collection[str] = ()
+        self, host: str, shares: Mapping[str, float], *, hard: bool, now: float, until: float, awake: Collection[str]
     ) -> None:
         """Give every guest its share of its host's cores, on each of their nodes, and the host what is left there.
 
@@ -442,6 +460,8 @@ class Gangs:
             Guest -> share of the host's cores; 0: it is stopped.
         hard
             Whether no job may have more than that, be it idle.
+        until
+            The end of the host's wall time [s]: a guest that is stopped stays so until then, whoever looks after it.
         awake
             Guests that are not stopped, whatever their share: they save their state.
         """
@@ -451,17 +471,19 @@ class Gangs:
             for place in self._gangs[guest].places:
                 left[place.node] -= share
             given = FLOOR if not share and guest in awake else share
-            self._want(guest, dict.fromkeys(cores, given), cores, hard=hard, now=now)
-        self._want(host, left, cores, hard=hard, now=now)
+            self._want(guest, dict.fromkeys(cores, given), cores, hard, now, until)
+        self._want(host, left, cores, hard, now, until)
 
-    def _want(self, job: str, shares: Mapping[str, float], cores: Mapping[str, int], *, hard: bool, now: float) -> None:
+    def _want(
+        self, job: str, shares: Mapping[str, float], cores: Mapping[str, int], hard: bool, now: float, until: float
+    ) -> None:
         for container, place in self._alive(job):
             share, most = shares[place.node], cores[place.node]
             if share:
                 limit = share * most if hard and share < 1 else float(self.nodes[place.node].cores)
+                self.leases.want(container, share * most, limit, now)
             else:
-                share, limit = FLOOR, STOPPED_CPUS
-            self.leases.want(container, share * most, limit, now)
+                self.leases.want(container, FLOOR * most, STOPPED_CPUS, now, until)
 
     def _alive(self, job: str) -> list[tuple[str, NodeCores]]:
         gang = self._gangs[job]

@@ -14,8 +14,9 @@ import numpy as np
 from asa.core.arrays import Floats
 from coscheduler.history import RunUsage
 from coscheduler.ledger import Ledger
-from coscheduler.nouns import HORIZON_S, ON_TIME, JobStates, WaitingJob, happiness, smoothed
+from coscheduler.nouns import BY_PRESSURE, HORIZON_S, ON_TIME, JobStates, WaitingJob, happiness, smoothed
 from coscheduler.real.machine import ContainerUsage
+from coscheduler.sharing.promise import LOOKS
 
 PROGRESS = "progress.{rank}"
 """File in a job's directory in which a rank says how far it is: ``DONE TOTAL``."""
@@ -32,6 +33,60 @@ class ContainerPlace(NamedTuple):
     cores: int
     speed: float
     memory: float
+
+
+@dataclass(slots=True)
+class HostPace:
+    """How fast a job with cores of its own works alone and beside guests, whatever rule chose these.
+
+    Work is a share of the whole, as reported, or seconds without waiting for CPUs. A time from one report to the next
+    counts as alone if it had no guest in all of it. The first such time is not counted: the job may have prepared its
+    work.
+
+    Parameters
+    ----------
+    reports
+        Which of the two kinds of work this is: what it has reported.
+    at, done
+        Its last report [s], and its work by then.
+    guests, beside
+        Whether it has a guest now that is not stopped, and whether it has had one since its last report.
+    """
+
+    reports: bool
+    at: float
+    done: float
+    guests: bool = False
+    beside: bool = False
+    looks: int = -1  # reports alone, but the first
+    alone_s: float = 0.0
+    alone_done: float = 0.0
+    shared_s: float = 0.0
+    shared_done: float = 0.0
+
+    def have(self, guests: bool) -> None:
+        """From now on it has guests that run, or has none."""
+        self.guests, self.beside = guests, self.beside or guests
+
+    def look(self, now: float, done: float) -> None:
+        """Take in how much was done by now [s]."""
+        if done <= self.done:
+            return
+        over_s, more = now - self.at, done - self.done
+        if self.beside:
+            self.shared_s, self.shared_done = self.shared_s + over_s, self.shared_done + more
+        else:
+            if self.looks >= 0:
+                self.alone_s, self.alone_done = self.alone_s + over_s, self.alone_done + more
+            self.looks += 1
+        self.at, self.done, self.beside = now, done, self.guests
+
+    def lost_s(self, now: float) -> float | None:
+        """How much time it has lost to guests by now, an estimate [s]; None where too little was seen of it alone."""
+        if self.looks < LOOKS or not self.alone_s:
+            return None
+        late_s = now - self.at - self.alone_s / self.looks if self.beside else 0.0  # its next report
+        return self.shared_s - self.shared_done * self.alone_s / self.alone_done + max(0.0, late_s)
 
 
 @dataclass(slots=True)
@@ -67,6 +122,8 @@ class WatchedJob:
     parallel_s: float = 0.0  # how long of that it was in parallel stages [s]
     busy_s: float = 0.0  # integral of the cores that it and its guests use [core-seconds]
     memory_s: float = 0.0  # integral of the memory that they use [core-seconds]
+    host_pace: HostPace | None = None  # while it has cores of its own
+    unseen: bool = False  # whether it may have had guests that were not seen
 
     @property
     def is_parallel(self) -> bool:
@@ -148,6 +205,32 @@ class WatchedJob:
         """Share of its time in parallel stages; 1 where it was never looked at."""
         return self.parallel_s / self.watched_s if self.watched_s else 1.0
 
+    def keep_pace(self, now: float, guests: bool | None = None) -> None:
+        """It has cores of its own, with or without guests from now on [s]; None: as before."""
+        reports = self.done is not None or self.asked.bound_by != BY_PRESSURE
+        work = (self.done or 0.0) if reports else self.unhindered[0]
+        if self.host_pace is None or self.host_pace.reports != reports:
+            before, self.host_pace = self.host_pace, HostPace(reports, now, work)
+            if before is not None:  # what it has lost before its first report is not known
+                self.unseen |= before.shared_s > 0 or before.beside
+                self.host_pace.have(before.guests)
+        if reports or self.measures[0]:
+            self.host_pace.look(now, work)
+        if guests is not None:
+            self.host_pace.have(guests)
+
+    def lost_s(self, now: float) -> float | None:
+        """How much time it has lost to guests, an estimate [s]; None where that is not known."""
+        return None if self.host_pace is None or self.unseen else self.host_pace.lost_s(now)
+
+    def lost_by_end_s(self, now: float) -> float | None:
+        """The same once it has ended: its last report counts, and as much of one more step as it had the time for."""
+        self.at = now
+        self._progress()
+        self.done = None if self.done is None else 1 - self.left()
+        self.keep_pace(now)
+        return self.lost_s(now)
+
     def left(self) -> float:
         """Share of its tasks that is left; of those that run now, part counts as done, by the rate."""
         if self.done is None:
@@ -175,8 +258,10 @@ class Monitor:
     def __init__(self) -> None:
         self.jobs: dict[str, WatchedJob] = {}
 
-    def begin(self, asked: WaitingJob, directory: Path, where: Sequence[ContainerPlace], now: float) -> None:
-        self.jobs[asked.name] = WatchedJob(asked, directory, tuple(where), now)
+    def begin(
+        self, asked: WaitingJob, directory: Path, where: Sequence[ContainerPlace], now: float, *, unseen: bool = False
+    ) -> None:
+        self.jobs[asked.name] = WatchedJob(asked, directory, tuple(where), now, unseen=unseen)
 
     def look(self, now: float, used: Mapping[str, ContainerUsage], ledger: Ledger) -> None:
         """Take in what all containers have used by now."""
@@ -186,6 +271,14 @@ class Monitor:
             job, owner = self.jobs[name], self.jobs[placed.host or name]
             owner.busy_s += job.cpu_s - spent[name]
             owner.memory_s += job.memory * job.asked.cores * over_s[name]
+            if placed.host is None and over_s[name]:
+                job.keep_pace(now)
+
+    def have_guests(self, now: float, ledger: Ledger) -> None:
+        """From now on [s] jobs have the guests that they have in the ledger."""
+        for name, placed in ledger.running.items():
+            if placed.host is None:
+                self.jobs[name].keep_pace(now, any(ledger.running[guest].share for guest in placed.guests))
 
     def busy(self) -> float:
         return sum(job.cores for job in self.jobs.values())

@@ -212,7 +212,8 @@ class RealWorld:
         places = tuple(map(NodeCores, job.run.nodes, job.run.cores))
         self._places.have(name, places, guest=job.host is not None)
         gang = self._gangs.take_over(job, places, self._limits(self._ledger.running[name]), self._since)
-        self._monitor.begin(self._commands[name].request, gang.directory, self._gangs.watched(name), job.since)
+        watched = self._gangs.watched(name)
+        self._monitor.begin(self._commands[name].request, gang.directory, watched, job.since, unseen=True)
         if job.asked is not None:
             self._memory.take_over(name, job.asked)
         self._history.taken_over(name, job.first, job.since, job.stays, job.evictions)
@@ -240,8 +241,8 @@ class RealWorld:
         if gang.problem:
             self._history.failed(name, now, f"{gang.problem}; its output is in {gang.directory}", seen.used(now))
         else:
-            used, was_seen = seen.used(now), now >= self._since
-            self._history.ended(name, now, used, parallel=seen.parallel, memory=seen.most, seen=was_seen)
+            used, was_seen, lost_s = seen.used(now), now >= self._since, seen.lost_by_end_s(now)
+            self._history.ended(name, now, used, parallel=seen.parallel, memory=seen.most, seen=was_seen, lost_s=lost_s)
         self._leave(self._ledger.end(name))
 
     def _lose(self, name: str, why: str, *, away: bool = False) -> None:
@@ -274,6 +275,7 @@ class RealWorld:
         """Give every job its present share."""
         now, running = self._now(), self._ledger.running
         self._history.placed(self._ledger, now)
+        self._monitor.have_guests(now, self._ledger)
         awake = {name for name in running if self._memory.asked(name, now)}
         stopped = [name for name, placed in running.items() if not placed.share and name not in awake]
         self._stopped = {name: self._stopped.get(name, now) for name in stopped}
@@ -281,7 +283,8 @@ class RealWorld:
             if placed.host is None:
                 shares = {guest: running[guest].share for guest in placed.guests}
                 hard = any(running[guest].hard for guest in placed.guests)
-                self._gangs.share_out(name, shares, hard=hard, now=now, awake=awake)
+                until = placed.started + placed.job.walltime_s
+                self._gangs.share_out(name, shares, hard=hard, now=now, until=until, awake=awake)
 
     def _count_nodes(self) -> bool:
         """Take note of nodes that have come, grown or gone; whether any has."""

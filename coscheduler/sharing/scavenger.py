@@ -414,6 +414,8 @@ class Scavenger:
         Fields of `ScavengerOptions`.
     """
 
+    keeps_bounds = True
+
     def __init__(self, **options: Any) -> None:
         known = [each.name for each in fields(ScavengerOptions)]
         for name in options:

@@ -101,6 +101,8 @@ class Space:
         Spec of a dispatcher, or ``"first-fit"``: see `Starter`. Backfilling, as the paper's Slurm does.
     """
 
+    keeps_bounds = True
+
     def __init__(self, *, queue: str = "easy") -> None:
         self._starter = Starter(queue)
 
@@ -134,6 +136,8 @@ class Static(Space):
     ----------
     ASA_X, section 4.4.
     """
+
+    keeps_bounds = False
 
     def __init__(self, *, share: float = 0.5, hard: bool = False, queue: str = FIRST_FIT) -> None:
         super().__init__(queue=queue)

@@ -303,7 +303,7 @@ def test_the_command_says_who_was_promised_what(tmp_path, capsys):
     )
     assert "1 of 1 hosts were slowed down by no more than their bound" in capsys.readouterr().out
     found = json.loads((tmp_path / "out.json").read_text())
-    assert found["promises"] == {"hosts": 1, "broken": []}
+    assert found["promises"] == {"hosts": 1, "broken": [], "estimated": [], "unknown": []}
     assert main(["cosched", "explain", "host", "--work", str(tmp_path / "work")]) == 0
     assert "its guests slowed it down by" in (said := capsys.readouterr().out)
     assert "its bound is 20%" in said
@@ -313,10 +313,20 @@ def test_a_broken_promise_is_named(tmp_path, capsys):
     path = tmp_path / "queue.toml"
     path.write_text(QUEUE.format(bound=""))
     assert main(["cosched", "run", str(path), "--sharing", "static", "--bound", "1%"]) == 0
-    said = capsys.readouterr().out
+    said, warned = capsys.readouterr()
+    assert "--sharing static keeps no bounds: guests may slow 2 jobs down by more than stated" in warned
+    assert "Rules that keep bounds: scavenger, space" in warned
     assert "0 of 1 hosts were slowed down by no more than their bound" in said
     assert "host was slowed down by" in said
     assert "its bound is 1%" in said
+
+
+@pytest.mark.parametrize("words", [("static",), ("scavenger", "--bound", "10%"), ("space", "--bound", "10%")])
+def test_without_a_bound_or_with_a_rule_that_keeps_it_nobody_is_warned(tmp_path, capsys, words):
+    path = tmp_path / "queue.toml"
+    path.write_text(QUEUE.format(bound=""))
+    assert main(["cosched", "run", str(path), "--sharing", *words]) == 0
+    assert "keeps no bounds" not in capsys.readouterr().err
 
 
 def test_a_comparison_counts_hosts_beyond_their_bound(tmp_path, capsys):

@@ -28,6 +28,7 @@ from coscheduler.real.machine import ContainerUsage
 from coscheduler.real.monitor import ContainerPlace, Monitor
 from coscheduler.real.world import NODES_S, RealWorld
 from coscheduler.registry import SHARING_RULES
+from coscheduler.run import promises
 from coscheduler.sharing.promise import Promise
 from executors.cgroup import probe
 from tests.coscheduler.fake_machine import FakeMachine, Script, has_weights, nodes
@@ -130,6 +131,26 @@ def test_a_leased_share_is_renewed_until_it_is_returned(machine):
     leases.want("host", 4.0, 4.0, now=13.0)
     assert machine.asked[-1] == ("host", pytest.approx(3.6), 4.0, 0.0)
     assert leases.due() == math.inf
+
+
+def test_a_stop_lasts_without_a_renewal_and_its_end_is_not_lost(machine):
+    """An agent that misses the message would keep the guest stopped for as long: it is sent until it is undone."""
+    leases = Leases(machine)
+    leases.begin("guest", 4, guest=True, limit=4.0)
+    leases.want("guest", 0.2, STOPPED_CPUS, now=10.0, until=1000.0)
+    leases.renew(10.0 + RENEW_S)
+    leases.want("guest", 0.2, 4.0, now=20.0)
+    leases.renew(20.0 + AGAIN_S)
+    asked = [(limit, lease_s) for _, _, limit, lease_s in machine.asked]
+    assert asked == [(STOPPED_CPUS, 990.0), (STOPPED_CPUS, 988.0), (4.0, None), (4.0, None)]
+
+
+@pytest.mark.parametrize(("until", "lease_s"), [(0.0, LEASE_S), (1e9, 86400.0)])
+def test_a_stop_lasts_no_shorter_than_a_lease_and_no_longer_than_agents_allow(machine, until, lease_s):
+    leases = Leases(machine)
+    leases.begin("guest", 4, guest=True, limit=4.0)
+    leases.want("guest", 0.2, STOPPED_CPUS, now=10.0, until=until)
+    assert machine.asked == [("guest", 0.2, STOPPED_CPUS, lease_s)]
 
 
 def test_an_agent_that_does_not_answer_is_asked_again(machine):
@@ -376,6 +397,12 @@ def test_a_dead_co_scheduler_leaves_hosts_their_cores(tmp_path):
     assert [each.request for each in machine.running.values() if each.job == "guest"] == [0.05, 0.05]
 
 
+def test_a_job_goes_on_beyond_its_wall_time(tmp_path):
+    """As the page says: a guest may have been stopped meanwhile."""
+    (job,) = run([command("a", 1, walltime=10.0)], FakeMachine(nodes(1), {"a": 60.0}), Script(), tmp_path).values()
+    assert (job.problem, job.over_walltime, job.ended - job.started) == ("", True, pytest.approx(60.0))
+
+
 def test_when_a_container_fails_its_job_does(tmp_path):
     machine = FakeMachine(nodes(4), {"bad": 10.0, "good": 30.0}, problems={"bad": "Command exited with status 3"})
     script = Script()
@@ -615,6 +642,68 @@ def test_any_rule_brings_any_queue_to_its_end(tmp_path_factory, data):
     assert not machine.running
     for job in ended.values():
         assert job.evictions or job.ended - job.started == pytest.approx(times[job.name], abs=1e-6)
+
+
+class Worker(FakeMachine):
+    """Its host reports each so many seconds of its work as done, and is this many times slower while its guest runs."""
+
+    def prepare(self, reports, step_s, slower, work_s):
+        self.reports, self.step_s, self.slower, self.work_s = reports, step_s, slower, work_s
+        self.done_s = self.seen = 0.0
+        return self
+
+    def used(self):
+        guest = [each for each in self.running.values() if each.job == "guest" and each.left_s is None]
+        over_s, self.seen = self.now - 1000.0 - self.seen, self.now - 1000.0
+        self.done_s += over_s / (self.slower if guest else 1.0)
+        done = min(self.work_s, self.step_s * math.floor(self.done_s / self.step_s + 1e-9))
+        self.reports.parent.mkdir(parents=True, exist_ok=True)
+        self.reports.write_text(f"{done} {self.work_s}\n")
+        return super().used()
+
+
+@settings(max_examples=12, deadline=None)
+@given(slower=st.floats(1.0, 3.0), step_s=st.integers(1, 8), after_s=st.integers(20, 50), stays=st.booleans())
+def test_how_much_a_host_was_slowed_down_is_estimated_from_its_reports(
+    tmp_path_factory, slower, step_s, after_s, stays
+):
+    """Whatever the rule. Its run time alone is 300 s, which the co-scheduler does not know."""
+    path, after_s = tmp_path_factory.mktemp("host"), 5 * after_s
+    shared_s = (300.0 - after_s) * slower if stays else 50.0
+    host_s = after_s + shared_s if stays else 300.0 + shared_s * (1 - 1 / slower)
+    machine = Worker(nodes(1), {"host": host_s, "guest": 2 * host_s if stays else shared_s})
+    machine.prepare(path / "jobs/host/1/progress.0", step_s, slower, 300.0)
+
+    class Rule(Script):
+        def decide(self, view):
+            if len(view.running) == 1 and view.queue and view.now >= after_s:
+                return [StartGuest("guest", "host", 0.1)]
+            return [] if view.now else [Start("host")]
+
+    jobs = [command("host", 1, walltime=9e3), command("guest", 1, walltime=9e3)]
+    jobs[0] = replace(jobs[0], request=jobs[0].request.bounded(0.1))
+    world = RealWorld(jobs, machine, path / "jobs", clock=machine.clock)
+    drive(world, Rule(), until=lambda: "host" in [job.name for job in world.result().jobs])
+    host = next(job for job in world.result().jobs if job.name == "host")
+    assert host.estimated and host.host_slowdown == pytest.approx(host_s / 300.0, abs=0.04)
+    assert abs(host_s / 300.0 - 1.1) < 0.04 or host.promise is (host_s <= 330.0)
+
+
+@pytest.mark.parametrize(("reports", "after_s"), [(True, 5.0), (False, 50.0)])
+def test_of_a_host_that_was_not_seen_alone_it_is_not_known(tmp_path, reports, after_s):
+    machine = Worker(nodes(1), {"host": 100.0, "guest": 150.0})
+    name = "progress.0" if reports else "elsewhere"
+    machine.prepare(tmp_path / "jobs/host/1" / name, 1, 1.0, 100.0)
+    jobs = [command("host", 1, walltime=9e3), command("guest", 1, walltime=9e3)]
+    jobs[0] = replace(jobs[0], request=jobs[0].request.bounded(0.1))
+    script = Script([Start("host")], *([[]] * (int(after_s) // 5 - 1)), [StartGuest("guest", "host", 0.1)])
+    world = RealWorld(jobs, machine, tmp_path / "jobs", clock=machine.clock)
+    drive(world, script)
+    found = world.result()
+    assert found.to_json()["promises"] == {"hosts": 0, "broken": [], "estimated": [], "unknown": ["host"]}
+    assert math.isnan(found.jobs[0].host_slowdown) and found.jobs[0].unjudged
+    (said,) = promises(found)
+    assert said.startswith("it is not known whether guests slowed these down by more than their bound: host. State")
 
 
 class Bounded:

@@ -51,6 +51,12 @@ def test_cores_are_tasks_times_cpus(script, options, cores):
     assert job["cores"] == cores
 
 
+def test_the_file_says_that_wall_times_are_not_enforced(script):
+    assert queue_text([script("-t 5")]).startswith(
+        "# no job is ended at its wall time, unlike in Slurm: it is to plan with\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("90", 5400), ("1:30", 90), ("1:30:00", 5400), ("1-12", 129600), ("1-12:30", 131400), ("1-00:00:05", 86405)],

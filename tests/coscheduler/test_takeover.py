@@ -13,6 +13,7 @@ import pytest
 
 from asa.core.decision import Start
 from asa.core.errors import InvalidInput, StateError
+from coscheduler import queuefile
 from coscheduler.agents.containers import AgentContainers, HoldCall, need_of
 from coscheduler.cli import Cosched
 from coscheduler.drive import drive
@@ -269,12 +270,25 @@ def test_what_ended_meanwhile_has_its_time_and_teaches_nothing(tmp_path: Path) -
     assert {job.state for job in Standings(read(tmp_path / NAME), LOG).jobs.values()} == {"ended", "failed"}
 
 
-def test_a_guest_that_stood_still_does_so_again_until_its_host_has_ended(tmp_path: Path) -> None:
+def test_a_guest_that_was_stopped_stays_so_while_its_host_may_run_though_nobody_looks(tmp_path: Path) -> None:
+    """Its host has lost what its bound allows. Nothing is throttled for ever: the wall time of the host is the end."""
+    night = host_and_guest(tmp_path, 300.0, 5000.0)
+    night.run(Script(SHARED, [SetShare("guest", 0.0)]), until_s=20.0)
+    guest, walltime_s = night.machine.running["guest.1.0"], night.jobs[0].request.walltime_s
+    host = [each for each in night.machine.running.values() if each.job == "host"]
+    night.pass_time(walltime_s - 21.0)
+    assert guest.limit == STOPPED_CPUS
+    assert {(each.request, each.limit) for each in host} == {(0.9, 1.0)}, "hosts have their cores sooner"
+    assert "guests that are stopped stay so until the wall time of their host" in queuefile.status(tmp_path).text
+    night.pass_time(10.0)
+    assert guest.limit == 0.5
+
+
+def test_a_guest_that_was_stopped_stands_still_again_until_its_host_has_ended(tmp_path: Path) -> None:
     night = host_and_guest(tmp_path, 300.0, 500.0)
     night.run(Script(SHARED, [SetShare("guest", 0.0)]), until_s=20.0)
     night.pass_time(2 * LEASE_S)
     guest = night.machine.running["guest.1.0"]
-    assert guest.limit == 0.5, "nothing stays throttled"
     night.run(Script([], []), until_s=40.0)
     assert guest.limit == STOPPED_CPUS
     assert night.run(Script())["guest"].evictions == 0
