@@ -26,6 +26,7 @@ from asa.lab.dispatchers.backfill import ORDERS
 from asa.lab.metrics.energy import energy
 from asa.lab.metrics.schedule import bounded_slowdown
 from asa.lab.simulator.run import simulate
+from asa.lab.simulator.state import walltimes
 from asa.lab.study import Estimate, estimate
 
 FIT, CHOOSE = 0.6, 0.8
@@ -203,11 +204,14 @@ class Trial:
         Of `OBJECTIVES`.
     longest
         The longest wait may be so many times EASY's; > 0. A rule that breaks this is worse than all that do not.
+    predictor
+        What all plan with, as `asa.lab.simulator.run.simulate` takes it.
 
     Raises
     ------
     InvalidInput
-        When the log has too few jobs, or no job waits in a part, or an option is out of bounds.
+        When the log has too few jobs, or none has a requested time and `predictor` is ``"user"``, or no job waits in a
+        part, or an option is out of bounds.
     """
 
     def __init__(
@@ -217,12 +221,18 @@ class Trial:
         *,
         objective: str = OBJECTIVES[0],
         longest: float = 1.1,
+        predictor: str = "user",
         progress: Progress | None = None,
     ) -> None:
         check_aims(objective, longest)
         if len(workload) < FEWEST:
             raise InvalidInput(f"{len(workload)} jobs: at least {FEWEST} expected, to fit, to choose and to report")
-        self._workload, self._cluster = workload, cluster
+        if predictor == "user" and np.isnan(walltimes(workload, cluster)).all():
+            raise InvalidInput(
+                f"none of {len(workload)} jobs has a requested time, with which EASY plans, and all are compared to "
+                "EASY: give a --predictor for all, oracle, or one with a default such as last-two:default_s=3600"
+            )
+        self._workload, self._cluster, self._predictor = workload, cluster, predictor
         self._objective, self._longest, self._progress = objective, longest, progress
         ends = [0, int(FIT * len(workload)), int(CHOOSE * len(workload)), len(workload)]
         self.parts = [slice(*pair) for pair in itertools.pairwise(ends)]
@@ -240,6 +250,7 @@ class Trial:
             self._workload.take(np.arange(rows.stop)),
             self._cluster,
             str(dispatcher),
+            predictor=self._predictor,
             keep_nodes=power is not None and power.off_w is not None,
         )
         self.simulated += 1

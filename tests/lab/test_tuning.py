@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from asa.lab.core.cluster import Cluster
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import ORDERS
 from asa.lab.simulator.run import simulate
+from asa.lab.traces.load import load_trace
 from asa.lab.traces.swf import log_of, write_swf
 from asa.lab.tuning import OBJECTIVES, VALUES, PartWaits, Trial, TunedRule, intervals, measures
 
@@ -167,6 +169,33 @@ def test_the_command_refuses_in_one_line_and_goes_on_with_other_logs(
     assert main(["bench", "dispatchers", str(few), str(log), "--dispatchers", "fcfs", "--quiet"]) == 1
     text = capsys.readouterr().err
     assert "few.swf: 50 jobs: at least 100 expected" in text and "fcfs" in text
+
+
+def test_a_log_without_requested_times_is_tuned_and_compared_with_a_predictor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, out = tmp_path / "busy.swf", tmp_path / "out.json"
+    jobs = crowded()
+    write_swf(log_of(simulate(replace(jobs, walltime=np.full(len(jobs), np.nan)), MACHINE, "fcfs")), log)
+    tune, bench = ["tune", str(log), "--evaluations", "2"], ["bench", "dispatchers", str(log), "--dispatchers", "fcfs"]
+    for words in (tune, bench):
+        assert main([*words, "--quiet"]) == 1
+        said = capsys.readouterr().err
+        assert "has a requested time, with which EASY plans" in said and "give a --predictor for all, oracle" in said
+        for predictor in ("oracle", "last-two:default_s=600"):
+            assert main([*words, "--quiet", "--predictor", predictor, "--json", str(out)]) == 0
+            assert f"--predictor {predictor}\n" in capsys.readouterr().out
+            rows = {row["dispatcher"]: row for row in json.loads(out.read_text())["rows"]}
+            assert "easy" in rows and ("fcfs" in rows or words is tune) and "easy++" not in rows
+    machine = {"cluster": MACHINE, "predictor": "oracle"}
+    trace = load_trace(log)
+    ran = simulate(trace.workload, MACHINE, "fcfs", predictor="oracle")
+    (easy, fcfs), refused = Trial(trace.workload, **machine).report(["fcfs"])
+    assert not refused and fcfs["mean_wait_s"] == pytest.approx(float(ran.wait[int(0.8 * len(jobs)) :].mean()))
+    assert easy["mean_wait_s"] < fcfs["mean_wait_s"]
+    assert main([*tune, "--predictor", "oracle", "--predictors", "alike"]) == 1
+    assert "--predictors alike: all plan with --predictor oracle" in capsys.readouterr().err
+    assert main([*bench, "--predictor", "oracel"]) == 2
 
 
 def test_dispatchers_are_compared_as_beside_a_tuned_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

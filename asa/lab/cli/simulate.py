@@ -31,6 +31,9 @@ SETTINGS = ("placement", "priority", "predictor", "overrun", "node_failure", "in
 """Options that are settings of the machine, and stand in the result."""
 
 
+PARALLEL = 0.95
+"""Part of the work of a drawn job that runs in parallel, unless another is given."""
+
 GAINS = {
     "mean_wait_s": "mean wait [s]",
     "mean_turnaround_s": "turnaround [s]",
@@ -67,7 +70,7 @@ class Simulate:
         add("--moldable", metavar="SHARE", help="so many jobs (30%%) may start with a quarter to 4 times their cores")
         add("--malleable", metavar="SHARE", help="so many may also change their cores while they run")
         add("--resize-s", type=float, default=0.0, metavar="S", help="how long such a change stops a job [s] (0)")
-        add("--parallel", type=float, default=0.95, metavar="F", help="part of their work that runs in parallel (0.95)")
+        add("--parallel", type=float, default=PARALLEL, metavar="F", help="parallel part of their work (0.95)")
         add("--placement", default="first-fit", metavar="NAME", help="on which nodes a job runs (first-fit)")
         add("--priority", metavar="NAME", help="the queue's order (the site's, or fifo)")
         add("--predictor", default="user", metavar="NAME", help="what dispatchers take for run times (user: request)")
@@ -189,7 +192,11 @@ def _molded(workload: Workload, cluster: Cluster, options: argparse.Namespace) -
     from asa.lab.core.workload import Moldable
 
     malleable = options.malleable is not None
+    if options.resize_s and not malleable and not (workload.moldable and workload.moldable.malleable.any()):
+        raise InvalidInput(f"--resize-s {options.resize_s:g}: no job is malleable: give --malleable SHARE as well")
     if (share := options.malleable if malleable else options.moldable) is None:
+        if options.parallel != PARALLEL:
+            raise InvalidInput(f"--parallel {options.parallel:g}: give --moldable SHARE or --malleable SHARE as well")
         return workload
     option = f"--{'malleable' if malleable else 'moldable'} {share}"
     if malleable and options.moldable is not None:

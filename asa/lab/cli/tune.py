@@ -31,7 +31,8 @@ class Tune:
         add("--evaluations", type=int, default=60, metavar="N", help="rules that are tried, 1 or more (60)")
         add("--objective", default="both", metavar="WHAT", help="what is to be small: wait, slowdown or both (both)")
         add("--longest", type=float, default=1.1, metavar="X", help="longest wait at most, in shares of EASY's (1.1)")
-        add("--predictors", default="alike", metavar="NAMES", help=f"of {', '.join(PREDICTORS)}; '' for none (alike)")
+        names = f"of {', '.join(PREDICTORS)}; '' for none (alike; none with --predictor)"
+        add("--predictors", metavar="NAMES", help=names)
         add(
             "--beside",
             action="append",
@@ -44,9 +45,12 @@ class Tune:
         """Tune and compare."""
         if options.evaluations < 1:
             raise InvalidInput(f"--evaluations {options.evaluations}: 1 or more expected; asa bench only compares")
-        predictors = PREDICTORS.split([options.predictors]) if options.predictors else []
+        if options.predictors and options.predictor != "user":
+            raise InvalidInput(f"--predictors {options.predictors}: all plan with --predictor {options.predictor}")
+        words = "alike" if options.predictors is None and options.predictor == "user" else options.predictors
+        predictors = PREDICTORS.split([words]) if words else []
         if "oracle" in predictors:
-            raise InvalidInput("--predictors oracle: knows what no site does; take it as asa simulate --predictor")
+            raise InvalidInput("--predictors oracle: knows what no site does; take it as --predictor, for all rules")
         for name in predictors:
             PREDICTORS.create(name)
         from asa.lab.tuning import check_aims
@@ -84,6 +88,7 @@ class BenchDispatchers:
 def _add_logs(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("trace", nargs="+", metavar="LOG", help="log of jobs, as asa simulate takes it; each by itself")
+    add("--predictor", default="user", metavar="NAME", help="what all take for run times (user: request)")
     add_energy_options(parser)
     add("--seed", type=int, default=0, metavar="S", help="seed of what is drawn (0)")
     add("--quiet", action="store_true", help="show no progress")
@@ -98,9 +103,13 @@ def _compared(
         raise InvalidInput(f"--seed {options.seed}: 0 or more expected")
     from asa.lab.tuning import BESIDE
 
-    names = DISPATCHERS.split(beside or BESIDE)
+    own = options.predictor == "user"  # whether those with a predictor of their own can be compared
+    usual = [name for name in BESIDE if own or getattr(DISPATCHERS.create(name), "predictor", None) is None]
+    names = DISPATCHERS.split(beside or usual)
     for name in names:
         DISPATCHERS.create(name)
+    if options.predictor != "oracle":  # which is made of what is simulated
+        PREDICTORS.create(options.predictor)
     rows: list[dict[str, Any]] = []
     texts, refused = [], []
     for path in options.trace:
@@ -131,7 +140,7 @@ def _compared_on(
     with progress_bar(name, quiet=options.quiet, counts=True) as bar:
         progress = None if bar is None else lambda done, most, _: bar(done, most)
         machine = with_energy(trace.machine(), options, trace.epoch)
-        trial = Trial(trace.workload, machine, progress=progress, **aims)
+        trial = Trial(trace.workload, machine, predictor=options.predictor, progress=progress, **aims)
         best = tune(trial) if tune else ""
         rows, refused = trial.report([*filter(None, [best]), *beside], seed=options.seed)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -140,6 +149,7 @@ def _compared_on(
         row |= {"trace": name, "tuned": row["dispatcher"] == best, "seconds": seconds, "cpu_s": cpu}
         row["of_easy"] = {key: value.to_json() for key, value in row["of_easy"].items()}
     first = f"{name}: --dispatcher {best}" if best else name
+    first += f" --predictor {options.predictor}" if options.predictor != "user" else ""
     last = f"{trial.simulated} simulations in {seconds:.0f} s, {cpu:.0f} s of processor time"
     return rows, "\n".join([first, table(lines, "nothing"), *refused, last])
 

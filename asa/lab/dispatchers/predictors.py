@@ -250,7 +250,7 @@ def fallback(job: QueuedJob, default_s: float | None) -> float:
     """What to predict where nothing was learned [s]: the wall time, or the default where there is none."""
     if default_s is not None and not math.isfinite(job.walltime_s):
         return default_s
-    return walltime(job, "give the predictor a default (default_s), or choose the oracle")
+    return walltime(job, "give the predictor a default, as in last-two:default_s=3600, or choose the oracle")
 
 
 def capped(run_time_s: float, job: QueuedJob) -> float:

@@ -234,7 +234,7 @@ def check_walltimes(workload: Workload, cluster: Cluster, rule: Any, settings: M
     if plans and len(workload) and np.isnan(walltimes(workload, cluster)).all():
         raise InvalidInput(
             f"{len(workload)} of {len(workload)} jobs have no requested time, and {name} plans with it: "
-            "take another predictor (oracle, last-two, heuristic), or fcfs"
+            "take another predictor (oracle, or one with a default such as last-two:default_s=3600), or fcfs"
         )
 
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -729,7 +729,8 @@ class SiteModel:
         except OSError as error:
             raise InvalidInput(f"{path} cannot be read: {cause(error)}") from error
         except (ValueError, AttributeError, InvalidInput) as error:
-            raise InvalidInput(f"{path} holds no site model: {error}") from error
+            said = str(error).removeprefix("this is no site model: ")
+            raise InvalidInput(f"{path} holds no site model: {said}") from error
 
     def _drawn(self, work: float, rng: np.random.Generator) -> Drawn:
         """Whole sessions that have this much work [core-seconds] together, the last one cut short."""
@@ -900,6 +901,9 @@ def _make(kind: Any, values: Mapping[str, Any]) -> Any:
     known = {item.name for item in fields(kind)}
     if unknown := set(values) - known:
         raise ValueError(f"{shortened(min(unknown))} is none of {', '.join(sorted(known))}")
+    needed = [item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING]
+    if missing := [name for name in needed if name not in values]:
+        raise ValueError(f"there is no {', no '.join(missing)}: {', '.join(needed)} expected")
     for item in fields(kind):
         if (wanted := _JSON.get(str(item.type))) and item.name in values:
             given = values[item.name]

@@ -1277,6 +1277,16 @@ def test_what_is_no_site_model_is_refused(tmp_path):
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(InvalidInput, match=r"bad\.json holds no site model"):
             SiteModel.read(tmp_path / "bad.json")
+    no_load = {key: value for key, value in good.items() if key != "load"}
+    for wrong, words in (
+        ({**good, "power": {"idle_w": 90}}, "power: there is no busy_w: idle_w, busy_w expected"),
+        (no_load, "there is no load: name, nodes, cores_per_node, load, classes expected"),
+        ({**good, "classes": [{}]}, "there is no share, no cores, no walltime_s: share, cores, walltime_s expected"),
+        ({**good, "kinds": [{"nodes": "n0"}]}, r"kinds\[0\]: there is no cores: nodes, cores expected"),
+    ):
+        (tmp_path / "bad.json").write_text(json.dumps(wrong))
+        with pytest.raises(InvalidInput, match=rf"/bad\.json holds no site model: {words}$"):
+            SiteModel.read(tmp_path / "bad.json")
     with pytest.raises(InvalidInput, match=r"nowhere\.json cannot be read: No such file or directory$"):
         SiteModel.read(tmp_path / "nowhere.json")
 

@@ -23,6 +23,9 @@ from asa.lab.dispatchers.planning.instance import Instance, PlannedJob, QueuePla
 DECISION_S, INSTANCE_S = 1.0, 10.0
 """Time for a plan, if nothing is said: of a decision in a simulated queue, and of a single instance."""
 
+MOST_WORKERS = 10_000
+"""As many threads CP-SAT takes; it refuses more."""
+
 ROUNDING = 1e-6
 """A plan is called the best when its mean slowdown is within this share of the bound: costs are whole numbers."""
 
@@ -109,7 +112,7 @@ class CpDispatcher:
         Time for each decision in a simulated queue [s], building included, above 0; unless given, 1. If it is given,
         `asa dispatch` plans for as long too.
     workers
-        Threads of the solver, at least 1. With one, and time enough, the answer is always the same.
+        Threads of the solver, from 1 to `MOST_WORKERS`. With one, and time enough, the answer is always the same.
 
     Raises
     ------
@@ -124,8 +127,8 @@ class CpDispatcher:
     ) -> None:
         if seconds is not None and not 0 < seconds < math.inf:
             raise InvalidInput(f"seconds is {seconds!r}: a finite number above 0 expected")
-        if not (workers >= 1 and workers == int(workers)):
-            raise InvalidInput(f"workers is {workers!r}: a whole number of at least 1 expected")
+        if not (1 <= workers <= MOST_WORKERS and workers == int(workers)):
+            raise InvalidInput(f"workers is {workers!r}: a whole number from 1 to {MOST_WORKERS:,} expected")
         if not (0 <= seed < 2**31 and seed == int(seed)):
             raise InvalidInput(f"seed is {seed!r}: a whole number from 0 to 2^31 - 1 expected")
         self._method, self._warm, self._effort = method, warm, Effort(int(workers), int(seed))

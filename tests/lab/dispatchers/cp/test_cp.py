@@ -444,6 +444,7 @@ def test_what_can_never_run(name):
         ({"seconds": 0}, "seconds is 0"),
         ({"seconds": math.inf}, "seconds is inf"),
         ({"workers": 0}, "workers is 0"),
+        ({"workers": 10_001}, "workers is 10001: a whole number from 1 to 10,000 expected"),
         ({"seed": -1}, "seed is -1"),
     ],
 )
