@@ -2,11 +2,12 @@
 
     python benchmarks/learned.py FOLDER [theta] [others] [--seeds 5] [--logs NAME ...] [--days 72-107]
         [--dispatchers NAME ...]
+    python benchmarks/learned.py FOLDER rollout --seeds 3 [--logs NAME ...]
 
 FOLDER has logs in the Standard Workload Format. Theta: all that was submitted from day 120 on, once as it was and then
 with jobs up to half an hour later, drawn anew for each seed; numbers are in shares of EASY's on the same jobs, with
 intervals of 95 % over the seeds. Others: stretches of other logs, or all jobs of some days, likewise. By default the
-rules alone.
+rules alone. Rollout: `rollout` beside rules, on the first 5,000 jobs of the last 20 % of six logs.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ from typing import Any
 import numpy as np
 from measure import show
 
-from asa.core.units import DAY
+from asa.core.decision import DispatchDecision
+from asa.core.units import DAY, HOUR
 from asa.lab.core.cluster import Cluster
+from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
+from asa.lab.dispatchers.backfill import Easy, decide_on_tables
+from asa.lab.forecast.rollout import Rollout
 from asa.lab.metrics.schedule import summarise
 from asa.lab.simulator.run import simulate
-from asa.lab.study import estimate
+from asa.lab.study import clocked, estimate
 from asa.lab.traces.load import load_trace
+from asa.lab.tuning import CHOOSE
 
 RULES = ("easy:order=sjf,threshold=60h", "easy:order=sjf", "easy:order=wfp3", "easy:order=f1", "conservative")
 UNORDERED = ("binpacking", "random", "knapsack")
@@ -41,6 +47,16 @@ OTHERS = {
 """Logs, and the days from which jobs are taken."""
 JOBS = 10_000
 """How many."""
+SIX = (
+    "KTH-SP2-1996-2.swf.gz",
+    "CTC-SP2-1996-3.1-cln.swf.gz",
+    "HPC2N-2002-2.2-cln.swf.gz",
+    THETA,
+    "KIT-FH2-2016-1_first25k-derived.swf.gz",
+    "lf50k.swf.gz",
+)
+BESIDE_ROLLOUT = ("easy:order=sjf,threshold=60h", "easy:order=wfp3", "easy++")
+ROLLOUT_JOBS = 5000
 COLUMNS = ("mean_wait_s", "mean_bounded_slowdown", "max_wait_s", "utilisation_while_submitting")
 
 
@@ -76,6 +92,58 @@ def against_easy(log: Workload, cluster: Cluster, names: Sequence[str], seeds: i
     return rows
 
 
+class LateRollout:
+    """`rollout` from `begin` [s] on, behind ``easy:order=sjf,threshold=60h``; it has seen all jobs. Times its choices.
+
+    What a choice takes is in `ms`: processor time [ms] of the hour's first decision with more than one waiting job.
+    """
+
+    needs_estimates = True
+
+    def __init__(self, begin: float, seed: int) -> None:
+        self._begin, self._rollout, self._chosen = begin, Rollout(seed=seed), -np.inf
+        self._until_then = Easy(order="sjf", threshold="60h")
+        self.predictor, self.ms = self._rollout.predictor, list[float]()
+
+    def decide(self, view: TableView) -> list[DispatchDecision]:
+        if view.now < self._begin:
+            return decide_on_tables(self._until_then, view)
+        decisions, _, cpu_s = clocked(self._rollout.decide, view)
+        if len(view.waiting) > 1 and view.now >= self._chosen + HOUR:
+            self._chosen = view.now
+            self.ms.append(1e3 * cpu_s)
+        return decisions
+
+
+def late_rollout(log: Workload, cluster: Cluster, seeds: int) -> list[dict[str, Any]]:
+    """Mean wait and bounded slowdown, 99th percentile and longest wait in shares of EASY's; `rollout`: over seeds."""
+    first = int(CHOOSE * len(log))
+    jobs = log.take(np.arange(min(len(log), first + ROLLOUT_JOBS)))
+
+    def numbers(dispatcher: Any) -> np.ndarray:
+        schedule = simulate(jobs, cluster, dispatcher, keep_nodes=False)
+        mine = np.flatnonzero(schedule.ran)
+        mine = mine[mine >= first]
+        wait, run = schedule.wait[mine], (schedule.end - schedule.start)[mine]
+        slowdown = np.maximum(1.0, (wait + run) / np.maximum(run, 10.0))
+        return np.array([wait.mean(), slowdown.mean(), np.percentile(wait, 99), wait.max()])
+
+    easy = numbers("easy")
+    shares = {name: [numbers(name) / easy] for name in BESIDE_ROLLOUT}
+    late = [LateRollout(float(jobs.submit[first]), seed) for seed in range(seeds)]
+    shares["rollout"] = [numbers(each) / easy for each in late]
+    columns = ("wait", "slowdown", "p99", "longest")
+    rows = [
+        {"dispatcher": name}
+        | {column: f"{of.mean():.2f}" for column, of in zip(columns, np.transpose(found), strict=True)}
+        for name, found in shares.items()
+    ]
+    for column, of in zip(columns[:2], np.transpose(shares["rollout"]), strict=False):
+        rows[-1][f"{column} by seed"] = f"{of.min():.2f} to {of.max():.2f}"
+    ms = [each for rule in late for each in rule.ms[1:]]  # the first one compiles
+    return [*rows[:-1], rows[-1] | {"a choice [CPU ms]": np.mean(ms), "95 % [CPU ms]": np.percentile(ms, 95)}]
+
+
 def stretches(name: str, days: str) -> Iterator[tuple[float, float, int | None]]:
     """First day, last day and number of jobs of what is taken from a log."""
     if days:
@@ -107,15 +175,18 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("what", nargs="*", default=["theta", "others"])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--logs", nargs="*", default=[*OTHERS])
+    parser.add_argument("--logs", nargs="*", help="of others or rollout (all that these have)")
     parser.add_argument("--days", default="", help="of these logs all jobs of these days, as in 72-107")
     parser.add_argument("--dispatchers", nargs="*", default=[*RULES, *UNORDERED])
     options = parser.parse_args()
-    theta = load_trace(options.folder / THETA)
     if "theta" in options.what:
+        theta = load_trace(options.folder / THETA)
         log = theta.workload.between(120 * DAY, np.inf)
         show("Theta, day 120 to the end", against_easy(log, theta.machine(), options.dispatchers, options.seeds))
-    for name in options.logs if "others" in options.what else ():
+    for name in (options.logs or SIX) if "rollout" in options.what else ():
+        trace = load_trace(options.folder / name)
+        show(f"{name}, rollout", late_rollout(trace.workload, trace.machine(), options.seeds))
+    for name in (options.logs or OTHERS) if "others" in options.what else ():
         trace = load_trace(options.folder / name)
         for begin, end, most in stretches(name, options.days):
             log = with_walltimes(trace.workload, begin, end, most)

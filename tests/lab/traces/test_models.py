@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +41,7 @@ from asa.lab.traces.site import (
     sessions,
     site,
 )
+from tests.definitions import ROOT
 from tests.lab.traces.shared import swf_columns
 
 # -- Lublin -----------------------------------------------------------------------------------------------------------
@@ -845,6 +847,18 @@ OF_KINDS = replace(
         replace(CLASSES[1], constraint="new|old"),
     ),
 )
+
+
+def test_the_example_of_the_docs_is_a_site_of_two_kinds_of_nodes():
+    page = (ROOT / "docs" / "howto" / "simulated-backend.md").read_text()
+    example = json.loads("{" + re.search(r'```json\n("classes": [^`]*"kinds": [^`]*)```', page)[1] + "}")
+    site = SiteModel.from_dict({**SITE.to_dict(), "nodes": 112, "cores_per_node": 28, **example})
+    jobs, cluster = site.workload(DAY, seed=1), site.cluster()
+    assert cluster.cores == 100 * 28 + 12 * 64
+    made = simulate(jobs, cluster, "easy")
+    assert made.ran.all() and len(jobs) > 10
+    runs = [run for row in range(len(jobs)) for run in made.placements.of(row)]
+    assert {int(cluster.name(node)[1:]) for run in runs for node in (run.first, run.last)} <= {*range(100, 112)}
 
 
 def test_nodes_differ_and_jobs_ask_for_what_they_have(tmp_path):
