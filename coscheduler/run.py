@@ -235,7 +235,7 @@ def _shown(write: Callable[[Entry], None]) -> Callable[[Entry], None]:
 
     def note(entry: Entry) -> None:
         write(entry)
-        if "event" in entry and "job" in entry and entry["event"] != "rank":
+        if "event" in entry and "job" in entry and entry["event"] not in ("rank", "slowdown"):
             job = entry["job"]
             notify(f"{describe_time(entry)}: {job} {describe(entry, job)}")
 
@@ -262,7 +262,9 @@ def promises(found: SharedQueue) -> Iterable[str]:
     """Which bounds were kept, which were not, and of which that is not known."""
     hosts, broken = found.promises()
     if hosts:
-        yield f"{hosts - len(broken)} of {hosts} hosts were slowed down by no more than their bound"
+        estimated = sum(job.estimated and job.promise is not None for job in found.jobs)
+        about = f" ({estimated} by an estimate from their own reports)" if estimated else ""
+        yield f"{hosts - len(broken)} of {hosts} hosts were slowed down by no more than their bound{about}"
     for job in (job for job in found.jobs if job.name in broken):
         about = " (an estimate from its own reports)" if job.estimated else ""
         yield f"{job.name} was slowed down by {job.host_slowdown - 1:.1%}{about}: its bound is {job.bound:.0%}"

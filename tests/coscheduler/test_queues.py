@@ -406,7 +406,9 @@ def test_a_host_and_its_guest(explained):
         "mixture ",
         "action ",
         "times as long as alone",
-        "; loss by slowdown",
+        "  loss by slowdown",
+        " of its cores idle",
+        "      details:",
     ):
         assert words in text
     assert f"{guest.name} became its guest" in explain(host, directory).text
@@ -438,6 +440,24 @@ def test_without_queues(state):
         ({"decision": "StartGuest", "job": "a", "host": "b", "share": 0.3, "hard": True}, "at most 30% of its cores"),
         ({"decision": "SetShare", "share": 0.05}, "has 5% of its host's cores from now on"),
         ({"decision": "SetShare", "share": 0.0}, "stopped: its host must lose no more"),
+        ({"decision": "SetShare", "guest": "g", "share": 0.0, "why": {"host": "a", "lost": 12.3, "bound": 0.1}},
+         "its guest g is stopped: a may have lost to guests what its bound of 10% allows (12 s by the best estimate)"),
+        ({"decision": "SetShare", "guest": "a", "share": 0.0, "why": {"host": "h", "lost": -1.0, "bound": 0.1}},
+         "stopped: h may have lost to guests what its bound of 10% allows (0 s by the best estimate)"),
+        ({"decision": "SetShare", "guest": "a", "share": 0.05, "why": {"host": "h"}}, "from now on: h may lose more"),
+        ({"decision": "SetShare", "guest": "g", "share": 0.05, "why": {"host": "a", "happiness": 0.8}},
+         "its guest g has 5% of its cores from now on: a is late for its wall time"),
+        ({"decision": "Evict", "guest": "g", "why": {"host": "a"}},
+         "its guest g is evicted: goes back to the queue; it was stopped, and ends sooner on free cores"),
+        ({"decision": "Evict", "guest": "a", "why": {"because": "h's memory is short"}}, "; h's memory is short"),
+        ({"decision": "Evict", "guest": "a", "why": {"host": "h", "memory": 2}}, "; h and its guests"),
+        ({"decision": "Evict", "guest": "a", "why": {"host": "h", "used": 1.2}}, "; it went on though it was stopped"),
+        ({"decision": "StartGuest", "job": "a", "host": "b", "why": {"rate": 0.93, "state": {"cpu": 0.2}}},
+         "b left 80% of its cores idle, and a is expected to run at 93% of its speed alone"),
+        ({"event": "slowdown", "job": "h", "guests": ["a"], "slower": 0.021, "bound": 0.1},
+         "its host h is 2.1% slower than alone so far, by an estimate from its own reports; its bound is 10%"),
+        ({"event": "slowdown", "job": "a", "guests": ["g"], "slower": -0.01, "bound": None},
+         "it is no slower than alone so far, by an estimate from its own reports"),
         ({"decision": "Evict"}, "evicted: goes back to the queue"),
         ({"decision": "Keep"}, "keeps its cores to itself"),
         ({"event": "started", "nodes": ["n1", "n2"]}, "runs on n1, n2"),
@@ -650,7 +670,7 @@ def test_status_of_a_queue(tmp_path):
     assert found.text.startswith(
         f"queue {tmp_path}: 2 running, 1 waiting\nits co-scheduler is process {os.getpid()} on "
     )
-    assert re.search(r"^host +4 +running +0 s +- +guest \(5%\) +10 %$", found.text, re.MULTILINE)
+    assert re.search(r"^host +4 +running +0 s +- +guest \(5%\) +- +10 %$", found.text, re.MULTILINE)
     gone = status(tmp_path)
     assert (
         f": 2 interrupted, 1 waiting\nits co-scheduler is gone: asa cosched run QUEUE.toml --on WHERE --work {tmp_path}"
@@ -659,6 +679,33 @@ def test_status_of_a_queue(tmp_path):
     assert [job["state"] for job in gone.data["jobs"]] == ["interrupted", "interrupted", "waiting"]
     with pytest.raises(StateError, match="no-queue"):
         status(tmp_path / "no-queue")
+
+
+def test_while_both_run_it_is_said_how_much_slower_the_host_is_and_why_its_guest_was_stopped(tmp_path):
+    slowdown = {"event": "slowdown", "job": "host", "guests": ["guest"], "bound": 0.1}
+    stop = {"at": 9.0, "decision": "SetShare", "guest": "guest", "share": 0.0,
+            "why": {"host": "host", "lost": 3.0, "expected": 0.0, "bound": 0.1}}  # fmt: skip
+    with SharedQueueLog(tmp_path) as log:
+        for entry in [
+            *entries_of(),
+            slowdown | {"at": 8.0, "slower": 0.5},
+            slowdown | {"at": 8.5, "slower": 0.043},
+            stop,
+        ]:
+            log.write(entry)
+        with DriverLock(tmp_path / LOCK):
+            found = status(tmp_path)
+        assert re.search(r"^host +4 +running +0 s +- +guest \(stopped\) +4\.3 % +10 %$", found.text, re.MULTILINE)
+        assert found.data["jobs"][0]["slower"] == 0.043
+        for job, who in (("host", "it is"), ("guest", "its host host is")):
+            said = explain(job, tmp_path).text
+            assert said.count("slower than alone") == 1, "the last one"
+            assert f"at 8.5 s: {who} 4.3% slower than alone so far, by an estimate" in said
+        assert "at 9 s: its guest guest is stopped: host may have lost" in explain("host", tmp_path).text
+        log.write({"at": 10.0, "event": "ended", "job": "host", "problem": "", "run_time_s": 10.0})
+    for job in ("host", "guest"):
+        assert "slower than alone" not in explain(job, tmp_path).text
+    assert status(tmp_path).data["jobs"][0]["slower"] is None
 
 
 def test_without_a_queue_status_says_how_to_run_one(monkeypatch, tmp_path):
