@@ -37,7 +37,7 @@ from coscheduler.queuefile import (
     read_queue,
     status,
 )
-from coscheduler.run import figure, summary
+from coscheduler.run import figure, shown, summary
 from coscheduler.sharing.asax import AsaX
 from coscheduler.sharing.scavenger import ScavengerOptions
 from coscheduler.sharing.starter import Space, Static
@@ -316,7 +316,7 @@ def test_interrupted_before_a_job_has_ended_it_draws_nothing(queue, tmp_path, mo
     monkeypatch.setattr("coscheduler.run.drive", interrupted)
     found = asa_cosched("run", queue, "--plot", tmp_path / "shares.svg")
     assert found.exit_code == 130
-    assert "no job has ended" in found.text and "interrupted" in found.text
+    assert found.text.startswith("no job has ended\n\ninterrupted: jobs that had not ended"), "and no empty lines"
     assert f"{tmp_path}/shares.svg is not drawn: no job has ended" in capsys.readouterr().err
     assert not (tmp_path / "shares.svg").exists()
 
@@ -412,6 +412,40 @@ def test_a_host_and_its_guest(explained):
     ):
         assert words in text
     assert f"{guest.name} became its guest" in explain(host, directory).text
+
+
+def test_a_run_says_who_is_whose_guest_and_who_is_stopped(capsys):
+    """Shares that change without a stop are in the log."""
+    kept = []
+    note, why = shown(kept.append), {"host": "host"}
+    started = {"event": "started", "nodes": ["n0"]}
+    entries = [
+        {"decision": "Start", "job": "host"},
+        started | {"job": "host"},
+        {"decision": "StartGuest", "job": "guest", "host": "host", "share": 0.05},
+        started | {"job": "guest"},
+        {"decision": "SetShare", "guest": "guest", "share": 0.1, "why": why},
+        {"event": "slowdown", "job": "host", "guests": ["guest"], "slower": 0.1, "bound": None},
+        {"decision": "SetShare", "guest": "guest", "share": 0.0, "why": why | {"lost": 4.0, "bound": 0.1}},
+        {"decision": "SetShare", "guest": "guest", "share": 0.05, "why": why},
+        {"decision": "SetShare", "guest": "guest", "share": 0.1, "why": why},
+        {"decision": "Evict", "guest": "guest", "why": {"because": "host's memory is short"}},
+        {"decision": "Start", "job": "guest"},
+        started | {"job": "guest"},
+        {"event": "closed"},
+    ]
+    for at, entry in enumerate(entries, 1):
+        note({"at": float(at)} | entry)
+    assert len(kept) == len(entries)
+    assert capsys.readouterr().err.splitlines() == [
+        "asa: at 2 s: host runs on n0",
+        "asa: at 4 s: guest runs on n0 as a guest of host",
+        "asa: at 7 s: guest stopped: host may have lost to guests what its bound of 10% allows "
+        "(4 s by the best estimate)",
+        "asa: at 8 s: guest has 5% of its host's cores from now on: host may lose more",
+        "asa: at 10 s: guest evicted: goes back to the queue; host's memory is short",
+        "asa: at 12 s: guest runs on n0",
+    ]
 
 
 def test_a_job_that_is_not_there(explained, tmp_path):
@@ -670,6 +704,7 @@ def test_status_of_a_queue(tmp_path):
     assert found.text.startswith(
         f"queue {tmp_path}: 2 running, 1 waiting\nits co-scheduler is process {os.getpid()} on "
     )
+    assert "since (queue's clock)" in found.text
     assert re.search(r"^host +4 +running +0 s +- +guest \(5%\) +- +10 %$", found.text, re.MULTILINE)
     gone = status(tmp_path)
     assert (
