@@ -217,6 +217,7 @@ class RunUsage(NamedTuple):
 
 
 _NOTHING = RunUsage()
+_NOTED = 0.005  # changes of a slowdown that are noted
 
 
 @dataclass(slots=True)
@@ -233,6 +234,7 @@ class _Past:
     problem: str = ""  # why it has failed, "" if it has not
     host_slowdown: float = math.nan  # see `JobRun`
     estimated: bool = False
+    noted: float = math.nan  # by how much it was slower when that was noted last
     place: tuple[str | None, float] | None = None  # its host and share now, None while it does not run
     stays: list[Stay] = field(default_factory=list)
 
@@ -258,9 +260,14 @@ class _Past:
         """Whether, since it was started last, it had cores of its own and guests on them."""
         return any(stay.host is None and stay.share < 1 for stay in self.run_stays())
 
-    def own_s(self) -> float:
-        """How long it had cores of its own since it was started last [s]."""
-        return sum(stay.until - stay.since for stay in self.run_stays() if stay.host is None)
+    def own_s(self, now: float = math.nan) -> float:
+        """How long it had cores of its own since it was started last [s]; with a time if it still runs."""
+        stays = [stay for stay in self.run_stays() if stay.host is None]
+        return sum((now if math.isnan(stay.until) else stay.until) - stay.since for stay in stays)
+
+    def slower(self, lost_s: float, now: float = math.nan) -> float:
+        """By how much it is slower than alone, on cores of its own, if it has lost so much time there [s]."""
+        return lost_s / (self.own_s(now) - lost_s)
 
     def run(self) -> JobRun:
         """What came of it, once it has ended."""
@@ -381,7 +388,7 @@ class History:
         if own_alone_s and past.had_guests():
             past.host_slowdown = past.own_s() / own_alone_s
         elif lost_s is not None and past.had_guests():
-            past.host_slowdown, past.estimated = past.own_s() / (past.own_s() - lost_s), True
+            past.host_slowdown, past.estimated = 1 + past.slower(lost_s), True
         run = SharedRun(
             job=name,
             application=past.asked.application,
@@ -396,6 +403,15 @@ class History:
         if seen:
             self._runs.append(run)
         self.note({"at": now} | ended(run, past.run()))
+
+    def slowed(self, name: str, now: float, lost_s: float, guests: Iterable[str]) -> None:
+        """A running host has lost so much time to guests [s], these among them: noted when that has changed."""
+        past = self._jobs[name]
+        slower = past.slower(lost_s, now)
+        if not abs(slower - past.noted) < _NOTED:
+            past.noted = slower
+            entry = {"at": now, "event": "slowdown", "job": name, "slower": slower, "guests": list(guests)}
+            self.note(entry | {"bound": past.asked.bound if math.isfinite(past.asked.bound) else None})
 
     def failed(self, name: str, now: float, problem: str, used: RunUsage = _NOTHING) -> None:
         """A job has failed, or will never start; the rule does not learn from that."""

@@ -428,9 +428,10 @@ def _standing_row(job: JobStanding, others: Iterable[JobStanding]) -> dict[str, 
         "job": job.job,
         "cores": job.cores,
         "state": job.state,
-        "since": brief(job.since),
+        "since (queue's clock)": brief(job.since),
         "guest of": job.host or "-",
         "its guests": ", ".join(guests) or "-",
+        "slower (estimate)": "-" if job.slower is None else f"{100 * job.slower:.1f} %",
         "bound": "-" if job.bound is None else f"{100 * job.bound:.3g} %",
     }
 
@@ -448,7 +449,7 @@ def explain(job: str, directory: Path | None = None) -> CommandResult:
             if directory:
                 raise
             continue
-        if found := [entry for entry in entries if job in (entry.get(name) for name in _ABOUT)]:
+        if found := sorted([*_about(entries, job), *_slowdown_now(entries, job)], key=_time):
             text = "\n".join([f"{job} in {path.parent}", *(line for entry in found for line in _lines(entry, job))])
             return CommandResult({"job": job, "log": str(path), "entries": found}, text)
     where = str(directory) if directory else f"any of {len(paths)} queues"
@@ -465,10 +466,36 @@ def explain_if_known(job: str) -> CommandResult | None:
         return None
 
 
+def _time(entry: Entry) -> float:
+    return float(entry["at"])
+
+
+def _about(entries: Iterable[Entry], job: str) -> Iterable[Entry]:
+    for entry in entries:
+        if entry.get("event") != "slowdown" and job in (*map(entry.get, _ABOUT), (entry.get("why") or {}).get("host")):
+            yield entry
+
+
+def _slowdown_now(entries: Iterable[Entry], job: str) -> list[Entry]:
+    """By how much the job, or its host, is slower now, while both run."""
+    last: list[Entry] = []
+    for entry in entries:
+        if entry.get("event") == "slowdown" and job in (entry["job"], *entry["guests"]):
+            last = [entry]
+        elif last and (entry.get("decision") or entry.get("event")) in ("ended", "requeued", "Evict", "closed"):
+            there = (last[0]["job"], job, None)
+            last = [] if entry.get("job") in there and entry.get("guest") in there else last
+    return last
+
+
 def _lines(entry: Entry, job: str) -> Iterable[str]:
     yield f"  {describe_time(entry)}: {describe(entry, job)}"
-    if why := entry.get("why"):
-        yield from (f"      {line}" for line in _shown(why))
+    details = [*_shown(entry.get("why") or {})]
+    if losses := [f"{name} {value:.2f}" for name, value in (entry.get("loss") or {}).items() if value is not None]:
+        details.append(f"loss by {', '.join(losses)}")
+    if details:
+        yield "      details:"
+        yield from (f"        {line}" for line in details)
 
 
 def describe_time(entry: Entry) -> str:
@@ -484,15 +511,21 @@ def describe(entry: Entry, job: str) -> str:
         case "Start":
             return "started on cores of its own"
         case "StartGuest" if entry["job"] == job:
-            return f"started as a guest of {entry['host']}, with {kind} {share} of its cores"
+            return f"started as a guest of {entry['host']}, with {kind} {share} of its cores{_expected(entry)}"
         case "StartGuest":
-            return f"{entry['job']} became its guest, with {kind} {share} of its cores"
-        case "SetShare" if not entry["share"]:
-            return "stopped: its host must lose no more"
-        case "SetShare":
-            return f"has {share} of its host's cores from now on"
-        case "Evict":
-            return "evicted: goes back to the queue"
+            return f"{entry['job']} became its guest, with {kind} {share} of its cores{_expected(entry)}"
+        case "SetShare" | "Evict" as what:
+            guest = entry.get("guest", job)
+            who, is_, its = ("", "", "its host's") if guest == job else (f"its guest {guest} ", "is ", "its")
+            if what == "Evict":
+                return f"{who}{is_}evicted: goes back to the queue{_because(entry, '; ')}"
+            if not entry["share"]:
+                return f"{who}{is_}stopped: {_because(entry) or 'its host must lose no more'}"
+            return f"{who}has {share} of {its} cores from now on{_because(entry, ': ')}"
+        case "slowdown":
+            who = "it is" if entry["job"] == job else f"its host {entry['job']} is"
+            bound = f"; its bound is {entry['bound']:.0%}" if entry["bound"] is not None else ""
+            return f"{who} {_slower(entry['slower'])} so far, by an estimate from its own reports{bound}"
         case "Keep":
             return "keeps its cores to itself"
         case "queued":
@@ -518,24 +551,60 @@ def describe(entry: Entry, job: str) -> str:
             return str(other)
 
 
+def _slower(slower: float) -> str:
+    return f"{slower:.1%} slower than alone" if slower >= 0.0005 else "no slower than alone"
+
+
+def _expected(entry: Entry) -> str:
+    """What a rule has seen of the host, and expects of the guest, where it says so."""
+    why = entry.get("why") or {}
+    cpu = (why.get("state") or {}).get("cpu")
+    idle = "" if cpu is None else f": {entry['host']} left {1 - cpu:.0%} of its cores idle"
+    if why.get("rate") is None:
+        return idle
+    return f"{idle}{', and' if idle else ':'} {entry['job']} is expected to run at {why['rate']:.0%} of its speed alone"
+
+
+def _because(entry: Entry, before: str = "") -> str:
+    """Why a guest is stopped, evicted, or has another share; "" where the rule does not say."""
+    why = entry.get("why") or {}
+    host, happy = why.get("host", "its host"), why.get("happiness")
+    match why:
+        case {"because": because}:
+            return f"{before}{because}"
+        case {"lost": lost, "bound": bound}:
+            about = f"{max(0.0, lost):.0f} s by the best estimate"
+            return f"{before}{host} may have lost to guests what its bound of {bound:.0%} allows ({about})"
+        case {"memory": _}:
+            return f"{before}{host} and its guests use more memory than belongs to its cores"
+        case {"happiness": _}:
+            return f"{before}{host} is {'late' if happy is not None and happy < 1 else 'on time'} for its wall time"
+        case {"used": _}:
+            return f"{before}it went on though it was stopped"
+        case {"host": _} if entry["decision"] == "Evict":
+            return f"{before}it was stopped, and ends sooner on free cores"
+        case {"host": _}:
+            return f"{before}{host} may lose more"
+    return ""
+
+
 _PRESSURE = "; without progress reports its bound is on contention for CPUs only: not for caches or memory bandwidth"
 
 
 def _end(entry: Entry) -> str:
     if entry["problem"]:
         return f"failed: {entry['problem']}"
-    slowdown, losses = entry.get("slowdown"), entry.get("loss", {})
+    slowdown = entry.get("slowdown")
     ran = f"ended after {brief(entry['run_time_s'])}"
     alone = "; how long it runs alone is not known" if slowdown is None else f", {slowdown:.2f} times as long as alone"
-    loss = ", ".join(f"{name} {value:.2f}" for name, value in losses.items() if value is not None)
     result = entry.get("result") or {}
     slower, bound = result.get("host_slowdown"), result.get("bound")
-    kept = f"; its guests slowed it down by {slower - 1:.1%}" if slower is not None else ""
+    kept = f"; its guests slowed it down by {max(0.0, slower - 1):.1%}" if slower is not None else ""
     kept += " (an estimate from its own reports)" if kept and result.get("estimated") else ""
     kept += f", its bound is {bound:.0%}" if kept and bound is not None else ""
     if result and JobRun.of(result).unjudged:
         kept = f"; how much its guests slowed it down is not known, its bound is {bound:.0%}"
-    return ran + alone + kept + (f"; loss by {loss}" if loss else "")
+    return ran + alone + kept
 
 
 def _shown(why: Mapping[str, Any]) -> Iterable[str]:

@@ -144,7 +144,7 @@ def _real(options: argparse.Namespace, stack: ExitStack) -> _Queue:
             shutil.rmtree(directory, ignore_errors=True)
         raise
     notify(f"the jobs' output, and the log, are in {directory}")
-    note = log.write if getattr(options, "json", None) == "-" else _shown(log.write)
+    note = log.write if getattr(options, "json", None) == "-" else shown(log.write)
     since: float = max((entry["at"] for entry in log.before), default=0.0)
     if left is not None and left.jobs:  # which have run meanwhile
         since = max(since, left.at(time.time()))
@@ -230,14 +230,30 @@ def _remembered(rule: SharingRule, options: argparse.Namespace) -> Remembered:
     return Remembered(rule, LearnedStore(Path(options.learned)), options.sharing, run)
 
 
-def _shown(write: Callable[[Entry], None]) -> Callable[[Entry], None]:
+def shown(write: Callable[[Entry], None]) -> Callable[[Entry], None]:
     """Writes entries, and says on standard error what becomes of jobs."""
+    hosts: dict[str, str | None] = {}
+    stopped = set[str]()
 
     def note(entry: Entry) -> None:
         write(entry)
-        if "event" in entry and "job" in entry and entry["event"] != "rank":
-            job = entry["job"]
-            notify(f"{describe_time(entry)}: {job} {describe(entry, job)}")
+        kind, job, more = entry.get("decision") or entry.get("event"), entry.get("job") or entry.get("guest"), ""
+        match kind:
+            case "Start" | "StartGuest":  # "started" follows
+                hosts[entry["job"]] = entry.get("host")
+                return
+            case "started" if host := hosts.get(entry["job"]):
+                more = f" as a guest of {host}"
+            case "SetShare" if not entry["share"]:
+                stopped.add(entry["guest"])
+            case "SetShare" if entry["guest"] in stopped:
+                stopped.remove(entry["guest"])
+            case "SetShare" | "Keep" | "rank" | "slowdown":
+                return
+            case "Evict":
+                stopped.discard(entry["guest"])
+        if job is not None:
+            notify(f"{describe_time(entry)}: {job} {describe(entry, job)}{more}")
 
     return note
 
@@ -254,15 +270,18 @@ def _answer(
     if interrupted:
         text = "interrupted: jobs that had not ended are not shown"
         text += "" if options.on == SIMULATED else f"; to go on: --work {directory} --resume"
-        return CommandResult(data, "\n\n".join([*parts, text]), 130)
-    return CommandResult(data, "\n\n".join(part for part in parts if part), 1 if failed else 0)
+        parts.append(text)
+    code = 130 if interrupted else 1 if failed else 0
+    return CommandResult(data, "\n\n".join(part for part in parts if part), code)
 
 
 def promises(found: SharedQueue) -> Iterable[str]:
     """Which bounds were kept, which were not, and of which that is not known."""
     hosts, broken = found.promises()
     if hosts:
-        yield f"{hosts - len(broken)} of {hosts} hosts were slowed down by no more than their bound"
+        estimated = sum(job.estimated and job.promise is not None for job in found.jobs)
+        about = f" ({estimated} by an estimate from their own reports)" if estimated else ""
+        yield f"{hosts - len(broken)} of {hosts} hosts were slowed down by no more than their bound{about}"
     for job in (job for job in found.jobs if job.name in broken):
         about = " (an estimate from its own reports)" if job.estimated else ""
         yield f"{job.name} was slowed down by {job.host_slowdown - 1:.1%}{about}: its bound is {job.bound:.0%}"

@@ -88,6 +88,8 @@ class JobStanding:
         On whose cores it runs, and with which share of them, 0 while it is stopped; None on cores of its own.
     bound
         By how much guests may slow it down; None where nothing was promised.
+    slower
+        By how much they have so far, an estimate; None where it has none, and while that is not known.
     asked
         When it was asked to save its state; None for never.
     first, evictions, stays
@@ -103,6 +105,7 @@ class JobStanding:
     host: str | None = None
     share: float | None = None
     bound: float | None = None
+    slower: float | None = None
     hard: bool = False
     first: float = math.nan
     evictions: int = 0
@@ -113,10 +116,11 @@ class JobStanding:
 
     def come_to(self, state: str, at: float) -> None:
         self.state, self.since, self.run, self.ended = state, at, NOT_STARTED, {}
-        self.host = self.share = self.asked = None
+        self.host = self.share = self.asked = self.slower = None
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("job", "cores", "state", "since", "host", "share", "bound")}
+        shown = ("job", "cores", "state", "since", "host", "share", "bound", "slower")
+        return {name: getattr(self, name) for name in shown}
 
     def start(self, at: float, host: str | None, share: float | None, hard: bool) -> None:
         self.come_to("running", at)
@@ -209,6 +213,8 @@ class Standings:
                 job.ended[entry["rank"]] = _read(RankEnded, entry)
             case "asked":
                 job.asked = at
+            case "slowdown":
+                job.slower = entry["slower"]
             case "SetShare":
                 job.share = entry["share"]
             case "Evict" | "requeued":

@@ -283,6 +283,8 @@ class RealWorld:
             if placed.host is None:
                 shares = {guest: running[guest].share for guest in placed.guests}
                 hard = any(running[guest].hard for guest in placed.guests)
+                if placed.guests and (lost_s := self._monitor.jobs[name].lost_s(now)) is not None:
+                    self._history.slowed(name, now, lost_s, placed.guests)
                 until = placed.started + placed.job.walltime_s
                 self._gangs.share_out(name, shares, hard=hard, now=now, until=until, awake=awake)
 

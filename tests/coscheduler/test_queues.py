@@ -37,7 +37,7 @@ from coscheduler.queuefile import (
     read_queue,
     status,
 )
-from coscheduler.run import figure, summary
+from coscheduler.run import figure, shown, summary
 from coscheduler.sharing.asax import AsaX
 from coscheduler.sharing.scavenger import ScavengerOptions
 from coscheduler.sharing.starter import Space, Static
@@ -316,7 +316,7 @@ def test_interrupted_before_a_job_has_ended_it_draws_nothing(queue, tmp_path, mo
     monkeypatch.setattr("coscheduler.run.drive", interrupted)
     found = asa_cosched("run", queue, "--plot", tmp_path / "shares.svg")
     assert found.exit_code == 130
-    assert "no job has ended" in found.text and "interrupted" in found.text
+    assert found.text.startswith("no job has ended\n\ninterrupted: jobs that had not ended"), "and no empty lines"
     assert f"{tmp_path}/shares.svg is not drawn: no job has ended" in capsys.readouterr().err
     assert not (tmp_path / "shares.svg").exists()
 
@@ -406,10 +406,46 @@ def test_a_host_and_its_guest(explained):
         "mixture ",
         "action ",
         "times as long as alone",
-        "; loss by slowdown",
+        "  loss by slowdown",
+        " of its cores idle",
+        "      details:",
     ):
         assert words in text
     assert f"{guest.name} became its guest" in explain(host, directory).text
+
+
+def test_a_run_says_who_is_whose_guest_and_who_is_stopped(capsys):
+    """Shares that change without a stop are in the log."""
+    kept = []
+    note, why = shown(kept.append), {"host": "host"}
+    started = {"event": "started", "nodes": ["n0"]}
+    entries = [
+        {"decision": "Start", "job": "host"},
+        started | {"job": "host"},
+        {"decision": "StartGuest", "job": "guest", "host": "host", "share": 0.05},
+        started | {"job": "guest"},
+        {"decision": "SetShare", "guest": "guest", "share": 0.1, "why": why},
+        {"event": "slowdown", "job": "host", "guests": ["guest"], "slower": 0.1, "bound": None},
+        {"decision": "SetShare", "guest": "guest", "share": 0.0, "why": why | {"lost": 4.0, "bound": 0.1}},
+        {"decision": "SetShare", "guest": "guest", "share": 0.05, "why": why},
+        {"decision": "SetShare", "guest": "guest", "share": 0.1, "why": why},
+        {"decision": "Evict", "guest": "guest", "why": {"because": "host's memory is short"}},
+        {"decision": "Start", "job": "guest"},
+        started | {"job": "guest"},
+        {"event": "closed"},
+    ]
+    for at, entry in enumerate(entries, 1):
+        note({"at": float(at)} | entry)
+    assert len(kept) == len(entries)
+    assert capsys.readouterr().err.splitlines() == [
+        "asa: at 2 s: host runs on n0",
+        "asa: at 4 s: guest runs on n0 as a guest of host",
+        "asa: at 7 s: guest stopped: host may have lost to guests what its bound of 10% allows "
+        "(4 s by the best estimate)",
+        "asa: at 8 s: guest has 5% of its host's cores from now on: host may lose more",
+        "asa: at 10 s: guest evicted: goes back to the queue; host's memory is short",
+        "asa: at 12 s: guest runs on n0",
+    ]
 
 
 def test_a_job_that_is_not_there(explained, tmp_path):
@@ -438,6 +474,24 @@ def test_without_queues(state):
         ({"decision": "StartGuest", "job": "a", "host": "b", "share": 0.3, "hard": True}, "at most 30% of its cores"),
         ({"decision": "SetShare", "share": 0.05}, "has 5% of its host's cores from now on"),
         ({"decision": "SetShare", "share": 0.0}, "stopped: its host must lose no more"),
+        ({"decision": "SetShare", "guest": "g", "share": 0.0, "why": {"host": "a", "lost": 12.3, "bound": 0.1}},
+         "its guest g is stopped: a may have lost to guests what its bound of 10% allows (12 s by the best estimate)"),
+        ({"decision": "SetShare", "guest": "a", "share": 0.0, "why": {"host": "h", "lost": -1.0, "bound": 0.1}},
+         "stopped: h may have lost to guests what its bound of 10% allows (0 s by the best estimate)"),
+        ({"decision": "SetShare", "guest": "a", "share": 0.05, "why": {"host": "h"}}, "from now on: h may lose more"),
+        ({"decision": "SetShare", "guest": "g", "share": 0.05, "why": {"host": "a", "happiness": 0.8}},
+         "its guest g has 5% of its cores from now on: a is late for its wall time"),
+        ({"decision": "Evict", "guest": "g", "why": {"host": "a"}},
+         "its guest g is evicted: goes back to the queue; it was stopped, and ends sooner on free cores"),
+        ({"decision": "Evict", "guest": "a", "why": {"because": "h's memory is short"}}, "; h's memory is short"),
+        ({"decision": "Evict", "guest": "a", "why": {"host": "h", "memory": 2}}, "; h and its guests"),
+        ({"decision": "Evict", "guest": "a", "why": {"host": "h", "used": 1.2}}, "; it went on though it was stopped"),
+        ({"decision": "StartGuest", "job": "a", "host": "b", "why": {"rate": 0.93, "state": {"cpu": 0.2}}},
+         "b left 80% of its cores idle, and a is expected to run at 93% of its speed alone"),
+        ({"event": "slowdown", "job": "h", "guests": ["a"], "slower": 0.021, "bound": 0.1},
+         "its host h is 2.1% slower than alone so far, by an estimate from its own reports; its bound is 10%"),
+        ({"event": "slowdown", "job": "a", "guests": ["g"], "slower": -0.01, "bound": None},
+         "it is no slower than alone so far, by an estimate from its own reports"),
         ({"decision": "Evict"}, "evicted: goes back to the queue"),
         ({"decision": "Keep"}, "keeps its cores to itself"),
         ({"event": "started", "nodes": ["n1", "n2"]}, "runs on n1, n2"),
@@ -650,7 +704,8 @@ def test_status_of_a_queue(tmp_path):
     assert found.text.startswith(
         f"queue {tmp_path}: 2 running, 1 waiting\nits co-scheduler is process {os.getpid()} on "
     )
-    assert re.search(r"^host +4 +running +0 s +- +guest \(5%\) +10 %$", found.text, re.MULTILINE)
+    assert "since (queue's clock)" in found.text
+    assert re.search(r"^host +4 +running +0 s +- +guest \(5%\) +- +10 %$", found.text, re.MULTILINE)
     gone = status(tmp_path)
     assert (
         f": 2 interrupted, 1 waiting\nits co-scheduler is gone: asa cosched run QUEUE.toml --on WHERE --work {tmp_path}"
@@ -659,6 +714,33 @@ def test_status_of_a_queue(tmp_path):
     assert [job["state"] for job in gone.data["jobs"]] == ["interrupted", "interrupted", "waiting"]
     with pytest.raises(StateError, match="no-queue"):
         status(tmp_path / "no-queue")
+
+
+def test_while_both_run_it_is_said_how_much_slower_the_host_is_and_why_its_guest_was_stopped(tmp_path):
+    slowdown = {"event": "slowdown", "job": "host", "guests": ["guest"], "bound": 0.1}
+    stop = {"at": 9.0, "decision": "SetShare", "guest": "guest", "share": 0.0,
+            "why": {"host": "host", "lost": 3.0, "expected": 0.0, "bound": 0.1}}  # fmt: skip
+    with SharedQueueLog(tmp_path) as log:
+        for entry in [
+            *entries_of(),
+            slowdown | {"at": 8.0, "slower": 0.5},
+            slowdown | {"at": 8.5, "slower": 0.043},
+            stop,
+        ]:
+            log.write(entry)
+        with DriverLock(tmp_path / LOCK):
+            found = status(tmp_path)
+        assert re.search(r"^host +4 +running +0 s +- +guest \(stopped\) +4\.3 % +10 %$", found.text, re.MULTILINE)
+        assert found.data["jobs"][0]["slower"] == 0.043
+        for job, who in (("host", "it is"), ("guest", "its host host is")):
+            said = explain(job, tmp_path).text
+            assert said.count("slower than alone") == 1, "the last one"
+            assert f"at 8.5 s: {who} 4.3% slower than alone so far, by an estimate" in said
+        assert "at 9 s: its guest guest is stopped: host may have lost" in explain("host", tmp_path).text
+        log.write({"at": 10.0, "event": "ended", "job": "host", "problem": "", "run_time_s": 10.0})
+    for job in ("host", "guest"):
+        assert "slower than alone" not in explain(job, tmp_path).text
+    assert status(tmp_path).data["jobs"][0]["slower"] is None
 
 
 def test_without_a_queue_status_says_how_to_run_one(monkeypatch, tmp_path):

@@ -682,10 +682,19 @@ def test_how_much_a_host_was_slowed_down_is_estimated_from_its_reports(
 
     jobs = [command("host", 1, walltime=9e3), command("guest", 1, walltime=9e3)]
     jobs[0] = replace(jobs[0], request=jobs[0].request.bounded(0.1))
-    world = RealWorld(jobs, machine, path / "jobs", clock=machine.clock)
+    entries = []
+    world = RealWorld(jobs, machine, path / "jobs", clock=machine.clock, log=entries.append)
     drive(world, Rule(), until=lambda: "host" in [job.name for job in world.result().jobs])
     host = next(job for job in world.result().jobs if job.name == "host")
     assert host.estimated and host.host_slowdown == pytest.approx(host_s / 300.0, abs=0.04)
+    (kept, *broken) = promises(world.result())
+    assert kept.endswith("by no more than their bound (1 by an estimate from their own reports)")
+    assert len(broken) == (not host.promise)
+    said = [entry for entry in entries if entry.get("event") == "slowdown"]
+    assert {(each["job"], *each["guests"], each["bound"]) for each in said} == {("host", "guest", 0.1)}
+    past = [each for each in said if each["at"] > after_s + 30.0]
+    assert all(each["slower"] == pytest.approx((slower - 1) * (each["at"] - after_s) / (
+        slower * after_s + each["at"] - after_s), abs=0.06) for each in past)  # fmt: skip
     assert abs(host_s / 300.0 - 1.1) < 0.04 or host.promise is (host_s <= 330.0)
 
 

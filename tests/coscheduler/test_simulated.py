@@ -466,7 +466,8 @@ def test_a_queue_of_which_nothing_has_ended():
     assert math.isnan(found.makespan_s)
     assert found.metrics() == {}
     assert json.loads(json.dumps(found.to_json(), allow_nan=False)) == {
-        "cores": 8, "metrics": {}, "promises": {"hosts": 0, "broken": []}, "jobs": [], "decisions": [],
+        "cores": 8, "metrics": {}, "promises": {"hosts": 0, "broken": [], "estimated": [], "unknown": []},
+        "jobs": [], "decisions": [],
     }  # fmt: skip
 
 
