@@ -17,7 +17,7 @@ from asa.core.errors import StateError
 from coscheduler.history import Entry, Stay
 from coscheduler.real.machine import SharedNode
 
-QUEUE_LOG_VERSION = 2
+QUEUE_LOG_VERSION = 3
 """Of a queue's log. One of version 1 says nowhere which it is, and has none of the entries below: jobs begin anew."""
 
 

@@ -146,7 +146,7 @@ def test_a_damaged_log_is_refused_by_name(entry: Entry) -> None:
 def test_a_log_of_a_later_version_is_refused_by_name(tmp_path: Path) -> None:
     with SharedQueueLog(tmp_path) as log:
         log.write(entry_of(FIRST._replace(version=QUEUE_LOG_VERSION + 1)))
-    with pytest.raises(StateError, match=rf"{NAME} has version 3 of a queue's log, .* reads 2 at most"):
+    with pytest.raises(StateError, match=rf"{NAME} has version 4 of a queue's log, .* reads 3 at most"):
         read(tmp_path / NAME)
 
 
