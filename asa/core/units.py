@@ -5,6 +5,7 @@ Inside ASA a time is a float in seconds and a memory size an int in bytes; words
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from datetime import timedelta
@@ -107,6 +108,21 @@ def brief(seconds: float) -> str:
     size, name, small, small_name = next(units for units in _TWO_UNITS if whole >= units[0])
     rest = whole % size // small
     return f"{whole // size} {name}" + (f" {rest} {small_name}" if rest else "")
+
+
+def moment(text: str, zone: datetime.tzinfo) -> float:
+    """Time [s since the epoch] of a number of seconds, or of an ISO date and time in `zone`; NaN for anything else.
+
+    >>> moment("2024-03-01T12:00:00", datetime.UTC), moment("1709294400", datetime.UTC), moment("None", datetime.UTC)
+    (1709294400.0, 1709294400.0, nan)
+    """
+    if text.isdecimal():
+        return float(text) or math.nan  # 0 is Slurm's and PBS's word for never
+    try:
+        found = datetime.datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 def check_number(what: str, value: float, least: float, *, above: bool = False, whole: bool = False) -> None:

@@ -19,12 +19,14 @@ from asa.core.arrays import Floats, Ints
 from asa.core.energy import KWH, NodePower
 from asa.core.errors import AsaError, InvalidInput
 from asa.core.event import Event, Quoted, RunStarted, RunState, TaskFailed, TasksDone
+from asa.core.intensity import Intensity
 from asa.core.job import JobState
 from asa.core.run import FoldedRun, Held, StageProgress
 from asa.core.serial import to_json
 from asa.core.stage import StageState
 from asa.core.units import HOUR, brief
 from asa.metrics.attempts import Attempts, attempts_of
+from asa.metrics.intensity import intensity_of
 
 _log = logging.getLogger(__name__)
 
@@ -243,7 +245,8 @@ class RunSummary:
     @property
     def energy(self) -> RunEnergy | None:
         """What its jobs drew, those that go on up to now; None where nothing is measured and no model is declared."""
-        return RunEnergy.of([job for job in self.jobs if job.runs and not job.lender], declared_power())
+        own = [job for job in self.jobs if job.runs and not job.lender]
+        return RunEnergy.of(own, declared_power(), declared_intensity(), self.now)
 
     def __repr__(self) -> str:
         return (
@@ -278,6 +281,8 @@ class RunEnergy:
         What the declared model says of the others: their cores' share of idle nodes, and what busy cores add.
     unknown_jobs
         Jobs of which neither is known.
+    co2_kg
+        What all that stands for in the grid [kg]; None where its intensity is not declared.
     """
 
     measured_kwh: float = 0.0
@@ -285,24 +290,47 @@ class RunEnergy:
     modelled_kwh: float = 0.0
     modelled_jobs: int = 0
     unknown_jobs: int = 0
+    co2_kg: float | None = None
 
     @classmethod
-    def of(cls, jobs: Sequence[JobSummary], model: tuple[NodePower, int] | None) -> RunEnergy | None:
-        """That of jobs, those not measured by a model of nodes and their cores; None where there is nothing to say."""
-        known = [job.energy_j for job in jobs if job.energy_j is not None]
+    def of(
+        cls, jobs: Sequence[JobSummary], model: tuple[NodePower, int] | None, grid: Intensity | None, now: float
+    ) -> RunEnergy | None:
+        """That of jobs that have started, up to now [s]; None where there is nothing to say.
+
+        Parameters
+        ----------
+        model
+            Of nodes, and their cores, for jobs that were not measured.
+        grid
+            On a clock that counts seconds since 1970. A job is taken to draw the same power from its start to its end.
+        """
+        known = [(job, job.energy_j) for job in jobs if job.energy_j is not None]
         rest = [job for job in jobs if job.energy_j is None]
-        if not known and (model is None or not rest):
+        modelled: list[tuple[JobSummary, float]] = []
+        if model is not None:
+            power, cores = model
+            modelled = [
+                (job, power.joules(cores, HOUR * job.core_hours_charged, HOUR * job.core_hours_used)) for job in rest
+            ]
+        if not known and not modelled:
             return None
-        if model is None:
-            return cls(sum(known) / KWH, len(known), unknown_jobs=len(rest))
-        power, cores = model
-        charged, used = (sum(getattr(job, f"core_hours_{what}") for job in rest) for what in ("charged", "used"))
-        return cls(sum(known) / KWH, len(known), power.joules(cores, charged * HOUR, used * HOUR) / KWH, len(rest))
+        measured_kwh, modelled_kwh = (sum(joules for _, joules in each) / KWH for each in (known, modelled))
+        return cls(
+            measured_kwh,
+            len(known),
+            modelled_kwh,
+            len(modelled),
+            len(rest) - len(modelled),
+            None if grid is None else _co2_kg([*known, *modelled], grid, now),
+        )
 
     def to_json(self) -> dict[str, Any]:
-        """All numbers, each named `energy_...`; `energy_kwh` is of all jobs, None where it is not known of some."""
+        """`energy_kwh` of all jobs, None where it is not known of some; its parts, named `energy_...`; and `co2_kg`
+        where it is known."""
+        parts = {f"energy_{name}": value for name, value in asdict(self).items() if name != "co2_kg"}
         whole = None if self.unknown_jobs else self.measured_kwh + self.modelled_kwh
-        return {"energy_kwh": whole} | {f"energy_{name}": value for name, value in asdict(self).items()}
+        return {"energy_kwh": whole} | parts | ({} if self.co2_kg is None else {"co2_kg": self.co2_kg})
 
     def __str__(self) -> str:
         parts = [
@@ -313,7 +341,7 @@ class RunEnergy:
             )
             if jobs
         ]
-        return ", ".join(parts)
+        return ", ".join(parts + ([] if self.co2_kg is None else [f"{self.co2_kg:.3g} kg CO2"]))
 
     @property
     def jobs(self) -> int:
@@ -321,7 +349,19 @@ class RunEnergy:
         return self.measured_jobs + self.modelled_jobs + self.unknown_jobs
 
 
-POWER_VARIABLE = "ASA_NODE_POWER"
+def _co2_kg(drawn: Sequence[tuple[JobSummary, float]], grid: Intensity, now: float) -> float | None:
+    """CO2 of what jobs drew [J] until they ended, or until now [s]; None where the grid's times do not reach so far."""
+    starts = np.array([job.started or now for job, _ in drawn])
+    ends = np.maximum([job.ended or now for job, _ in drawn], starts + 1e-3)
+    try:
+        mean_g = (grid.integral(ends) - grid.integral(starts)) / (ends - starts)
+    except InvalidInput as error:
+        _log.warning("%s: %s", INTENSITY_VARIABLE, error)
+        return None
+    return float(mean_g @ [joules for _, joules in drawn]) / KWH / 1000
+
+
+POWER_VARIABLE, INTENSITY_VARIABLE = "ASA_NODE_POWER", "ASA_GRID_INTENSITY"
 
 
 def declared_power(environ: Mapping[str, str] = os.environ) -> tuple[NodePower, int] | None:
@@ -336,6 +376,22 @@ def declared_power(environ: Mapping[str, str] = os.environ) -> tuple[NodePower, 
         return NodePower.of_cores(text)
     except AsaError as error:
         _log.warning("%s: %s", POWER_VARIABLE, error)
+        return None
+
+
+def declared_intensity(environ: Mapping[str, str] = os.environ) -> Intensity | None:
+    """How much CO2 a kilowatt-hour stands for, as the environment declares it; None where it declares nothing.
+
+    It is a number [g/kWh], or a file as `asa.metrics.intensity.read_intensity` takes it. What cannot be read is said in
+    the log, and passed over.
+    """
+    text = environ.get(INTENSITY_VARIABLE, "").strip()
+    if not text:
+        return None
+    try:
+        return intensity_of(text, epoch=0.0)
+    except AsaError as error:
+        _log.warning("%s: %s", INTENSITY_VARIABLE, error)
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -414,7 +415,8 @@ def test_what_a_job_was_given_is_charged_not_what_it_asked_for() -> None:
 def measured(monkeypatch: pytest.MonkeyPatch) -> RunSummary:
     """Three jobs of 4 cores: 100 s with half of their cores busy, of which 36 kJ was measured; 50 s after 20 s that a
     requeue took; and one that goes on, for 10 s so far."""
-    monkeypatch.delenv("ASA_NODE_POWER", raising=False)
+    for name in ("ASA_NODE_POWER", "ASA_GRID_INTENSITY"):
+        monkeypatch.delenv(name, raising=False)
     events: list[Event] = [
         *run_begins(stage_spec("a", 2, 1)),
         *(event for key in ("j0", "j1", "j2", "j3") for event in job_asked(0.0, key, 4, "a")),
@@ -454,6 +456,27 @@ def test_the_energy_that_a_model_says_of_the_other_jobs(
     monkeypatch.setenv("ASA_NODE_POWER", "idle_w=80,busy_w=240")
     assert str(measured.energy) == "0.01 kWh measured (1 of 3 jobs)"
     assert "ASA_NODE_POWER: cores=None: a whole number of at least 1 expected" in caplog.text
+
+
+def test_the_co2_of_it_goes_by_when_jobs_ran(
+    measured: RunSummary, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """36 kJ from 10 to 110 s, of which 60 s at 100 g/kWh and 40 s at 600: 300 in the mean."""
+    assert "co2_kg" not in measured.to_json()
+    monkeypatch.setenv("ASA_GRID_INTENSITY", "200")
+    assert str(measured.energy) == "0.01 kWh measured (1 of 3 jobs), 0.002 kg CO2"
+    trace = tmp_path / "grid.csv"
+    trace.write_text("1970-01-01T00:00:00,100\n1970-01-01T00:01:10,600\n1970-01-01T00:05:00,0\n")
+    monkeypatch.setenv("ASA_GRID_INTENSITY", str(trace))
+    assert measured.to_json()["co2_kg"] == pytest.approx(0.01 * 300 / 1000)
+    monkeypatch.setenv("ASA_NODE_POWER", "idle_w=80,busy_w=240,cores=8")
+    later = 40 * (20 + 50 + 10) / 3.6e6  # [kWh], all of it at 600
+    assert measured.to_json()["co2_kg"] == pytest.approx((0.01 * 300 + later * 600) / 1000)
+    trace.write_text("1970-01-02T00:00:00,100\n1970-01-02T00:01:10,600\n")
+    assert "co2_kg" not in measured.to_json()
+    assert "ASA_GRID_INTENSITY: the trace of intensity is from 86400" in caplog.text
+    monkeypatch.setenv("ASA_GRID_INTENSITY", "much")
+    assert "co2_kg" not in measured.to_json() and "much cannot be read" in caplog.text
 
 
 def test_where_no_energy_is_known_nothing_is_said(example: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:

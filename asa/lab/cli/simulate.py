@@ -255,7 +255,7 @@ def with_energy(cluster: Cluster, options: argparse.Namespace, epoch: float) -> 
     if options.power:
         cluster = replace(cluster, power=NodePower.of(options.power))
     if options.intensity:
-        from asa.lab.traces.intensity import intensity_of
+        from asa.metrics.intensity import intensity_of
 
         cluster = replace(cluster, intensity=intensity_of(options.intensity, epoch))
     if cluster.intensity is not None and cluster.power is None and options.intensity:

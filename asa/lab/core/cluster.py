@@ -14,9 +14,9 @@ import numpy as np
 from asa.core.arrays import Bools, Ints
 from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput, UnknownName
+from asa.core.intensity import Intensity
 from asa.core.registry import parse_spec
 from asa.core.units import DAY, HOUR, check_number, duration
-from asa.lab.core.energy import Intensity
 
 MOST_NODES = 2**24
 """No machine has more nodes; tables of them have room for these."""

@@ -15,9 +15,9 @@ import numpy as np
 from asa.core.arrays import Floats
 from asa.core.energy import KWH
 from asa.core.errors import InvalidInput
+from asa.core.intensity import Intensity
 from asa.core.units import HOUR, check_number, duration
 from asa.lab.core.cluster import Cluster
-from asa.lab.core.energy import Intensity
 from asa.lab.core.workload import UNKNOWN, Workload
 
 ROWS_AT_ONCE, MOST_STEPS = 2048, 10_000_000

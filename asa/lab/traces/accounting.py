@@ -28,6 +28,7 @@ from asa.core.arrays import Floats, Ints
 from asa.core.errors import InvalidInput
 from asa.core.history import Usage
 from asa.core.job import JobState
+from asa.core.units import moment
 from asa.lab.core.cluster import MOST_RESOURCES, RESOURCES
 from asa.lab.core.files import LARGEST
 from asa.lab.core.schedule import OUTCOMES
@@ -67,21 +68,6 @@ def timezone(name: str) -> datetime.tzinfo:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise InvalidInput(f"time zone {name!r} is not known: write a name such as 'Europe/Stockholm'") from error
-
-
-def moment(text: str, zone: datetime.tzinfo) -> float:
-    """Time [s since the epoch] of a number of seconds, or of an ISO date and time in `zone`; NaN for anything else.
-
-    >>> moment("2024-03-01T12:00:00", datetime.UTC), moment("1709294400", datetime.UTC), moment("None", datetime.UTC)
-    (1709294400.0, 1709294400.0, nan)
-    """
-    if text.isdecimal():
-        return float(text) or np.nan  # 0 is Slurm's and PBS's word for never
-    try:
-        found = datetime.datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=zone)).timestamp()
-    except (ValueError, OverflowError):
-        return np.nan
 
 
 def seconds(text: str) -> float:

@@ -41,7 +41,7 @@ from asa.core.arrays import Floats, Ints
 from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput, UnknownName, cause
 from asa.core.hostlist import expand
-from asa.core.units import DAY, HOUR, WEEK
+from asa.core.units import DAY, HOUR, WEEK, moment
 from asa.core.units import memory as in_bytes
 from asa.lab.core.cluster import (
     MOST_NODES,
@@ -58,9 +58,9 @@ from asa.lab.core.cluster import (
 )
 from asa.lab.core.files import LARGEST, parse_json, shortened
 from asa.lab.core.workload import UNKNOWN, Workload
-from asa.lab.traces.accounting import coded, gres, moment
-from asa.lab.traces.intensity import intensity_of
+from asa.lab.traces.accounting import coded, gres
 from asa.lab.traces.patterns import Cycle, measure, offered_load, span, zipf
+from asa.metrics.intensity import intensity_of
 
 # -- Mixture ----------------------------------------------------------------------------------------------------------
 
@@ -430,7 +430,7 @@ class SiteModel:
     power
         What each node draws; None where that is not known.
     intensity
-        How much CO2 a kilowatt-hour stands for [g/kWh], or a file as `asa.lab.traces.intensity.read_intensity` takes
+        How much CO2 a kilowatt-hour stands for [g/kWh], or a file as `asa.metrics.intensity.read_intensity` takes
         it; None where that is not known.
     failures
         How often nodes fail by chance; None: never.

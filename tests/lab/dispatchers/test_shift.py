@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput
+from asa.core.intensity import Intensity
 from asa.core.job import Resources
 from asa.core.registry import DISPATCHERS
 from asa.core.view import QueueView
 from asa.lab.backend.simulated import Simulated
 from asa.lab.core.cluster import Cluster
-from asa.lab.core.energy import Intensity
 from asa.lab.core.workload import Moldable, Workload
 from asa.lab.dispatchers.backfill import Backfill, Easy, rule_of
 from asa.lab.dispatchers.shift import Shift

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from asa.core.energy import NodePower
 from asa.core.errors import InvalidInput, UnknownName
+from asa.core.intensity import Intensity
 from asa.lab.cli.tune import line_of
 from asa.lab.core.cluster import Cluster
-from asa.lab.core.energy import Intensity
 from asa.lab.core.schedule import Schedule
 from asa.lab.core.workload import Workload
 from asa.lab.metrics.energy import energy, energy_of_cores

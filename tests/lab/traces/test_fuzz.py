@@ -28,13 +28,13 @@ from asa.lab.placement.tjap.instance import cost
 from asa.lab.placement.tjap.instance import violations as misplaced
 from asa.lab.simulator.run import simulate
 from asa.lab.traces.accounting import load_pbs, load_sacct
-from asa.lab.traces.intensity import read_intensity
 from asa.lab.traces.load import load_trace
 from asa.lab.traces.records import Trace
 from asa.lab.traces.site import UPPMAX, SiteModel
 from asa.lab.traces.slurm import ASSOCIATION, read_slurm
 from asa.lab.traces.swf import load_swf
 from asa.lab.traces.wfformat import read_workflow
+from asa.metrics.intensity import read_intensity
 
 INPUTS = int(os.environ.get("ASA_FUZZ", "10000"))
 """How many damaged files are read, by all readers together; `make nightly` asks for more."""

@@ -16,13 +16,13 @@ from hypothesis.extra import numpy as hnp
 
 from asa.core.errors import AsaWarning, InvalidInput, UnknownName
 from asa.core.job import JobState
-from asa.core.units import clock
+from asa.core.units import clock, moment
 from asa.lab.core.cluster import Cluster, Partition, Qos
 from asa.lab.core.schedule import OUTCOMES, Schedule
 from asa.lab.core.workload import UNKNOWN, Workload
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.state import why_refused
-from asa.lab.traces.accounting import Accounting, each, load_pbs, load_sacct, moment, seconds, size, timezone
+from asa.lab.traces.accounting import Accounting, each, load_pbs, load_sacct, seconds, size, timezone
 from asa.lab.traces.load import FORMATS, load_trace
 from asa.lab.traces.records import RULES, Sieve
 from asa.lab.traces.swf import FIELDS, SwfHeader, SwfLog, load_swf, log_of, make_header, read_swf, write_swf

@@ -24,7 +24,6 @@ from asa.lab.simulator.run import DispatchLoop, simulate
 from asa.lab.simulator.settings import MachineSettings
 from asa.lab.simulator.validate import violations
 from asa.lab.traces.eurora import ALIKE, LONGEST_S, MEDIAN_S, RESOURCES, SHORT, SORTS, eurora, eurora_machine, run_time
-from asa.lab.traces.intensity import read_intensity
 from asa.lab.traces.lublin import ALL, BATCH, HOUR, INTERACTIVE, daily, distribution, lublin, popular, requested
 from asa.lab.traces.patterns import Cycle, at_load, measure, offered_load, with_users, zipf
 from asa.lab.traces.resample import pattern, sampled, synthetic, weeks
@@ -41,6 +40,7 @@ from asa.lab.traces.site import (
     sessions,
     site,
 )
+from asa.metrics.intensity import read_intensity
 from tests.definitions import ROOT
 from tests.lab.traces.shared import swf_columns
 

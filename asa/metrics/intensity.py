@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from asa.core.errors import InvalidInput, cause
-from asa.lab.core.energy import MOST_G_PER_KWH, Intensity
-from asa.lab.traces.accounting import moment
+from asa.core.intensity import MOST_G_PER_KWH, Intensity
+from asa.core.units import moment
 
 MOST_BYTES = 64 * 2**20
 """Of a file: two million lines, nineteen years in steps of five minutes."""
