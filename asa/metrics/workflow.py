@@ -282,7 +282,7 @@ class RunEnergy:
     unknown_jobs
         Jobs of which neither is known.
     co2_kg
-        What all that stands for in the grid [kg]; None where its intensity is not declared.
+        What the measured and the modelled energy stands for in the grid [kg]; None where its intensity is not known.
     """
 
     measured_kwh: float = 0.0

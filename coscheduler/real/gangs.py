@@ -461,7 +461,7 @@ class Gangs:
         hard
             Whether no job may have more than that, be it idle.
         until
-            The end of the host's wall time [s]: a guest that is stopped stays so until then, whoever looks after it.
+            The end of the host's wall time [s]. A stopped guest stays stopped until then, without a co-scheduler too.
         awake
             Guests that are not stopped, whatever their share: they save their state.
         """

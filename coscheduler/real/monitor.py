@@ -16,7 +16,7 @@ from coscheduler.history import RunUsage
 from coscheduler.ledger import Ledger
 from coscheduler.nouns import BY_PRESSURE, HORIZON_S, ON_TIME, JobStates, WaitingJob, happiness, smoothed
 from coscheduler.real.machine import ContainerUsage
-from coscheduler.sharing.promise import LOOKS
+from coscheduler.sharing.promise import LOOKS, Account
 
 PROGRESS = "progress.{rank}"
 """File in a job's directory in which a rank says how far it is: ``DONE TOTAL``."""
@@ -47,22 +47,19 @@ class HostPace:
     ----------
     reports
         Which of the two kinds of work this is: what it has reported.
-    at, done
-        Its last report [s], and its work by then.
+    account
+        Of its reports.
     guests, beside
         Whether it has a guest now that is not stopped, and whether it has had one since its last report.
+    begun
+        Whether times alone count.
     """
 
     reports: bool
-    at: float
-    done: float
+    account: Account
     guests: bool = False
     beside: bool = False
-    looks: int = -1  # reports alone, but the first
-    alone_s: float = 0.0
-    alone_done: float = 0.0
-    shared_s: float = 0.0
-    shared_done: float = 0.0
+    begun: bool = False
 
     def have(self, guests: bool) -> None:
         """From now on it has guests that run, or has none."""
@@ -70,23 +67,23 @@ class HostPace:
 
     def look(self, now: float, done: float) -> None:
         """Take in how much was done by now [s]."""
-        if done <= self.done:
+        if done <= self.account.done:
             return
-        over_s, more = now - self.at, done - self.done
-        if self.beside:
-            self.shared_s, self.shared_done = self.shared_s + over_s, self.shared_done + more
+        if self.beside or self.begun:
+            self.account.guests = ("",) if self.beside else ()
+            self.account.look(now, done)
         else:
-            if self.looks >= 0:
-                self.alone_s, self.alone_done = self.alone_s + over_s, self.alone_done + more
-            self.looks += 1
-        self.at, self.done, self.beside = now, done, self.guests
+            self.account.at, self.account.done, self.begun = now, done, True
+        self.beside = self.guests
 
     def lost_s(self, now: float) -> float | None:
         """How much time it has lost to guests by now, an estimate [s]; None where too little was seen of it alone."""
-        if self.looks < LOOKS or not self.alone_s:
+        seen = self.account
+        looks = seen.looks + 1  # an account's first has nothing to be compared with
+        if looks < LOOKS or not seen.alone_s:
             return None
-        late_s = now - self.at - self.alone_s / self.looks if self.beside else 0.0  # its next report
-        return self.shared_s - self.shared_done * self.alone_s / self.alone_done + max(0.0, late_s)
+        late_s = now - seen.at - seen.alone_s / looks if self.beside else 0.0  # its next report
+        return seen.shared_s - seen.shared_done * seen.alone_s / seen.alone_done + max(0.0, late_s)
 
 
 @dataclass(slots=True)
@@ -210,9 +207,9 @@ class WatchedJob:
         reports = self.done is not None or self.asked.bound_by != BY_PRESSURE
         work = (self.done or 0.0) if reports else self.unhindered[0]
         if self.host_pace is None or self.host_pace.reports != reports:
-            before, self.host_pace = self.host_pace, HostPace(reports, now, work)
+            before, self.host_pace = self.host_pace, HostPace(reports, Account(self.asked.application, now, work))
             if before is not None:  # what it has lost before its first report is not known
-                self.unseen |= before.shared_s > 0 or before.beside
+                self.unseen |= before.account.shared_s > 0 or before.beside
                 self.host_pace.have(before.guests)
         if reports or self.measures[0]:
             self.host_pace.look(now, work)

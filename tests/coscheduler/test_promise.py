@@ -322,7 +322,7 @@ def test_a_broken_promise_is_named(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words", [("static",), ("scavenger", "--bound", "10%"), ("space", "--bound", "10%")])
-def test_without_a_bound_or_with_a_rule_that_keeps_it_nobody_is_warned(tmp_path, capsys, words):
+def test_without_a_bound_or_with_a_rule_that_keeps_it_no_warning_is_printed(tmp_path, capsys, words):
     path = tmp_path / "queue.toml"
     path.write_text(QUEUE.format(bound=""))
     assert main(["cosched", "run", str(path), "--sharing", *words]) == 0

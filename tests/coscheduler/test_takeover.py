@@ -270,7 +270,7 @@ def test_what_ended_meanwhile_has_its_time_and_teaches_nothing(tmp_path: Path) -
     assert {job.state for job in Standings(read(tmp_path / NAME), LOG).jobs.values()} == {"ended", "failed"}
 
 
-def test_a_guest_that_was_stopped_stays_so_while_its_host_may_run_though_nobody_looks(tmp_path: Path) -> None:
+def test_a_guest_that_was_stopped_stays_so_without_a_co_scheduler_while_its_host_may_run(tmp_path: Path) -> None:
     """Its host has lost what its bound allows. Nothing is throttled for ever: the wall time of the host is the end."""
     night = host_and_guest(tmp_path, 300.0, 5000.0)
     night.run(Script(SHARED, [SetShare("guest", 0.0)]), until_s=20.0)

@@ -27,18 +27,12 @@ class Tune:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        _add_logs(parser)
+        _add_logs(parser, "--beside")
         add("--evaluations", type=int, default=60, metavar="N", help="rules that are tried, 1 or more (60)")
         add("--objective", default="both", metavar="WHAT", help="what is to be small: wait, slowdown or both (both)")
         add("--longest", type=float, default=1.1, metavar="X", help="longest wait at most, in shares of EASY's (1.1)")
         names = f"of {', '.join(PREDICTORS)}; '' for none (alike; none with --predictor)"
         add("--predictors", metavar="NAMES", help=names)
-        add(
-            "--beside",
-            action="append",
-            metavar="NAMES",
-            help="dispatchers to compare to, repeated or with commas (sjf after 60 h, wfp3, easy++)",
-        )
 
     @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
@@ -69,15 +63,8 @@ class BenchDispatchers:
     help = "compare dispatchers on the last 20 % of logs, with intervals: the part to which asa tune fits nothing"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        add = parser.add_argument
-        add("what", choices=["dispatchers"], help="what is compared")
-        _add_logs(parser)
-        add(
-            "--dispatchers",
-            action="append",
-            metavar="NAMES",
-            help="repeated or with commas (sjf after 60 h, wfp3, easy++); easy is always there",
-        )
+        parser.add_argument("what", choices=["dispatchers"], help="what is compared")
+        _add_logs(parser, "--dispatchers")
 
     @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
@@ -85,9 +72,12 @@ class BenchDispatchers:
         return _compared(options, options.dispatchers)
 
 
-def _add_logs(parser: argparse.ArgumentParser) -> None:
+def _add_logs(parser: argparse.ArgumentParser, compared: str) -> None:
+    """What both commands take; `compared` is the option for the dispatchers that are compared."""
     add = parser.add_argument
     add("trace", nargs="+", metavar="LOG", help="log of jobs, as asa simulate takes it; each by itself")
+    names = "dispatchers to compare to EASY, repeated or with commas (sjf after 60 h, wfp3, easy++)"
+    add(compared, action="append", metavar="NAMES", help=names)
     add("--predictor", default="user", metavar="NAME", help="what all take for run times (user: request)")
     add_energy_options(parser)
     add("--seed", type=int, default=0, metavar="S", help="seed of what is drawn (0)")

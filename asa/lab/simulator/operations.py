@@ -255,15 +255,12 @@ def fail_node(engine: Engine, node: int, at: float, back: float = math.inf) -> N
         loop.push(engine.state, back, NODE_UP, node)
 
 
-def fail_nodes(engine: Engine) -> int:
-    """Let nodes fail as the cluster says, from the first submission of its jobs to the last; how often they do."""
+def fail_nodes(engine: Engine) -> None:
+    """Let nodes fail as the cluster says, from the first submission of its jobs to the last."""
     submit, failures = engine.workload.submit, engine.cluster.failures
-    if failures is None or not len(submit):
-        return 0
-    found = failures.drawn(engine.cluster.nodes, float(submit[0]), float(submit[-1]))
-    for node, at, back in found:
-        fail_node(engine, node, at, back)
-    return len(found)
+    if failures is not None and len(submit):
+        for node, at, back in failures.drawn(engine.cluster.nodes, float(submit[0]), float(submit[-1])):
+            fail_node(engine, node, at, back)
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------

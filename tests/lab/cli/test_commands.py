@@ -418,7 +418,7 @@ def test_a_job_without_a_limit_has_that_of_its_site() -> None:
     assert (found["odd_records"]["unlimited"], found["odd_records"]["no-requested-time"]) == (3, 1)
     with open("jobs.csv") as file:
         ran = [float(row["execution_time"]) for row in csv.DictReader(file)]
-    assert ran == [60.0, 50.0, 100.0, 20.0, 9.0], "whoever reaches a limit is killed"
+    assert ran == [60.0, 50.0, 100.0, 20.0, 9.0], "jobs that reach a limit are killed"
 
 
 def test_a_dispatcher_that_does_not_fit_leaves_the_others_theirs(capsys: pytest.CaptureFixture[str]) -> None:

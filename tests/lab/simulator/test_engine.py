@@ -348,11 +348,12 @@ def test_nodes_fail_as_often_as_a_machine_says_and_not_while_they_are_down() -> 
 
 @given(seed=st.integers(0, 99), what=st.sampled_from(["requeue", "fail"]))
 def test_where_nodes_fail_by_chance_jobs_start_again_or_fail_and_no_law_is_broken(seed: int, what: str) -> None:
-    failing = replace(Cluster.of(4), failures=NodeFailures(each_s=100.0, repair_s=20.0, seed=seed))
+    failures = NodeFailures(each_s=100.0, repair_s=20.0, seed=seed)
+    failing = replace(Cluster.of(4), failures=failures)
     work = jobs(*[(7 * number, 30, 1 + number % 3) for number in range(40)])
     schedule = simulate(work, failing, "easy", node_failure=what)
     engine = Engine(work, Cluster.of(4), MachineSettings(node_failure=what))
-    for node, at, back in failing.failures.drawn(4, 0.0, 7.0 * 39):  # type: ignore[union-attr]
+    for node, at, back in failures.drawn(4, work.submit[0], work.submit[-1]):
         operations.fail_node(engine, node, at, back)
     assert engine.dispatch(DISPATCHERS.create("easy").native) is not StopReason.DECIDE
     np.testing.assert_array_equal(schedule.start, engine.schedule().start)
