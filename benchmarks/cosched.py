@@ -44,6 +44,7 @@ def busy_machine(running: int, waiting: int, seed: int = 0) -> SharingView:
         by_pressure=np.zeros(running, dtype=np.bool_),
         done=np.full(running, np.nan),
         unhindered=np.full((running, 2), np.nan),
+        instructions=np.full(running, np.nan),
     )
     queue = tuple(
         WaitingJob(f"wait{number}", NAMES[number % len(NAMES)], int(rng.choice([8, 16, 32])), 3600.0)

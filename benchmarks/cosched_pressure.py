@@ -1,8 +1,9 @@
-"""Is a bound kept by CPU pressure alone, for hosts that report no progress?
+"""Is a bound kept by CPU pressure alone, or by counted instructions, for hosts that report no progress?
 
 Guests slow hosts down by amounts that no rule knows beforehand: by taking their CPUs, which pressure shows, or by
 caches and memory bandwidth, which it does not. In half of a job's phases a thread that waits holds up all others, as
-at barriers.
+at barriers. With `--spread` phases execute a different number of instructions a second each, from 1 to so many times
+as many.
 
     python -m benchmarks.cosched_pressure --seeds 40
 """
@@ -17,7 +18,7 @@ import numpy as np
 
 from coscheduler.drive import drive
 from coscheduler.history import SharedQueue
-from coscheduler.nouns import BY_PRESSURE, BY_PROGRESS, ON_TIME, SharingView
+from coscheduler.nouns import BY_INSTRUCTIONS, BY_PRESSURE, BY_PROGRESS, ON_TIME, SharingView
 from coscheduler.registry import SHARING_RULES
 from coscheduler.workload import CLUSTERS, Contention, Load, hidden_interference, hide, paper_queue
 from coscheduler.world import SimulatedWorld
@@ -37,7 +38,9 @@ class SilentWorld(SimulatedWorld):
         return replace(view, running=replace(running, states=states, done=np.full(len(running), np.nan)))
 
 
-def jobs(cores: int, seed: int, bound: float, *, cpus: bool, by: str) -> tuple[Sequence[Load], Contention]:
+def jobs(
+    cores: int, seed: int, bound: float, *, cpus: bool, by: str, spread: float
+) -> tuple[Sequence[Load], Contention]:
     """The paper's queue, and interference that is for CPUs, or not."""
     rng = np.random.default_rng(seed)
     contention = replace(hidden_interference(rng), waits=cpus)
@@ -47,13 +50,17 @@ def jobs(cores: int, seed: int, bound: float, *, cpus: bool, by: str) -> tuple[S
             part._replace(coupled=bool(rng.random() < 0.5), bandwidth=0.0 if cpus else part.bandwidth)
             for part in load.phases
         )
+        if spread > 1:
+            parts = tuple(part._replace(instructions=spread ** rng.random()) for part in parts)
         loads.append(replace(load, phases=parts, request=replace(load.request, bound=bound, bound_by=by)))
     return loads, contention
 
 
-def run(rule: str, seed: int, cores: int, bound: float, *, cpus: bool, by: str, silent: bool) -> SharedQueue:
+def run(
+    rule: str, seed: int, cores: int, bound: float, *, cpus: bool, by: str, silent: bool, spread: float
+) -> SharedQueue:
     """A queue under a rule; with `silent` no job reports."""
-    loads, contention = jobs(cores, seed, bound, cpus=cpus, by=by)
+    loads, contention = jobs(cores, seed, bound, cpus=cpus, by=by, spread=spread)
     world = (SilentWorld if silent else SimulatedWorld)(loads, cores, contention, pressure=True)
     drive(world, SHARING_RULES.create(rule))
     return world.result()
@@ -64,15 +71,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cosched_pressure")
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--bound", type=float, default=0.1)
+    parser.add_argument("--spread", type=float, default=1.0)
     options = parser.parse_args()
     for cpus in (True, False):
         print("contention for CPUs" if cpus else "contention for caches and memory bandwidth", flush=True)
-        for silent, by in ((False, BY_PROGRESS), (True, BY_PROGRESS), (True, BY_PRESSURE)):
+        for silent, by in ((False, BY_PROGRESS), *((True, by) for by in (BY_PROGRESS, BY_PRESSURE, BY_INSTRUCTIONS))):
             slowdowns: list[float] = []
             shared_h: list[float] = []
             for cores in CLUSTERS:
                 for seed in range(options.seeds):
-                    found = run("scavenger", seed, cores, options.bound, cpus=cpus, by=by, silent=silent)
+                    found = run(
+                        "scavenger", seed, cores, options.bound, cpus=cpus, by=by, silent=silent, spread=options.spread
+                    )
                     slowdowns += [job.host_slowdown for job in found.jobs if not np.isnan(job.host_slowdown)]
                     stays = [stay for job in found.jobs for stay in job.stays if stay.host and stay.share]
                     shared_h.append(sum(stay.until - stay.since for stay in stays) / 3600)

@@ -156,11 +156,12 @@ class Ledger:
         states: JobStates,
         done: Floats | None = None,
         unhindered: Floats | None = None,
+        instructions: Floats | None = None,
         *,
         stops: bool = True,
     ) -> SharingView:
         """What a rule sees; the others have a row for each running job, in order, as in `RunningJobs`. None: no job
-        reports, and no job's waiting is measured."""
+        reports, no job's waiting is measured, and no instructions are counted."""
         names, placed = tuple(self.running), self.running.values()
         rows = {name: row for row, name in enumerate(names)}
         kinds = {each.job.application: 0 for each in placed}
@@ -180,6 +181,7 @@ class Ledger:
             by_pressure=np.array([each.job.bound_by == BY_PRESSURE for each in placed], dtype=np.bool_),
             done=np.full(len(names), np.nan) if done is None else done,
             unhindered=np.full((len(names), 2), np.nan) if unhindered is None else unhindered,
+            instructions=np.full(len(names), np.nan) if instructions is None else instructions,
         )
         queue = tuple(job for job in self.queue if job.cores <= self.cores)
         return SharingView(now, self.cores, self.free, queue, running, stops)

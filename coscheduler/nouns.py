@@ -90,9 +90,10 @@ class JobStates:
         return found | ({} if np.isfinite(self.happiness[row]) else {"happiness": None})
 
 
-BY_PROGRESS, BY_PRESSURE = "progress", "pressure"
-"""What a host's bound goes by: its own reports, which show whatever slows it down; or, where it makes none, how long it
-waits for CPUs, which shows neither caches nor memory bandwidth."""
+BY_PROGRESS, BY_PRESSURE, BY_INSTRUCTIONS = "progress", "pressure", "instructions"
+"""What a host's bound goes by: its own reports, which show whatever slows it down. Where it makes none: how long it
+waits for CPUs, which shows neither caches nor memory bandwidth; or how many instructions it executes, which shows
+these, but not that a program only spins while it waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,8 @@ class WaitingJob:
         By how much guests may slow it down while it has cores of its own, as a share of its run time alone: above 0,
         infinite where nothing was promised.
     bound_by
-        `BY_PROGRESS`, or `BY_PRESSURE`: while it makes no reports, its bound is on contention for CPUs only.
+        `BY_PROGRESS`; or what its bound goes by while it makes no reports: `BY_PRESSURE`, on contention for CPUs only,
+        or `BY_INSTRUCTIONS`.
     """
 
     name: str
@@ -122,9 +124,9 @@ class WaitingJob:
     bound_by: str = BY_PROGRESS
 
     def __post_init__(self) -> None:
-        if self.bound_by not in (BY_PROGRESS, BY_PRESSURE):
+        if self.bound_by not in (known := (BY_PROGRESS, BY_PRESSURE, BY_INSTRUCTIONS)):
             raise InvalidInput(
-                f"job {self.name!r}: bound_by is {self.bound_by!r}: {BY_PROGRESS!r} or {BY_PRESSURE!r} expected"
+                f"job {self.name!r}: bound_by is {self.bound_by!r}: {', '.join(map(repr, known))} expected"
             )
         if not self.bound > 0:
             raise InvalidInput(f"job {self.name!r}: its slowdown bound is {self.bound!r}: a share above 0 expected")
@@ -165,6 +167,9 @@ class RunningJobs:
     unhindered
         For how long it has run without waiting for CPUs, at least and at most: no thread of it waited, and its mean
         thread did not; shape (n, 2) [s], NaN where that is not measured.
+    instructions
+        How many it has executed, of each of its cores [1e9]; NaN where its bound does not go by them, or they are not
+        counted.
     """
 
     names: tuple[str, ...]
@@ -181,11 +186,12 @@ class RunningJobs:
     by_pressure: Bools
     done: Floats
     unhindered: Floats
+    instructions: Floats
 
     def __post_init__(self) -> None:
         numbers = (self.application, self.cores, self.walltime, self.started)
         shares = (self.share, self.exclusive, self.bound, self.by_pressure, self.done, self.unhindered)
-        columns = (*numbers, self.host, *shares)
+        columns = (*numbers, self.host, *shares, self.instructions)
         sizes = {len(self.names), len(self.states), *(len(column) for column in columns)}
         if len(sizes) != 1:
             raise InvalidInput(f"columns of lengths {sorted(sizes)}: one row for each running job expected")

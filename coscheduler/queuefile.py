@@ -28,7 +28,7 @@ from asa.log.rundir import DriverLock, state_directory
 from asa.report.words import counted
 from asa.security.files import cannot, check_private, private_directory
 from coscheduler.history import Entry, JobRun
-from coscheduler.nouns import BY_PRESSURE, BY_PROGRESS, WaitingJob
+from coscheduler.nouns import BY_INSTRUCTIONS, BY_PRESSURE, BY_PROGRESS, WaitingJob
 from coscheduler.standing import QUEUE_LOG_VERSION, Begun, JobStanding, Standings, entry_of
 from coscheduler.workload import Load, LoadPhase, paper_queue, phases
 
@@ -529,8 +529,8 @@ def describe(entry: Entry, job: str) -> str:
         case "Keep":
             return "keeps its cores to itself"
         case "queued":
-            by = entry.get("bound_by") == BY_PRESSURE and entry["bound"] is not None
-            return f"waits for {counted(entry['cores'], 'core')}" + (_PRESSURE if by else "")
+            by = _SILENT.get(entry.get("bound_by", ""), "") if entry["bound"] is not None else ""
+            return f"waits for {counted(entry['cores'], 'core')}{by}"
         case "started":
             return f"runs on {', '.join(entry['nodes'])}"
         case "taken over":
@@ -588,7 +588,12 @@ def _because(entry: Entry, before: str = "") -> str:
     return ""
 
 
-_PRESSURE = "; without progress reports its bound is on contention for CPUs only: not for caches or memory bandwidth"
+_SILENT = {
+    BY_PRESSURE: "; without progress reports its bound is on contention for CPUs only: not for caches or memory "
+    "bandwidth",
+    BY_INSTRUCTIONS: "; without progress reports its bound goes by the instructions that it executes",
+}
+"""What a bound means, by what it goes by."""
 
 
 def _end(entry: Entry) -> str:

@@ -85,6 +85,7 @@ def _view(host: HostTasks, guest: StageSpec, now: float) -> SharingView:
         by_pressure=np.zeros(count, dtype=np.bool_),
         done=np.full(count, math.nan),
         unhindered=np.full((count, 2), np.nan),
+        instructions=np.full(count, np.nan),
     )
     waiting = WaitingJob(guest.name, kind_of(guest.name), guest.task.cores, guest.walltime_s, submitted=now)
     return SharingView(now, host.cores, 0, (waiting,), running)

@@ -81,6 +81,7 @@ def sharing_view(seed: int, *, cores: int = 64, hosts: int = 6, waiting: int = 8
         by_pressure=np.arange(n) % 4 == 0,
         done=np.where(np.arange(n) % 3, np.linspace(0, 1, n), np.nan),
         unhindered=np.where(np.arange(n)[:, None] % 2, np.nan, [250.0, 290.0]),
+        instructions=np.where(np.arange(n) % 3, np.nan, 1000.0),
     )
     queue = tuple(
         WaitingJob(

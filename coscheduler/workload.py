@@ -38,6 +38,8 @@ class LoadPhase(NamedTuple):
         Memory bandwidth that it takes at full speed, as a share of what belongs to the job's cores, in [0, 1].
     coupled
         Whether a thread that waits for a CPU holds up all others, as at barriers.
+    instructions
+        How many it executes in a second alone, of each of its cores [1e9].
     """
 
     alone_s: float
@@ -46,6 +48,7 @@ class LoadPhase(NamedTuple):
     exposure: float = 1.0
     bandwidth: float = 0.0
     coupled: bool = False
+    instructions: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

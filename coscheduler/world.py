@@ -21,6 +21,7 @@ from coscheduler.history import Entry, History, RunUsage, SharedQueue
 from coscheduler.ledger import Arrivals, Ledger
 from coscheduler.nouns import (
     ALONE,
+    BY_INSTRUCTIONS,
     FLOOR,
     FORMS,
     LOOK_S,
@@ -52,6 +53,7 @@ class Flow:
     granted: float = 0.0  # cores that it gets
     unhindered_s: tuple[float, float] = (0.0, 0.0)  # see `RunningJobs` [s]
     unhindered: tuple[float, float] = (1.0, 1.0)  # how fast that grows
+    instructions: float = 0.0  # executed so far, of each of its cores [1e9]
     cpu_s: float = 0.0  # CPU time so far [s]
     own_from_s: float = 0.0  # work that was done when it had cores of its own [s]
     crowd_cpu: float = 0.0  # cores in use among its own, by itself and its guests; 0 for a guest
@@ -79,6 +81,7 @@ class Flow:
         """Progress for a time [s]; whether the phase has ended."""
         self.left_s -= over_s * self.rate
         self.done_s += over_s * self.rate
+        self.instructions += over_s * self.rate * self.doing.instructions
         least, most = self.unhindered
         self.unhindered_s = self.unhindered_s[0] + over_s * least, self.unhindered_s[1] + over_s * most
         self.cpu_s += over_s * self.granted
@@ -153,6 +156,12 @@ class Fluid:
     def unhindered(self, ledger: Ledger) -> Floats:
         """How long each running job has not waited for CPUs: that of `RunningJobs`."""
         return np.array([self.flows[name].unhindered_s for name in ledger.running]).reshape(-1, 2)
+
+    def instructions(self, ledger: Ledger) -> Floats:
+        """How many instructions each running job has executed, where its bound goes by them: as in `RunningJobs`."""
+        flows = [self.flows[name] for name in ledger.running]
+        counted = [flow.load.request.bound_by == BY_INSTRUCTIONS for flow in flows]
+        return np.where(np.array(counted, dtype=np.bool_), [flow.instructions for flow in flows], math.nan)
 
     def _share_out(self, names: list[str], ledger: Ledger) -> None:
         """Cores and speed of a host, which is named first, and of its guests."""
@@ -315,7 +324,8 @@ class SimulatedWorld:
     def _view(self) -> SharingView:
         states = self._fluid.states(self._ledger, self._now)
         unhindered = self._fluid.unhindered(self._ledger) if self._pressure else None
-        return self._ledger.view(self._now, states, self._fluid.reported(self._ledger), unhindered)
+        done, instructions = self._fluid.reported(self._ledger), self._fluid.instructions(self._ledger)
+        return self._ledger.view(self._now, states, done, unhindered, instructions)
 
 
 class PairOutcome(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import signal
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +14,10 @@ from typing import NamedTuple
 from asa.core.errors import AsaError
 from asa.log.running import CHECKPOINT
 from asa.security.files import private_directory
-from coscheduler.nouns import FLOOR
+from coscheduler.nouns import BY_INSTRUCTIONS, FLOOR
 from coscheduler.queuefile import QueuedCommand
 from coscheduler.real.machine import ContainerEnded, ContainerEvent, ContainerProgram, SharedMachine, SharedNode
-from coscheduler.real.monitor import PROGRESS, ContainerPlace
+from coscheduler.real.monitor import INSTRUCTIONS, PROGRESS, ContainerPlace
 from coscheduler.standing import JobStanding, container_name
 
 _log = logging.getLogger(__name__)
@@ -267,8 +268,11 @@ class Leases:
 # Guests are the first whom the kernel ends when memory runs out. A shell is given the line as $0.
 _SCRIPT = """\
 [ "$ASA_GUEST" = 0 ] || echo 500 2>/dev/null >/proc/self/oom_score_adj
-cd "$ASA_JOB_DIRECTORY" && exec >"stdout.$ASA_RANK" 2>"stderr.$ASA_RANK" && exec /bin/sh -c "$0"
+cd "$ASA_JOB_DIRECTORY" && exec >"stdout.$ASA_RANK" 2>"stderr.$ASA_RANK" && exec "$@" /bin/sh -c "$0"
 """
+
+EVENT = "instructions"
+"""What is counted of a job whose bound goes by that: one of `coscheduler.counters.EVENTS`."""
 
 
 @dataclass(slots=True)
@@ -505,4 +509,8 @@ def _program(command: QueuedCommand, gang: JobGang, rank: int, guest: bool) -> C
         variables[CHECKPOINT] = private_directory(gang.directory.parent / "checkpoint")
         number = signal.Signals[f"SIG{command.saves.signal}"].value  # shells do not know all names
         line = f"trap : {number}\n{line}"  # it is for what the shell runs
-    return ContainerProgram(("/bin/sh", "-c", _SCRIPT, line), {key: str(value) for key, value in variables.items()})
+    counts: tuple[str, ...] = ()
+    if command.request.bound_by == BY_INSTRUCTIONS:
+        counts = sys.executable, "-P", "-m", "coscheduler.counters", EVENT, INSTRUCTIONS.format(rank=rank)
+    argv = "/bin/sh", "-c", _SCRIPT, line, *counts
+    return ContainerProgram(argv, {key: str(value) for key, value in variables.items()})

@@ -14,15 +14,28 @@ import numpy as np
 from asa.core.arrays import Floats
 from coscheduler.history import RunUsage
 from coscheduler.ledger import Ledger
-from coscheduler.nouns import BY_PRESSURE, HORIZON_S, ON_TIME, JobStates, WaitingJob, happiness, smoothed
+from coscheduler.nouns import (
+    BY_INSTRUCTIONS,
+    BY_PRESSURE,
+    BY_PROGRESS,
+    HORIZON_S,
+    ON_TIME,
+    JobStates,
+    WaitingJob,
+    happiness,
+    smoothed,
+)
 from coscheduler.real.machine import ContainerUsage
 from coscheduler.sharing.promise import LOOKS, Account
 
 PROGRESS = "progress.{rank}"
 """File in a job's directory in which a rank says how far it is: ``DONE TOTAL``."""
+INSTRUCTIONS = "instructions.{rank}"
+"""File there that has how many instructions a rank has executed (`coscheduler.counters`)."""
 
 _PARALLEL = 1.5
 """A job that uses more cores than this is in a parallel stage."""
+_FILE_MOST = 256  # what is read of a file that a job writes [characters]
 _OF_WALLTIME = 1 / 12  # of which part of the wall time averages are, where that is less than `HORIZON_S`
 
 
@@ -39,14 +52,14 @@ class ContainerPlace(NamedTuple):
 class HostPace:
     """How fast a job with cores of its own works alone and beside guests, whatever rule chose these.
 
-    Work is a share of the whole, as reported, or seconds without waiting for CPUs. A time from one report to the next
-    counts as alone if it had no guest in all of it. The first such time is not counted: the job may have prepared its
-    work.
+    Work is a share of the whole, as reported, seconds without waiting for CPUs, or instructions. A time from one report
+    to the next counts as alone if it had no guest in all of it. The first such time is not counted: the job may have
+    prepared its work.
 
     Parameters
     ----------
-    reports
-        Which of the two kinds of work this is: what it has reported.
+    by
+        Which kind of work this is, as in `WaitingJob`.
     account
         Of its reports.
     guests, beside
@@ -55,7 +68,7 @@ class HostPace:
         Whether times alone count.
     """
 
-    reports: bool
+    by: str
     account: Account
     guests: bool = False
     beside: bool = False
@@ -112,6 +125,7 @@ class WatchedJob:
     memory: float = 0.0  # all of that, as a share of what belongs to its cores
     most: float = 0.0  # the most that was ever
     done: float | None = None  # share of its tasks that are done, None where it does not report
+    instructions: float | None = None  # executed so far, of each of its cores [1e9]; None where they are not counted
     reported: float = math.nan  # when that grew last [s]
     step: float = 0.0  # by how much
     rate: float = math.nan  # how fast it grows on average [1/s]
@@ -134,6 +148,7 @@ class WatchedJob:
             return 0.0
         over_s, self.at = now - self.at, now
         self._wait(now, used)
+        self._count()
         spent = 0.0
         for where in there:
             found = used[where.container]
@@ -204,14 +219,15 @@ class WatchedJob:
 
     def keep_pace(self, now: float, guests: bool | None = None) -> None:
         """It has cores of its own, with or without guests from now on [s]; None: as before."""
-        reports = self.done is not None or self.asked.bound_by != BY_PRESSURE
-        work = (self.done or 0.0) if reports else self.unhindered[0]
-        if self.host_pace is None or self.host_pace.reports != reports:
-            before, self.host_pace = self.host_pace, HostPace(reports, Account(self.asked.application, now, work))
+        by = self.asked.bound_by if self.done is None else BY_PROGRESS
+        pressed = self.unhindered[0] if self.measures[0] else None
+        work = {BY_PROGRESS: self.done or 0.0, BY_PRESSURE: pressed, BY_INSTRUCTIONS: self.instructions}[by]
+        if self.host_pace is None or self.host_pace.by != by:
+            before, self.host_pace = self.host_pace, HostPace(by, Account(self.asked.application, now, work or 0.0))
             if before is not None:  # what it has lost before its first report is not known
                 self.unseen |= before.account.shared_s > 0 or before.beside
                 self.host_pace.have(before.guests)
-        if reports or self.measures[0]:
+        if work is not None:
             self.host_pace.look(now, work)
         if guests is not None:
             self.host_pace.have(guests)
@@ -244,6 +260,13 @@ class WatchedJob:
             over_s, self.step = self.at - self.reported, done - self.done
             self.rate = self._average(self.rate, self.step / over_s, over_s)
         self.done, self.reported = done, self.at
+
+    def _count(self) -> None:
+        """How many instructions it has executed, where its bound goes by them."""
+        if self.asked.bound_by == BY_INSTRUCTIONS:
+            counted = _written(self.directory, INSTRUCTIONS, len(self.where), numbers=1)
+            whole = len(counted) == len(self.where)
+            self.instructions = sum(each for (each,) in counted) / self.asked.cores / 1e9 if whole else None
 
     def _average(self, before: float, now: float, over_s: float) -> float:
         return smoothed(before, now, over_s, min(HORIZON_S, _OF_WALLTIME * self.asked.walltime_s))
@@ -291,6 +314,11 @@ class Monitor:
         found = np.array([job.unhindered_by(now) for job in jobs]).reshape(-1, 2)
         return np.where(np.array([job.measures for job in jobs]).reshape(-1, 2), found, math.nan)
 
+    def instructions(self, ledger: Ledger) -> Floats:
+        """How many instructions each running job has executed: that of `RunningJobs`."""
+        counts = (self.jobs[name].instructions for name in ledger.running)
+        return np.array([math.nan if each is None else each for each in counts])
+
     def states(self, ledger: Ledger, now: float) -> JobStates:
         """What is known of the running jobs, in the ledger's order.
 
@@ -323,10 +351,17 @@ def _more(seen: dict[str, float], container: str, now: float | None) -> float:
 
 def _progress_of(directory: Path, ranks: int) -> float | None:
     """Share of the tasks that are done, by the ranks that have reported; None where none has."""
-    done = total = 0.0
+    done, total = np.sum(_written(directory, PROGRESS, ranks, numbers=2) or [[0.0, 0.0]], axis=0).tolist()
+    return min(1.0, max(0.0, done / total)) if total > 0 else None
+
+
+def _written(directory: Path, name: str, ranks: int, *, numbers: int) -> list[list[float]]:
+    """So many finite numbers from each rank's file of this name, without ranks whose file has no such."""
+    found = []
     for rank in range(ranks):
         with suppress(OSError, ValueError):
-            parts = [float(word) for word in (directory / PROGRESS.format(rank=rank)).read_text().split()]
-            if len(parts) == 2 and all(map(math.isfinite, parts)):
-                done, total = done + parts[0], total + parts[1]
-    return min(1.0, max(0.0, done / total)) if total > 0 else None
+            with open(directory / name.format(rank=rank)) as file:
+                parts = [float(word) for word in file.read(_FILE_MOST).split()]
+            if len(parts) == numbers and all(map(math.isfinite, parts)):
+                found.append(parts)
+    return found

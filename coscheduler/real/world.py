@@ -341,7 +341,8 @@ class RealWorld:
     def _view(self) -> SharingView:
         now = self._now()
         states, done = self._monitor.states(self._ledger, now), self._monitor.reported(self._ledger)
-        view = self._ledger.view(now, states, done, self._monitor.unhindered(self._ledger, now), stops=self._stops)
+        unhindered, instructions = self._monitor.unhindered(self._ledger, now), self._monitor.instructions(self._ledger)
+        view = self._ledger.view(now, states, done, unhindered, instructions, stops=self._stops)
         queue = [replace(job, exclusive=True) if self._memory.is_away(job.name, now) else job for job in view.queue]
         return replace(view, queue=tuple(queue))
 

@@ -8,6 +8,8 @@ or a phase that no counter shows.
 How long a host waits for CPUs is a second account, in the same terms: a second in which it does not wait is a second of
 progress. For a host that reports, what its mean thread waits is lost at least, and either account stops a guest. For
 one that does not, and whose bound is on contention for CPUs only, all time in which any thread waits counts as lost.
+
+A host that does not report may go by the instructions that it executes instead: these are its progress then.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ SPREAD = 0.05
 _KEPT = 0.995
 """What is kept of the knowledge about a pair at each refusal: in the end it is tried again."""
 _NOISE_MOST = 200  # looks that what is known of an application's noise counts as, at most
-_NOISES = ("noise", "waited_most_noise", "waited_least_noise")
-_ACCOUNTS = ("accounts", "waited_most", "waited_least")
+_NOISES = ("noise", "waited_most_noise", "waited_least_noise", "instructions_noise")
+_ACCOUNTS = ("accounts", "waited_most", "waited_least", "instructions")
 _LEAST_S, _MOST_S = 10.0, 7200.0
 """Times together that count: less than this is no knowledge about a pair, and more than that counts as that [s]."""
 
@@ -232,6 +234,7 @@ class Promise:
 
     def __init__(self) -> None:
         self._progress, self._waited_most, self._waited_least = HostAccounts(), HostAccounts(), HostAccounts()
+        self._instructions = HostAccounts()
         self._guests: set[str] = set()
         self._since: float | None = None  # of what was before nothing is known
         self._speeds: dict[tuple[str, str], tuple[float, float]] = {}
@@ -377,7 +380,7 @@ class Promise:
                     self._have(running, places[guest], runs=False)
                 case SetShare(guest=guest, share=share):
                     self._have(running, places[guest], runs=share > 0)
-        known = self._progress.of.keys() | self._waited_most.of.keys()
+        known = {name for each in self._kinds for name in each.of}
         rows = [row for row, name in enumerate(running.names) if name in known]
         if not rows:
             return []
@@ -406,25 +409,32 @@ class Promise:
         """
         names, bound = [running.names[row] for row in hosts.tolist()], running.bound[hosts]
         found = self._progress.balance(names, bound)
-        if not (self._waited_most.of or self._waited_least.of):
+        for silent in (self._waited_most, self._instructions):
+            if silent.of:
+                found = found.where([name in silent.of for name in names], silent.balance(names, bound))
+        if not self._waited_least.of:
             return found
-        found = found.where([name in self._waited_most.of for name in names], self._waited_most.balance(names, bound))
         beside = self._waited_least.balance(names, bound)
         return found.where(beside.open & (beside.slack_s() < found.slack_s()), beside._replace(open=found.open))
 
     @property
-    def _kinds(self) -> tuple[HostAccounts, HostAccounts, HostAccounts]:
-        return self._progress, self._waited_most, self._waited_least
+    def _kinds(self) -> tuple[HostAccounts, ...]:
+        return self._progress, self._waited_most, self._waited_least, self._instructions
+
+    def _evidence(self, name: str) -> HostAccounts:
+        """Where the account is that a host goes by, if it has one."""
+        kinds = (self._progress, self._waited_most, self._instructions)
+        return next((kind for kind in kinds if name in kind.of), self._progress)
 
     def _account(self, name: str) -> Account | None:
         """The account that a host goes by; None where there is no evidence."""
-        return self._progress.of.get(name) or self._waited_most.of.get(name)
+        return self._evidence(name).of.get(name)
 
     def _waited(self, name: str) -> dict[str, float]:
         """For which share of its time with these guests a host has waited for CPUs, where that is known."""
         return {
             kind: 1 - account.pair_done / account.pair_s
-            for kind, each in zip(_ACCOUNTS[1:], self._kinds[1:], strict=True)
+            for kind, each in zip(_ACCOUNTS[1:3], self._kinds[1:3], strict=True)
             if (account := each.of.get(name)) is not None and account.pair_s
         }
 
@@ -437,16 +447,19 @@ class Promise:
         # its work so far was done as a guest, or beside guests perhaps, before another co-scheduler took over
         unseen = name in self._guests or (self._since is not None and began < self._since)
         had = self._account(name)
+        silent = next((kind for kind in (self._waited_most, self._instructions) if name in kind.of), None)
         if not np.isnan(done):
-            late = unseen or (name in self._waited_most.of and self._waited_most.of[name].shared_s > 0)
+            late = unseen or (silent is not None and silent.of[name].shared_s > 0)
             account = self._progress.look(name, view.now, done, (view.now, done) if late else (began, 0.0), application)
             account.known_s = profiles.known_run_time(application, int(running.cores[row])) or 0.0
-            if name in self._waited_most.of:
-                self._waited_most.close(name)
+            if silent is not None:
+                silent.close(name)
             if not np.isnan(most_s):
                 self._waited_least.look(name, view.now, most_s, (view.now, most_s), application)
         elif running.by_pressure[row] and not np.isnan(least_s):
             self._waited_most.look(name, view.now, least_s, (view.now, least_s), application)
+        elif not np.isnan(executed := float(running.instructions[row])):
+            self._instructions.look(name, view.now, executed, (view.now, executed), application)
         elif had is not None:
             had.look(view.now, had.done)  # its node does not answer: while it has guests, that is lost
         if self._account(name):
@@ -470,10 +483,10 @@ class Promise:
         """What was seen of a host with its guest until now, unless it keeps the same `guests`."""
         account = self._account(host)
         if account is not None and len(account.guests) == 1 and account.pair_s > 0 and guests != account.guests:
-            kind = self._progress if host in self._progress.of else self._waited_most
             pair = (account.application, account.guests[0])
             seen_s, alone_s = self._speeds.get(pair, (0.0, 0.0))
-            seen_s, alone_s = seen_s + account.pair_s, alone_s + kind.work(account)[0] * account.pair_done
+            work_s = self._evidence(host).work(account)[0]
+            seen_s, alone_s = seen_s + account.pair_s, alone_s + work_s * account.pair_done
             share = min(1.0, _MOST_S / seen_s)
             self._speeds[pair] = (share * seen_s, share * alone_s)
 

@@ -72,7 +72,7 @@ def test_hosts_that_report_exactly_are_never_beyond_their_bound(seed, bound, cor
 
 
 class Silent(SimulatedWorld):
-    """No job reports its progress; how long each waits for CPUs is measured, but while `deaf` says so."""
+    """No job reports its progress; other evidence is there, but while `deaf` says so."""
 
     def __init__(self, *args, deaf=(math.inf, math.inf), **more):
         super().__init__(*args, **more)
@@ -84,9 +84,10 @@ class Silent(SimulatedWorld):
             return None
         running, (since, until) = view.running, self.deaf
         unhindered = np.where(since <= view.now < until, np.nan, running.unhindered)
+        instructions = np.where(since <= view.now < until, np.nan, running.instructions)
         states = replace(running.states, happiness=np.where(running.states.elapsed < 1, ON_TIME, 0.0))
-        silent = np.full(len(running), np.nan)
-        return replace(view, running=replace(running, states=states, done=silent, unhindered=unhindered))
+        running = replace(running, states=states, unhindered=unhindered, instructions=instructions)
+        return replace(view, running=replace(running, done=np.full(len(running), np.nan)))
 
 
 def silent(loads, contention, by="pressure", cores=16, **more):
@@ -138,10 +139,42 @@ def test_silent_hosts_are_never_beyond_a_bound_on_contention_for_cpus(seed, boun
     assert all(each <= 1 + bound + 1e-9 for each in slowed(silent(loads, cost, cores=cores)))
 
 
-def test_while_a_node_does_not_answer_all_time_counts_as_lost():
+@pytest.mark.parametrize("slowdown", [1.1, 1.5, 10.0])
+def test_any_contention_is_kept_within_the_bound_by_instructions(slowdown):
+    """Half as many a second as other programs execute, of each of its cores."""
+    host = load("host", "idle", 7200.0, bound=0.1)
+    host = replace(host, phases=tuple(phase._replace(instructions=0.5) for phase in host.phases))
+    found = silent([host, load("guest", "busy", 1800.0)], pair(slowdown), by="instructions")
+    assert slowed(found), "it has guests"
+    assert all(1 < each <= 1.1 for each in slowed(found))
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6), bound=st.sampled_from([0.05, 0.1, 0.3]), cores=st.sampled_from([64, 128]))
+def test_silent_hosts_that_execute_evenly_are_never_beyond_their_bound_by_instructions(seed, bound, cores):
+    rng = np.random.default_rng(seed)
+    cost = hidden_interference(rng)
+    loads = [hide(replace(each, request=each.request.bounded(bound)), rng) for each in paper_queue(cores, rng)]
+    found = silent(loads, cost, by="instructions", cores=cores)
+    assert all(each <= 1 + bound + 1e-9 for each in slowed(found))
+
+
+def test_a_phase_that_executes_more_hides_what_is_lost_in_it():
+    """So a bound by instructions is for programs whose phases are alike."""
+    host = load("host", "idle", 7200.0, bound=0.1)
+    harmed = host.phases[0]._replace(alone_s=3600.0)
+    even = replace(host, phases=(harmed._replace(exposure=0.0), harmed))
+    rising = replace(host, phases=(even.phases[0], harmed._replace(instructions=2.0)))
+    guest = load("guest", "busy", 7200.0)
+    assert max(slowed(silent([even, guest], pair(1.5), by="instructions"))) <= 1.1
+    assert max(slowed(silent([rising, guest], pair(1.5), by="instructions"))) > 1.1
+
+
+@pytest.mark.parametrize("by", ["pressure", "instructions"])
+def test_while_a_node_does_not_answer_all_time_counts_as_lost(by):
     """Once it does, it counts as it was."""
     loads = [load("host", "idle", 7200.0, bound=0.1), load("guest", "busy", 5400.0)]
-    whole, gap = (silent(loads, pair(1.0), deaf=deaf) for deaf in ((math.inf, math.inf), (1000.0, 3000.0)))
+    whole, gap = (silent(loads, pair(1.0), by=by, deaf=deaf) for deaf in ((math.inf, math.inf), (1000.0, 3000.0)))
     stops = [stay for stay in gap["guest"].stays if stay.share == 0]
     assert any(1000 < stay.since < 1200 for stay in stops)
     assert any(stay.until == pytest.approx(3000, abs=120) for stay in stops)
@@ -171,7 +204,7 @@ def test_how_much_a_host_waits_is_said():
     assert why["lost"] == pytest.approx(why["waited_most"] * 6, abs=5)
 
 
-@pytest.mark.parametrize("bound_by", ["pressure", "progress"])
+@pytest.mark.parametrize("bound_by", ["pressure", "instructions", "progress"])
 def test_what_a_bound_goes_by(bound_by, tmp_path):
     path = tmp_path / "queue.toml"
     path.write_text(QUEUE.format(bound=f'slowdown_bound = "20%"\nbound_by = "{bound_by}"'))
@@ -179,10 +212,11 @@ def test_what_a_bound_goes_by(bound_by, tmp_path):
     assert [each.request.bound_by for each in loads] == [bound_by, "progress"]
     said = describe(queued(loads[0].request), "host")
     assert ("on contention for CPUs only" in said) == (bound_by == "pressure")
+    assert ("instructions that it executes" in said) == (bound_by == "instructions")
 
 
-def test_a_bound_goes_by_one_of_two():
-    with pytest.raises(InvalidInput, match="bound_by is 'luck': 'progress' or 'pressure' expected"):
+def test_a_bound_goes_by_one_of_three():
+    with pytest.raises(InvalidInput, match="bound_by is 'luck': 'progress', 'pressure', 'instructions' expected"):
         WaitingJob("a", "idle", 1, 60.0, bound_by="luck")
 
 

@@ -301,7 +301,21 @@ def test_quotas_hold_back_too(monitor, two_jobs):
     assert np.isnan(least) and most == pytest.approx(9.25 + 9.0)
 
 
-@pytest.mark.parametrize("text", ["", "3", "a b", "nan 10", "5 0"])
+def test_instructions_are_those_of_all_ranks(two_jobs, tmp_path):
+    """Where the job's bound goes by them, and each rank's are known; of each of its cores."""
+    monitor, job = Monitor(), two_jobs.running["host"].job
+    where = [ContainerPlace(container, 2, 0.25, 100 * MIB) for container in ("h0", "h1")]
+    monitor.begin(replace(job, bound_by="instructions"), tmp_path, where, 0.0)
+    monitor.begin(two_jobs.running["guest"].job, tmp_path, where, 0.0)
+    (tmp_path / "instructions.0").write_text(f"{3_000_000_000:020d}\n")
+    monitor.look(10.0, IDLE, two_jobs)
+    assert np.isnan(monitor.instructions(two_jobs)).all()
+    (tmp_path / "instructions.1").write_text("5e9")
+    monitor.look(11.0, IDLE, two_jobs)
+    assert monitor.instructions(two_jobs).tolist() == pytest.approx([2.0, math.nan], nan_ok=True)
+
+
+@pytest.mark.parametrize("text", ["", "3", "a b", "nan 10", "5 0", "1 " * 1000])
 def test_files_without_progress_are_ignored(monitor, two_jobs, tmp_path, text):
     (tmp_path / "host" / "progress.0").write_text(text)
     monitor.look(10.0, IDLE, two_jobs)
@@ -777,15 +791,18 @@ BURNS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): sum(range(
 
 
 @pytest.mark.slow
-@needs_pressure
-def test_a_guest_that_takes_its_hosts_cpu_is_stopped(tmp_path):
-    """Both want the same one; neither reports progress."""
+@pytest.mark.skipif(not has_weights(), reason="needs control groups with weights")
+@pytest.mark.parametrize("by", [pytest.param("pressure", marks=needs_pressure), "instructions"])
+def test_a_guest_that_takes_its_hosts_cpu_is_stopped(tmp_path, monkeypatch, by):
+    """Both want the same one; neither reports progress. CPU time stands for instructions: every machine counts it."""
+    monkeypatch.setattr("coscheduler.real.gangs.EVENT", "task-clock")
     bound, over, seen, entries = 0.5, tmp_path / "over", [], []
 
     class Rule(Bounded):
         def decide(self, view):
             if view.running.names[:1] == ("host",):
-                seen.append((view.now, view.running.unhindered[0, 0]))
+                work = view.running.unhindered[0, 0] if by == "pressure" else view.running.instructions[0]
+                seen.append((view.now, work))
             return super().decide(view)
 
     def log(entry):
@@ -794,12 +811,13 @@ def test_a_guest_that_takes_its_hosts_cpu_is_stopped(tmp_path):
             over.touch()
 
     line = f"exec taskset -c 0 {sys.executable} -S -c {shlex.quote(BURNS)} {over}"
-    jobs = [QueuedCommand(pressed("host", bound), line), QueuedCommand(WaitingJob("guest", "guest", 1, 5000.0), line)]
+    host = replace(pressed("host", bound), bound_by=by)
+    jobs = [QueuedCommand(host, line), QueuedCommand(WaitingJob("guest", "guest", 1, 5000.0), line)]
     with AgentMachine(LocalAgents(1, cores=1)) as machine:
         drive(RealWorld(jobs, machine, tmp_path / "jobs", log=log), Rule(0.9))
     began = next(each["at"] for each in entries if each.get("decision") == "StartGuest")
     stop = next(each for each in entries if each.get("decision") == "SetShare")
-    assert stop["why"]["waited_most"] > 0.5
+    assert by != "pressure" or stop["why"]["waited_most"] > 0.5
     alone = [each for each in seen if each[0] <= began and not math.isnan(each[1])]
     pace = (alone[-1][1] - alone[0][1]) / (alone[-1][0] - alone[0][0])
     now, least = next(each for each in seen if each[0] >= stop["at"] - 0.5)

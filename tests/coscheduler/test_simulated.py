@@ -187,6 +187,7 @@ def running(count: int) -> RunningJobs:
         started=np.zeros(count), states=idle_states(count), host=np.full(count, ALONE), share=np.ones(count),
         exclusive=np.zeros(count, dtype=bool), bound=np.full(count, np.inf),
         by_pressure=np.zeros(count, dtype=bool), done=np.full(count, np.nan), unhindered=np.full((count, 2), np.nan),
+        instructions=np.full(count, np.nan),
     )  # fmt: skip
 
 
