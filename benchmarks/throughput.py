@@ -1,5 +1,5 @@
-"""No-op tasks per second with two workers: a process pool, executorlib, dask.distributed, and ASA; what it costs there
-that a task meets nothing of what the one before it has changed.
+"""No-op tasks per second with two workers: a process pool, dask.distributed, and ASA; what it costs there that a task
+meets nothing of what the one before it has changed.
 
 python benchmarks/throughput.py [TASKS]
 python benchmarks/throughput.py --costs [TASKS]  # of one run: processor time a task, of what is done with it, memory
@@ -37,16 +37,6 @@ def stage_of_no_op(x: int) -> int:
 def pool(tasks: int) -> list[float]:
     with ProcessPoolExecutor(2) as pool:
         list(pool.map(no_op, range(100)))
-        return [
-            _timed(lambda: [f.result() for f in [pool.submit(no_op, x) for x in range(tasks)]]) for _ in range(REPEATS)
-        ]
-
-
-def executorlib(tasks: int) -> list[float]:
-    from executorlib import SingleNodeExecutor
-
-    with SingleNodeExecutor(max_workers=2, block_allocation=True) as pool:
-        [f.result() for f in [pool.submit(no_op, x) for x in range(100)]]
         return [
             _timed(lambda: [f.result() for f in [pool.submit(no_op, x) for x in range(tasks)]]) for _ in range(REPEATS)
         ]
@@ -144,7 +134,6 @@ def main() -> None:
     rows = []
     for name, measure in (
         ("process pool", pool),
-        ("executorlib", executorlib),
         ("asa, local executor", with_asa("local")),
         ("dask.distributed", dask),
         ("asa, dask executor", with_asa("dask")),

@@ -39,11 +39,11 @@ def clean(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
     return environment(built["wheel"], tmp_path_factory.mktemp("clean") / "env")
 
 
-def copied(tree: Path) -> Path:
+def copied(tree: Path, sources: Path = ROOT) -> Path:
     """A copy of the sources, without what Python has compiled."""
     tree.mkdir()
     for name in _SOURCES:
-        source = ROOT / name
+        source = sources / name
         if source.is_dir():
             shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
         else:

@@ -6,26 +6,38 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.newcomers.play import play, table
+from tests.definitions import ROOT
+from tests.newcomers.play import Played, Step, play, table
 from tests.newcomers.scripts import NEWCOMERS
 from tests.wheels import copied, environment, make
+
+
+def played_with(sources: Path, scripts: Mapping[str, Sequence[Step]]) -> list[Played]:
+    """Play the scripts with a wheel of these sources."""
+    played: list[Played] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        clean = environment(make("build_wheel", copied(folder / "tree", sources), folder / "wheel"), folder / "env")
+        for newcomer, steps in scripts.items():
+            (home := folder / newcomer).mkdir()
+            played += play(newcomer, steps, clean, home)
+    return played
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.newcomers", description=__doc__)
     parser.add_argument("--only", choices=NEWCOMERS, help="one of them")
+    parser.add_argument("--before", metavar="CHECKOUT", type=Path, help="play what nobody stuck at with these, too")
     parser.add_argument("--json", metavar="OUT", type=Path, help="write the steps to this file, too")
     options = parser.parse_args()
-    played = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        clean = environment(make("build_wheel", copied(folder / "tree"), folder / "wheel"), folder / "env")
-        for newcomer in [options.only] if options.only else NEWCOMERS:
-            (home := folder / newcomer).mkdir()
-            played += play(newcomer, NEWCOMERS[newcomer], clean, home)
-    print(table(played))
+    scripts = {name: steps for name, steps in NEWCOMERS.items() if options.only in (None, name)}
+    smooth = {name: [step for step in steps if not step.stuck] for name, steps in scripts.items()}
+    before = played_with(options.before, smooth) if options.before else []
+    played = played_with(ROOT, scripts)
+    print(table(played, before))
     for each in played:
         if each.wrong:
             print(f"\n{each.newcomer}, {each.wants}:\n{each.wrong}", file=sys.stderr)

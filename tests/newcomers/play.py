@@ -75,10 +75,13 @@ def _type(step: Step, home: Path, env: dict[str, str]) -> str:
     return f"$ {step.does}\n{done.stdout}\n{'; '.join(wrong)}" if wrong else ""
 
 
-def table(played: Sequence[Played]) -> str:
-    """All steps in Markdown: what each takes now [s], or that it is stuck."""
-    lines = ["| wants to | stuck before | now [s] |", "|---|---|---:|"]
+def table(played: Sequence[Played], before: Sequence[Played] = ()) -> str:
+    """All steps in Markdown: where one stuck before, or what it took then [s]; what it takes now, or STUCK."""
+    lines = ["| wants to | before [s] | now [s] |", "|---|---:|---:|"]
+    took = {(it.newcomer, it.wants): f"{it.seconds:.1f}" for it in before}
     for newcomer, steps in itertools.groupby(played, lambda each: each.newcomer):
         lines.append(f"| **{newcomer}** | | |")
-        lines += [f"| {it.wants} | {it.stuck} | {'STUCK' if it.wrong else f'{it.seconds:.1f}'} |" for it in steps]
+        for it in steps:
+            old, now = it.stuck or took.get((newcomer, it.wants), ""), "STUCK" if it.wrong else f"{it.seconds:.1f}"
+            lines.append(f"| {it.wants} | {old} | {now} |")
     return "\n".join(lines)

@@ -136,6 +136,7 @@ ENGINEER = (
         "test it",
         "asa selftest --backend local",
         sees=(r"^a held place +yes", r"^a resume after kill -9 +yes", "^works on local"),
+        stuck="no `asa selftest`",
     ),
     Step("", PIPELINE, writes="pipeline.py"),
     Step(
@@ -143,6 +144,7 @@ ENGINEER = (
         "for i in one two three; do echo $i > $i.txt; done; asa run pipeline.py --dry-run && "
         "asa run pipeline.py --quiet && cat all.txt",
         sees=("nothing was submitted", "^one\nthree\ntwo$"),
+        stuck="no `--dry-run`",
     ),
     Step(
         "change one file",
@@ -195,6 +197,7 @@ OPERATOR = (
         + _SITE
         + "asa run night.py --backend slurm --detach; sleep 10; squeue",
         sees=(r"^1\|.*\|night-\w+\.0", r"^2\|.*\|night-\w+\.1"),
+        stuck="no `--detach`",
     ),
     Step(
         "know a job's purpose",
@@ -219,6 +222,7 @@ OPERATOR = (
         "count scheduler calls",
         "cut -d' ' -f1 calls.txt | sort | uniq -c; grep -c squeue ~/.local/state/asa/runs/*/asa.log",
         sees=("^ +4 sbatch", r"^ +1?\d squeue", "^ +1 scancel", r"^1?\d$"),
+        stuck="untried",
     ),
     Step("", _MINE, writes="mine"),
     Step("", "ps -eo args | grep '[h]unter2'; grep -rl hunter2 ~/.local; true", writes="look"),
@@ -228,6 +232,7 @@ OPERATOR = (
         "bash mine; bash look; asa logs day",
         sees=(r"executors\.supervisor --directory", "no task has printed"),
         never=("hunter2", "BEGIN .*PRIVATE KEY"),
+        stuck="no `--detach`",
     ),
     Step(
         "kill -9 the driver",
@@ -241,8 +246,9 @@ OPERATOR = (
         _SITE + "sleep 15; bash mine; asa clean",
         sees=("^no job is left behind",),
         never=("executors", "asa resume"),
+        stuck="untried",
     ),
-    Step("let the user go on", _SITE + "asa resume day --quiet", sees=("^7$",)),
+    Step("let the user go on", _SITE + "asa resume day --quiet", sees=("^7$",), stuck="untried"),
 )
 
 NEWCOMERS = {"biologist": BIOLOGIST, "engineer": ENGINEER, "operator": OPERATOR}

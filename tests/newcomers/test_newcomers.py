@@ -27,4 +27,5 @@ def test_a_step_that_goes_wrong_is_told(tmp_path: Path) -> None:
     well, wrong = play("a tester", steps, tmp_path, tmp_path)
     assert not well.wrong
     assert wrong.wrong.endswith("ended with 1; did not say '^no$'; said 'yes'")
-    assert "| here | STUCK |" in table([well, wrong])
+    lines = table([well, wrong], [well._replace(seconds=2.0), wrong]).splitlines()
+    assert lines[3:] == [f"| see | 2.0 | {well.seconds:.1f} |", "| see more | here | STUCK |"]
