@@ -133,7 +133,6 @@ class Flux:
         return batch.with_site_times(batch.outcomes(requests, self._submit), self._submitted)
 
     def preview(self, requests: Sequence[JobRequest]) -> list[str]:
-        """The commands that submit these; nothing is run."""
         now = self._clock.now()
         lines = (submit_command(request, self._for(request.options)._options, now) for request in requests)
         return [shlex.join(batch.without(requests[0].withheld, line)) for line in lines]

@@ -134,7 +134,6 @@ class Pbs:
         return batch.with_site_times(batch.outcomes(requests, self._submit), self._submitted)
 
     def preview(self, requests: Sequence[JobRequest]) -> list[str]:
-        """The commands that submit these; nothing is run."""
         wanted = ((request, self._for(request.options)._options) for request in requests)
         lines = (["qsub", *qsub_options(request, options)] for request, options in wanted)
         return [shlex.join(batch.without(requests[0].withheld, line)) for line in lines]

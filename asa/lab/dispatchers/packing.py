@@ -99,7 +99,6 @@ class Knapsack:
         self._objective, self._window, self._placement = objective, window, placement
 
     def decide(self, view: QueueView | TableView) -> list[Start]:
-        """What to start now, in the queue's order."""
         room = room_of(view, self._placement)
         submit, estimate, _ = columns(view)
         queue = Waiting(np.maximum(0.0, view.now - submit), estimate, room.sizes, room.total - room.free, room.total)

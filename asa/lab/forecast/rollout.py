@@ -62,7 +62,6 @@ class JobHistory:
         return job.walltime_s
 
     def learn(self, job: QueuedJob, run_time_s: float) -> None:
-        """`job` ran for `run_time_s` [s]."""
         self._runs[job.key] = run_time_s
         for alike in _alike(job.user, job.walltime_s):
             shares = self._shares.setdefault(alike, [])
