@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -1033,61 +1033,43 @@ class Backfill:
         return self._plain.decide_in_order(view, queue)
 
 
-class Fcfs(Backfill):
+class _OfDepth(Backfill):
+    """`Backfill` with a reservation depth of its own."""
+
+    DEPTH: ClassVar[float]
+
+    def __init__(
+        self,
+        limit: float = math.inf,
+        order: str | Key | None = None,
+        threshold: float | str = math.inf,
+        width: str = "as-asked",
+        resize: str = "none",
+        shift: float | str = "",
+        gain: float = 0.0,
+        shift_qos: str = "",
+    ) -> None:
+        super().__init__(
+            self.DEPTH, limit, order, threshold, width=width, resize=resize, shift=shift, gain=gain, shift_qos=shift_qos
+        )
+
+
+class Fcfs(_OfDepth):
     """First come, first served: no job is overtaken."""
 
-    def __init__(
-        self,
-        limit: float = math.inf,
-        order: str | Key | None = None,
-        threshold: float | str = math.inf,
-        width: str = "as-asked",
-        resize: str = "none",
-        shift: float | str = "",
-        gain: float = 0.0,
-        shift_qos: str = "",
-    ) -> None:
-        super().__init__(
-            0, limit, order, threshold, width=width, resize=resize, shift=shift, gain=gain, shift_qos=shift_qos
-        )
+    DEPTH = 0
 
 
-class Easy(Backfill):
+class Easy(_OfDepth):
     """EASY backfilling: the first blocked job has a reservation, the others fill what it leaves."""
 
-    def __init__(
-        self,
-        limit: float = math.inf,
-        order: str | Key | None = None,
-        threshold: float | str = math.inf,
-        width: str = "as-asked",
-        resize: str = "none",
-        shift: float | str = "",
-        gain: float = 0.0,
-        shift_qos: str = "",
-    ) -> None:
-        super().__init__(
-            1, limit, order, threshold, width=width, resize=resize, shift=shift, gain=gain, shift_qos=shift_qos
-        )
+    DEPTH = 1
 
 
-class Conservative(Backfill):
+class Conservative(_OfDepth):
     """Conservative backfilling: every blocked job has a reservation."""
 
-    def __init__(
-        self,
-        limit: float = math.inf,
-        order: str | Key | None = None,
-        threshold: float | str = math.inf,
-        width: str = "as-asked",
-        resize: str = "none",
-        shift: float | str = "",
-        gain: float = 0.0,
-        shift_qos: str = "",
-    ) -> None:
-        super().__init__(
-            math.inf, limit, order, threshold, width=width, resize=resize, shift=shift, gain=gain, shift_qos=shift_qos
-        )
+    DEPTH = math.inf
 
 
 class EasyPlusPlus(Backfill):
