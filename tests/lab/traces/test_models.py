@@ -1021,7 +1021,10 @@ def test_a_window_in_a_file_is_checked(values, words):
         SiteModel.from_dict({**SITE.to_dict(), "windows": [values]})
 
 
-SERVICES = {"normal": Qos(10, 100, 40, 80, 1), "high": Qos(priority=5)}
+SERVICES = {
+    "normal": Qos(max_jobs_per_user=10, max_submit_jobs_per_user=100, max_cores_per_user=40, grp_cores=80, priority=1),
+    "high": Qos(priority=5),
+}
 
 
 def test_jobs_have_the_qos_of_their_class(tmp_path):
