@@ -386,8 +386,7 @@ ChangeRecord = Callable[[dict[str, Any] | None], dict[str, Any] | None]
 class Estimator(Protocol):
     """Learns queue waits, a job at a time: those of one geometry or, with ``pooled = True`` in the class, of a queue.
 
-    A pooled estimator distinguishes geometries by the context; others may ignore it. ``has_quantiles = True`` in the
-    class says that `predict` honours the quantile.
+    A pooled estimator distinguishes geometries by the context; others may ignore it.
     """
 
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:

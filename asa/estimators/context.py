@@ -80,7 +80,6 @@ class Contextual:
     """
 
     pooled = True
-    has_quantiles = True
 
     def __init__(
         self,

@@ -56,8 +56,6 @@ class FixedShare:
     7000.0
     """
 
-    has_quantiles = True
-
     def __init__(
         self,
         *,
