@@ -50,10 +50,10 @@ from asa.lab.placement.nodes import BestFit
 from asa.lab.placement.tjap.instance import Placed, Window
 from asa.lab.placement.tjap.seq import Sequential
 from asa.lab.simulator.run import simulate
-from asa.lab.simulator.validate import violations
 from tests.lab.dispatchers.planning.instances import instance
 from tests.lab.dispatchers.queues import UNTIMED, holds, left_over, machines, pools
 from tests.lab.dispatchers.views import Job, node_view, queue_view, slot_view
+from tests.lab.simulator.validate import violations
 from tests.lab.traces.shared import swf_columns
 
 # -- Backfill ---------------------------------------------------------------------------------------------------------

@@ -22,11 +22,11 @@ from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
 from asa.lab.simulator.state import REFUSALS, walltimes, why_refused
-from asa.lab.simulator.validate import violations
 from tests.lab.simulator.cases import pull, whole_numbers, workloads
 from tests.lab.simulator.test_kinds import kinds
 from tests.lab.simulator.test_partitions import Oracle, check_agreement
 from tests.lab.simulator.test_windows import windowed
+from tests.lab.simulator.validate import violations
 
 
 @st.composite
