@@ -42,8 +42,8 @@ from asa.log.database import LearnedStore
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
 from asa.metrics.workflow import summarise
-from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 from tests.cli.test_cli import QUEUE
+from tests.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 from tests.waiting import until
 
 LOG = run_log((MadeStage("a", 2, 4, 30, (), 60), MadeStage("b", 1, 2, 20, ("a",), 10, 15, 15)))
