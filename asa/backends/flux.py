@@ -114,7 +114,6 @@ class Flux:
         return replace(self._site, apart=lambda options: self._for(options).capabilities())
 
     def _for(self, options: Options) -> Flux:
-        """This, for jobs with options of their own."""
         return batch.variant(self, self._apart, options, lambda made: made._take(options))
 
     def _take(self, options: Options) -> None:
@@ -246,7 +245,6 @@ class FluxOptions:
 
     @property
     def words(self) -> list[str]:
-        """The extra options, one by one."""
         return shlex.split(self.extra)
 
 

@@ -111,7 +111,6 @@ class Pbs:
         return replace(self._site, apart=lambda options: self._for(options).capabilities())
 
     def _for(self, options: Options) -> Pbs:
-        """This, for jobs with options of their own."""
         return batch.variant(self, self._apart, options, lambda made: made._take(options))
 
     def _take(self, options: Options) -> None:
@@ -238,7 +237,6 @@ class PbsOptions:
 
     @property
     def words(self) -> list[str]:
-        """The extra options, one by one."""
         return shlex.split(self.extra)
 
 

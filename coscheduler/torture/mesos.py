@@ -391,7 +391,6 @@ class PoolSite:
         ]
 
     def add(self, process: SimulatedProcess) -> None:
-        """A process has been started."""
         self._processes.append(process)
 
     def processes(self) -> list[SimulatedProcess]:
@@ -759,7 +758,6 @@ class Customer:
         self.site.simulation.start(process, partial(self._live, host), "main")
 
     def info(self) -> Message:
-        """Its FrameworkInfo."""
         found: Message = {
             "user": "", "name": self.name, "roles": ["asa"], "failover_timeout": self.shape.failover_s,
             "checkpoint": True, "capabilities": [{"type": "MULTI_ROLE"}, {"type": "PARTITION_AWARE"}],
@@ -807,7 +805,6 @@ class Customer:
         self.subscribed, self.here, self.left = now, True, math.inf
 
     def refused(self, call: Message, status: int, reason: str) -> None:
-        """A call was not taken."""
         self.site.note(f"{self.name}: {call['type']} is answered with {status} {reason}")
         if status != 503:  # its journal cannot be written
             self.site.problem(f"{call['type']} is answered with {status}: {reason}")

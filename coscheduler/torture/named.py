@@ -149,7 +149,6 @@ class NamedPoolSite(SimulatedSite):
         return {agent.__name__: partial(run_agent, self)}
 
     def problem(self, text: str) -> None:
-        """See `note`."""
         self.note(text)
 
     def disk(self, machine: str) -> tuple[float, float]:
