@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from asa.core.decision import JobKey
 from asa.core.errors import InvalidInput
+from asa.core.units import check_number
 from asa.core.view import QueuedJob
 
 Runs = Mapping[JobKey, float] | Mapping[int, float] | Mapping[str, float] | Sequence[float] | npt.NDArray[np.float64]
@@ -95,8 +96,7 @@ class AlikeJobs:
     """
 
     def __init__(self, default_s: float | None = None, last: int = 4) -> None:
-        if type(last) is not int or last < 1:
-            raise InvalidInput(f"last={last!r} jobs: a whole number of at least 1 expected")
+        check_number("last", last, 1, whole=True)
         self._default, self._most = checked_default(default_s), last
         self._last: dict[Hashable, tuple[float, ...]] = {}
 
@@ -162,8 +162,7 @@ class NearestJobs:
 
     def __init__(self, default_s: float | None = None, nearest: int = 8, last: int = 4000) -> None:
         for name, value in (("nearest", nearest), ("last", last)):
-            if type(value) is not int or value < 1:
-                raise InvalidInput(f"{name}={value!r} jobs: a whole number of at least 1 expected")
+            check_number(name, value, 1, whole=True)
         self._default, self._nearest, self._last = checked_default(default_s), nearest, last
         self._codes: dict[str, int] = {"": 0}
         self._jobs, self._count = np.zeros((5, last)), 0  # codes of user and name; logarithms; run time [s]

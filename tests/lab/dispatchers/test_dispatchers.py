@@ -1238,7 +1238,7 @@ def test_alike_are_the_last_four_of_the_most_alike(ends: list[tuple[str, int, fl
     last = (same or named or any_job)[-4:]
     expected = math.prod(last) ** (1 / len(last)) if last else HOUR
     assert predictor.predict(replace(JOB, name="a", resources=Resources(1))) == pytest.approx(expected)
-    with pytest.raises(InvalidInput, match="last=0 jobs: a whole number of at least 1"):
+    with pytest.raises(InvalidInput, match="last=0: a whole number of at least 1"):
         AlikeJobs(last=0)
 
 
@@ -1286,7 +1286,7 @@ def test_nearest_jobs_are_those_that_a_plain_search_finds(
 
 @pytest.mark.parametrize("wrong", [{"nearest": 0}, {"last": 0}, {"nearest": 1.5}])
 def test_nearest_jobs_are_a_number_of_jobs(wrong: dict[str, int]) -> None:
-    with pytest.raises(InvalidInput, match="jobs: a whole number of at least 1 expected"):
+    with pytest.raises(InvalidInput, match="a whole number of at least 1 expected"):
         NearestJobs(**wrong)
 
 
