@@ -174,17 +174,28 @@ class Ahead:
         return start - self.now
 
     def planned(self) -> float:
-        """How long the job waits if every job before it gets the first place that those before it leave [s]; infinite
-        when the machine is too small for it.
-
-        Every job is taken to use all of its wall time, as conservative backfilling does. Slurm's expected starts are
-        made likewise, at a coarser grain.
-        """
+        """How long the job waits if every job before it gets the first place that those before it leave [s]."""
         engine = self.engine.copy()
         engine.dispatch(BackfillRule(math.inf), promise=True, most=1)
         job = engine.state.jobs[self.row]
         start = float(job["planned"] if math.isnan(job["started"]) else job["started"])
         return math.inf if math.isnan(start) else start - self.now
+
+
+def planned_s(view: QueueView | TableView, cores: int, walltime_s: float) -> float:
+    """The wait [s] that a batch system expects for a job submitted now; infinite when the machine is too small for it.
+
+    It takes every job to use all of its wall time, and gives each that waits the first place that those before it
+    leave, as conservative backfilling does. Slurm's expected starts are made likewise, at a coarser grain.
+
+    Examples
+    --------
+    >>> from asa.core.job import Resources
+    >>> from asa.core.view import RunningJob
+    >>> planned_s(QueueView(0.0, Resources(4), (), (RunningJob("a", Resources(4), 300.0),)), 2, 60.0)
+    300.0
+    """
+    return Ahead.of(visible(view), cores, walltime_s).planned()
 
 
 def _submit(engine: Engine, like: int, coming: Coming) -> None:

@@ -21,11 +21,10 @@ from asa.core.registry import ESTIMATORS
 from asa.core.units import DAY
 from asa.core.view import QueuedJob, QueueView, RunningJob
 from asa.lab.core.cluster import Cluster
-from asa.lab.core.table import TableView
 from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import Backfill, BackfillRule, Easy, Fcfs
 from asa.lab.forecast import sightings
-from asa.lab.forecast.futures import SHORTEST_S, Ahead, Coming, visible
+from asa.lab.forecast.futures import SHORTEST_S, Ahead, Coming, planned_s, visible
 from asa.lab.forecast.lookahead import MOST, Correction, Lookahead
 from asa.lab.forecast.sightings import GAP_S, LEAST_S, LifeTable, Sightings, coming
 from asa.lab.simulator import operations
@@ -151,11 +150,6 @@ def test_who_knows_all_run_times_and_arrivals_foretells_exactly_what_the_simulat
     while math.isnan(engine.state.jobs["started"][row]):
         engine.dispatch(rule.native)
     assert said == engine.state.jobs["started"][row] - now
-
-
-def planned_s(view: QueueView | TableView, cores: int, walltime_s: float) -> float:
-    """When such a job would start if it were submitted now and all jobs used their wall times [s]."""
-    return Ahead.of(visible(view), cores, walltime_s).planned()
 
 
 @given(made=jobs, until=st.integers(0, 600), cores=st.integers(1, CORES), walltime=st.integers(1, 200))
