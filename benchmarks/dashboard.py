@@ -20,7 +20,7 @@ from asa.dashboard.site import Dashboard, line
 from asa.dashboard.tasks import TaskQuery
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
-from asa.testing.runlogs import MadeStage, run_log
+from tests.runlogs import MadeStage, run_log
 
 LAST = 200  # tasks that are still to end when the page is opened
 REPEAT = 10

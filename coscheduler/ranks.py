@@ -320,7 +320,6 @@ class RankFiles:
             raise OtherRankFailed(self._failed.read_text(errors="replace").strip())
 
     def wait(self, folder: Path, names: Iterable[str], workers: Workers) -> None:
-        """Wait until there are files of these names."""
         pause, names = _SOONEST_S, set(names)
         # Not one by one: a network file system may remember for long that a file was not there.
         while not names.issubset(os.listdir(folder)):

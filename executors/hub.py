@@ -683,19 +683,16 @@ class HubExecutor:
         return self.mingles()
 
     def mingles(self) -> str:
-        """Why tasks cannot each have an environment of their own, and GPUs with it, or ""."""
         if self._options.get("workers") == "threads":
             return "the threads of a node have one environment: say workers='processes'"
         return ""
 
     def outlasts(self) -> str:
-        """Why a task that takes too long cannot be ended alone, or ""."""
         if self._proxy is not None:
             return "dask ends no task that runs: leave timeout= out, or say executor='local', or 'mesos'"
         return "" if not self.mingles() else "the threads of a node are one process: say workers='processes'"
 
     def crowds(self) -> str:
-        """Why no guests can run on idle cores, or ""."""
         if self._proxy is not None:
             return "dask's workers have one priority: say executor='local', or 'mesos'"
         return "" if not self.mingles() else "threads of one process have one priority: say workers='processes'"
@@ -754,7 +751,6 @@ class HubExecutor:
         self._started().dismiss_idle(idle_s)
 
     def close(self) -> None:
-        """Stop listening. Supervisors that are not released wait for a new driver."""
         self._opened.close()
 
     def _close_hub(self, directory: Path) -> None:

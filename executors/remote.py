@@ -180,7 +180,6 @@ class CommandDesk:
         self._daemons.reap()
 
     def close(self) -> None:
-        """End all commands."""
         for ticket in list(self._expected):
             self.forget(ticket, "the supervisor of the node has ended")
         for channel in list(self._shells):

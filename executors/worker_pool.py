@@ -576,7 +576,6 @@ class ProcessPool:
                     self._end_worker(process)
 
     def _end_worker(self, process: WorkerProcess) -> None:
-        """End an idle worker."""
         self._host.kill_sessions({process.pid})
         self._host.ended(process.pid)
         self._worker_ended(process, 0)

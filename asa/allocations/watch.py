@@ -558,7 +558,6 @@ class WatchThread:
         self._signal.set()
 
     def start(self, watch: JobWatch) -> None:
-        """Begin."""
         self._thread = self._start(partial(self._run, watch), "asa-job-watch")
 
     def close(self) -> None:
@@ -594,7 +593,6 @@ class WatchCalls:
         self._come_at(self._clock.now())
 
     def start(self, watch: JobWatch) -> None:
-        """Begin."""
         self._watch = watch
         self.wake()
 

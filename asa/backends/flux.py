@@ -114,7 +114,6 @@ class Flux:
         return replace(self._site, apart=lambda options: self._for(options).capabilities())
 
     def _for(self, options: Options) -> Flux:
-        """This, for jobs with options of their own."""
         return batch.variant(self, self._apart, options, lambda made: made._take(options))
 
     def _take(self, options: Options) -> None:
@@ -133,7 +132,6 @@ class Flux:
         return batch.with_site_times(batch.outcomes(requests, self._submit), self._submitted)
 
     def preview(self, requests: Sequence[JobRequest]) -> list[str]:
-        """The commands that submit these; nothing is run."""
         now = self._clock.now()
         lines = (submit_command(request, self._for(request.options)._options, now) for request in requests)
         return [shlex.join(batch.without(requests[0].withheld, line)) for line in lines]
@@ -247,7 +245,6 @@ class FluxOptions:
 
     @property
     def words(self) -> list[str]:
-        """The extra options, one by one."""
         return shlex.split(self.extra)
 
 

@@ -166,7 +166,6 @@ class Local:
         return [self._queue.status(handle) for handle in handles]
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
-        """Jobs by the token they were submitted under."""
         return self._queue.find(tokens)
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:

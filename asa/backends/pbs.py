@@ -111,7 +111,6 @@ class Pbs:
         return replace(self._site, apart=lambda options: self._for(options).capabilities())
 
     def _for(self, options: Options) -> Pbs:
-        """This, for jobs with options of their own."""
         return batch.variant(self, self._apart, options, lambda made: made._take(options))
 
     def _take(self, options: Options) -> None:
@@ -134,7 +133,6 @@ class Pbs:
         return batch.with_site_times(batch.outcomes(requests, self._submit), self._submitted)
 
     def preview(self, requests: Sequence[JobRequest]) -> list[str]:
-        """The commands that submit these; nothing is run."""
         wanted = ((request, self._for(request.options)._options) for request in requests)
         lines = (["qsub", *qsub_options(request, options)] for request, options in wanted)
         return [shlex.join(batch.without(requests[0].withheld, line)) for line in lines]
@@ -239,7 +237,6 @@ class PbsOptions:
 
     @property
     def words(self) -> list[str]:
-        """The extra options, one by one."""
         return shlex.split(self.extra)
 
 

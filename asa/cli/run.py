@@ -422,7 +422,6 @@ def strategy_of(options: argparse.Namespace) -> str | None:
 
 
 def _numbers(text: str) -> dict[str, Any]:
-    """Numbers by name."""
     return {name.strip(): convert(value) for name, _, value in (part.partition("=") for part in text.split(","))}
 
 

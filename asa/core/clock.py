@@ -66,7 +66,6 @@ class SystemClock:
         return steady + self._offset
 
     def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
-        """Sleep until `signal` is set or the time `until` [s] has come; True when the signal was set."""
         remaining = until - self.now()
         return signal.wait(None if remaining == math.inf else max(0.0, remaining))
 
@@ -91,17 +90,10 @@ class ManualClock:
         return self._now
 
     def call_at(self, when: float, call: Callable[[], None]) -> None:
-        """Run `call` when virtual time reaches `when` [s], now if that is past; equal times as registered."""
         heapq.heappush(self._calls, (max(when, self._now), next(self._order), call))
 
     def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
-        """Advance until `signal` is set or the time `until` [s] has come; True when the signal was set.
-
-        Raises
-        ------
-        RuntimeError
-            When nothing is due any more and `until` is infinite: the wait would never end.
-        """
+        """Raises `RuntimeError` when nothing is due any more and `until` is infinite: the wait would never end."""
         while not signal.is_set():
             if not self._calls or self._calls[0][0] > until:
                 if until == math.inf:

@@ -43,7 +43,8 @@ class Clock(Protocol):
     """Where time comes from, and the only way to wait."""
 
     def now(self) -> float: ...
-    def wait(self, signal: threading.Event, until: float = ...) -> bool: ...
+    def wait(self, signal: threading.Event, until: float = ...) -> bool:
+        """Let time pass until `signal` is set or the time `until` [s] has come; True when the signal was set."""
 
 
 class Backend(Protocol):
@@ -210,7 +211,7 @@ class VirtualClock(Clock, Protocol):
     """A clock that stands still until a wait, and then runs the calls that are due."""
 
     def call_at(self, when: float, call: Callable[[], None]) -> None:
-        """Run `call` when it is `when` [s], now if that is past."""
+        """Run `call` when it is `when` [s], now if that is past; calls of one time run in the order of registration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,8 +386,7 @@ ChangeRecord = Callable[[dict[str, Any] | None], dict[str, Any] | None]
 class Estimator(Protocol):
     """Learns queue waits, a job at a time: those of one geometry or, with ``pooled = True`` in the class, of a queue.
 
-    A pooled estimator distinguishes geometries by the context; others may ignore it. ``has_quantiles = True`` in the
-    class says that `predict` honours the quantile.
+    A pooled estimator distinguishes geometries by the context; others may ignore it.
     """
 
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
@@ -399,13 +399,15 @@ class Estimator(Protocol):
     def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
         """A job waited `wait_s` [s]; comes late and out of order.
 
-        `predicted_s` is what `predict` had said for it, `context` what was known when it was submitted.
+        `predicted_s` is what `predict` had said for it, `context` what was known when it was submitted. Raises
+        `InvalidInput` when a time is negative or not finite.
         """
 
     def state(self) -> dict[str, Any]:
         """All that was learned, as JSON-able values."""
 
-    def restore(self, state: Mapping[str, Any]) -> None: ...
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the `state` of another one of the kind; raises `InvalidInput` when it is none, or does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,7 +442,8 @@ class RequestEstimator(Protocol):
         """A task used so much [bytes or s].
 
         `weight` is for how long it had it [s], 1 for wall time; `size` how large its input was [bytes], if known;
-        `tasks` for how many it stands.
+        `tasks` for how many it stands, the others having used less. Raises `InvalidInput` when one is not finite, or
+        `used` or `weight` not above 0.
         """
 
     def ask(self, size: float | None = None) -> Advice | None:
@@ -457,7 +460,10 @@ class RecordStore(Protocol):
 
 
 class RunTimePredictor(Protocol):
-    """How long a stage or job will run, from how long its like ran before."""
+    """How long a stage or job will run, from how long its like ran before.
+
+    Methods raise `InvalidInput` when a time is not finite, a run time below 0, or a wall time not above 0.
+    """
 
     def predict(self, key: str, walltime_s: float) -> float:
         """Expected run time [s]; at most the wall time."""

@@ -332,7 +332,6 @@ class AttemptLog:
         return len(self.records) // ATTEMPT.size
 
     def add(self, event: TaskDone | TaskFailed | TaskPaused, outcome: int) -> None:
-        """A task has reported."""
         started, ended = event.started, event.at
         self.records += _packed(
             self.stages[event.stage],
@@ -352,7 +351,6 @@ class AttemptLog:
             )
 
     def add_done(self, done: TasksDone) -> None:
-        """Tasks have returned."""
         stage, allocation = self.stages[done.stage], self.allocations[done.allocation]
         node, outcome = self.nodes[done.node], TaskOutcome.DONE.value
         same = map(repeat, (allocation, node, outcome))
@@ -715,7 +713,6 @@ class StageProgress:
 
     @property
     def not_done(self) -> Iterator[int]:
-        """Tasks that are not done."""
         tasks = self.tasks.translate(_IS_DONE)
         place = tasks.find(0)
         while place >= 0:
@@ -730,7 +727,6 @@ class StageProgress:
 
     @property
     def skipped(self) -> int:
-        """How many of its tasks were skipped."""
         if self.state is StageState.SKIPPED:
             return self.width or 0
         return self.tasks.count(TaskState.SKIPPED) if self.undone else 0
@@ -752,7 +748,6 @@ class StageProgress:
         self.running -= len(done)
 
     def is_done(self, index: int) -> bool:
-        """Whether a task returned."""
         return index < len(self.tasks) and self.tasks[index] == TaskState.DONE
 
     def is_wanted(self, index: int) -> bool:
@@ -824,7 +819,6 @@ class StageProgress:
                     self.give_up(index, reason)
 
     def close(self, what: str, now: float) -> None:
-        """It is over."""
         self.move(what)
         self.ended = now
 
@@ -1208,7 +1202,6 @@ class Held:
             self.runs.append((self.started, max(self.started, now), self.cores))
 
     def end(self, what: str, job: str, now: float, reason: str) -> None:
-        """It is over."""
         self.move(what, job=False)
         self.job = _next(JOB, f"job of {self.key}", self.job, job, self.illegal)
         self.stop(now)

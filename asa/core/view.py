@@ -216,7 +216,6 @@ class Extent(NamedTuple):
 
     @classmethod
     def of(cls, specs: Iterable[StageSpec], charged: Callable[[Resources], int]) -> Extent:
-        """That of these stages."""
         specs = list(specs)
         sizes = [(charged(spec.resources), spec.run_time_s, spec.resources.options) for spec in specs]
         core_s = sum(cores * run_time_s for cores, run_time_s, _ in sizes)
@@ -225,7 +224,6 @@ class Extent(NamedTuple):
         return cls(core_s, widest, tuple(kinds), any(spec.checkpoint for spec in specs))
 
     def plus(self, more: Extent) -> Extent:
-        """That of these and more stages."""
         kinds = tuple(dict.fromkeys((*self.kinds, *more.kinds)))
         widest, goes_on = max(self.widest, more.widest), self.goes_on or more.goes_on
         return Extent(self.core_s + more.core_s, widest, kinds, goes_on)

@@ -29,21 +29,6 @@ def difference(before: Document, after: Document) -> Change:
     return found
 
 
-def patched(before: Document, change: Change) -> dict[str, dict[str, Any]]:
-    """The document after a change: `patched(before, difference(before, after))` has the rows of `after`.
-
-    >>> patched({"jobs": {"a": 1, "b": 2}}, {"jobs": {"put": {"b": 3}, "drop": ["a"]}})
-    {'jobs': {'b': 3}}
-    """
-    made = {table: dict(rows) for table, rows in before.items()}
-    for table, part in change.items():
-        rows = made.setdefault(table, {})
-        rows.update(part.get("put", {}))
-        for key in part.get("drop", ()):
-            rows.pop(key, None)
-    return made
-
-
 def plain(value: float | None, digits: int = 3) -> float | None:
     """A number that JSON has, rounded; None for one that it has not.
 

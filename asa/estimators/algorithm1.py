@@ -120,24 +120,10 @@ class Algorithm1:
         return np.array(self._rounds.probabilities)
 
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
-        """Return the wait to plan with [s], one of the alternatives."""
         return self.grid[self._choose(self._prediction_stream)]
 
     def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
-        """Charge the alternative that was planned with, then replay.
-
-        Parameters
-        ----------
-        wait_s
-            How long the job waited [s], 0 or more.
-        predicted_s
-            What `predict` returned for that job [s], or None.
-
-        Raises
-        ------
-        InvalidInput
-            If either is negative or not finite.
-        """
+        """Charge the alternative that was planned with, then replay."""
         losses: list[float] = self._loss(self._grid_array, check_wait(wait_s)).tolist()
         if predicted_s is None:
             planned = self._choose(self._replay_stream)
@@ -165,13 +151,7 @@ class Algorithm1:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what another instance with the same grid has learned.
-
-        Raises
-        ------
-        InvalidInput
-            If the state is of another grid, incomplete, or holds what cannot have been learned.
-        """
+        """The other one must have the same grid."""
         check_same_grid(state, self.grid)
         alternatives = len(self.grid)
         log_weights = read_numbers(state, "log_weights", alternatives)

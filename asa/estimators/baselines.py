@@ -23,17 +23,9 @@ class _Unlearned:
         pass
 
     def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
-        """Check the wait [s] and forget it.
-
-        Raises
-        ------
-        InvalidInput
-            If it is negative or not finite.
-        """
         check_wait(wait_s)
 
     def state(self) -> dict[str, Any]:
-        """Return an empty state."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -53,7 +45,6 @@ class Zero(_Unlearned):
     """
 
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
-        """Return 0 [s]."""
         return 0.0
 
 
@@ -70,7 +61,6 @@ class PlannedWait(_Unlearned):
     pooled = True
 
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
-        """Return the wait that the context has [s]."""
         return 0.0 if context is None or context.planned_s is None else context.planned_s
 
 
@@ -81,27 +71,13 @@ class _Recent:
         self._waits: deque[float] = deque(maxlen=check_count(window, "window", at_least=1))
 
     def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
-        """Add the wait [s]; the oldest leaves a full window.
-
-        Raises
-        ------
-        InvalidInput
-            If it is negative or not finite.
-        """
         self._waits.append(check_wait(wait_s))
 
     def state(self) -> dict[str, Any]:
-        """Return the waits of the window, oldest first."""
         return {"waits": list(self._waits)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; of a wider window's, the newest waits.
-
-        Raises
-        ------
-        InvalidInput
-            If it is incomplete or holds something that is no wait.
-        """
+        """Of a wider window's waits, the newest."""
         self._waits = deque(read_waits(state, "waits"), maxlen=self._waits.maxlen)
 
 
@@ -122,7 +98,6 @@ class Last(_Recent):
         super().__init__(window=1)
 
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
-        """Return the last wait [s]."""
         return self._waits[-1] if self._waits else 0.0
 
 
@@ -143,7 +118,6 @@ class Median(_Recent):
         super().__init__(window)
 
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
-        """Return the median [s]."""
         return statistics.median(self._waits) if self._waits else 0.0
 
 
@@ -164,5 +138,4 @@ class Mean(_Recent):
         super().__init__(window)
 
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
-        """Return the mean [s]."""
         return math.fsum(self._waits) / len(self._waits) if self._waits else 0.0

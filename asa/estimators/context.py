@@ -80,7 +80,6 @@ class Contextual:
     """
 
     pooled = True
-    has_quantiles = True
 
     def __init__(
         self,
@@ -122,22 +121,6 @@ class Contextual:
         return float(waits[chosen[cumulative.searchsorted(share * cumulative[-1])]])
 
     def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
-        """Remember a job.
-
-        Parameters
-        ----------
-        wait_s
-            How long it waited [s], 0 or more.
-        predicted_s
-            Ignored.
-        context
-            What was known when it was submitted.
-
-        Raises
-        ------
-        InvalidInput
-            If the wait is negative or not finite.
-        """
         wait = check_wait(wait_s)
         row = self._row(context, self._known(context))
         slot = self._count % len(self._waits)
@@ -165,13 +148,7 @@ class Contextual:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what another instance with the same memory has learned, and its seed.
-
-        Raises
-        ------
-        InvalidInput
-            If the state is incomplete, or of another memory or other features.
-        """
+        """The other one must have the same memory; its seed is taken over, too."""
         for name, own in (("features", list(FEATURES)), ("memory", len(self._waits))):
             if read(state, name) != own:
                 raise InvalidInput(f"the state has {name} {read(state, name)!r}: expected {own!r}; start without it")

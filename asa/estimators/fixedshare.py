@@ -56,8 +56,6 @@ class FixedShare:
     7000.0
     """
 
-    has_quantiles = True
-
     def __init__(
         self,
         *,
@@ -89,20 +87,6 @@ class FixedShare:
         return self.grid[int(cumulative.searchsorted(share * cumulative[-1]))]
 
     def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
-        """Update all weights.
-
-        Parameters
-        ----------
-        wait_s
-            How long the job waited [s], 0 or more.
-        predicted_s
-            Ignored: the loss of every alternative is known.
-
-        Raises
-        ------
-        InvalidInput
-            If the wait is negative or not finite.
-        """
         scaled = PINBALL_SCALE * math.log(check_wait(wait_s) + OFFSET_S)
         weights = np.maximum(self._tau * scaled - self._too_short, self._too_long - (1.0 - self._tau) * scaled)
         np.minimum(weights, 1.0, out=weights)  # the losses so far
@@ -117,17 +101,10 @@ class FixedShare:
         self._weights = weights
 
     def state(self) -> dict[str, Any]:
-        """Return everything learned, JSON-able."""
         return {"grid": list(self.grid), "weights": self._weights.tolist()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what another instance with the same grid has learned.
-
-        Raises
-        ------
-        InvalidInput
-            If the state is of another grid, incomplete, or its weights are not positive.
-        """
+        """The other one must have the same grid."""
         check_same_grid(state, self.grid)
         weights = np.array(read_numbers(state, "weights", len(self.grid)))
         if weights.min() <= 0:

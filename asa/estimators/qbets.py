@@ -106,20 +106,13 @@ class Qbets:
         self._above = self._below = 0
 
     def predict(self, context: Context | None = None, quantile: float | None = None) -> float:
-        """Return the bound [s]."""
         if not self._sorted:
             return 0.0
         rank = bound_rank(len(self._sorted), self._quantile, self._confidence)
         return self._sorted[-1 if rank is None else rank - 1]
 
     def learn(self, wait_s: float, predicted_s: float | None = None, context: Context | None = None) -> None:
-        """Add a wait [s]; cut the history if it completes a run that is too long.
-
-        Raises
-        ------
-        InvalidInput
-            If it is negative or not finite.
-        """
+        """The history is cut if the wait completes a run that is too long."""
         wait, bound = check_wait(wait_s), self.predict()
         self._above = self._above + 1 if wait > bound else 0
         self._below = self._below + 1 if wait < bound else 0
@@ -135,13 +128,7 @@ class Qbets:
         return {"waits": list(self._waits), "above": self._above, "below": self._below}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; of a longer history, the newest waits.
-
-        Raises
-        ------
-        InvalidInput
-            If it is incomplete or holds something that is no wait.
-        """
+        """Of a longer history, the newest waits."""
         waits = read_waits(state, "waits")
         above, below = check_count(read(state, "above"), "above"), check_count(read(state, "below"), "below")
         self._replace(waits, above, below)

@@ -61,21 +61,10 @@ class Quantile:
         self._count = 0
 
     def learn(self, used: float, weight: float = 1.0, size: float | None = None, tasks: int = 1) -> None:
-        """A task used so much [bytes or s]; `weight` is for how long that was had [s], 1 for wall time; both above 0.
-
-        `size` says how large its input was [bytes], None where that is not known; `tasks` for how many it stands, the
-        others having used less.
-
-        Raises
-        ------
-        InvalidInput
-            If a number is out of its bounds or not finite.
-        """
         self._rows[self._count % len(self._rows)] = (*_checked(used, weight, size), check_count(tasks, "tasks", 1))
         self._count += 1
 
     def ask(self, size: float | None = None) -> Advice | None:
-        """What to ask for, for a task with an input of `size` [bytes]; None before the first task."""
         if not self._count:
             return None
         rows = self._rows[: self._count]
@@ -123,7 +112,6 @@ class Nearest(Quantile):
         self._near, self._least = math.log(near), check_count(least, "least", at_least=1)
 
     def ask(self, size: float | None = None) -> Advice | None:
-        """What to ask for; None before the first task."""
         rows = self._rows[: self._count]
         if size is None or not self.risk or not self._count or np.isnan(rows[:, 2]).any():
             return super().ask(size)
@@ -143,7 +131,6 @@ class Linear(Quantile):
     """
 
     def ask(self, size: float | None = None) -> Advice | None:
-        """What to ask for; None before the first task."""
         rows = self._rows[: self._count]
         if size is None or not self.risk or (slope := _slope(rows)) <= 0:
             return super().ask(size)
@@ -175,7 +162,7 @@ class BestRequest:
         self._largest = 0.0
 
     def learn(self, used: float, weight: float = 1.0, size: float | None = None, tasks: int = 1) -> None:
-        """As `Quantile.learn`; what each would have asked for this task is what it costs."""
+        """What each would have asked for this task is what it costs."""
         _checked(used, weight, size)
         for index, expert in enumerate(self._experts):
             advice = expert.ask(size)
@@ -185,7 +172,6 @@ class BestRequest:
         self._largest = max(self._largest, used)
 
     def ask(self, size: float | None = None) -> Advice | None:
-        """What to ask for; None before the first task."""
         return self._experts[self._cost.index(min(self._cost))].ask(size)
 
 

@@ -267,25 +267,11 @@ class StageTimes:
         self._store = store
 
     def predict(self, key: str, walltime_s: float) -> float:
-        """Expected run time [s], at most `walltime_s` [s].
-
-        Raises
-        ------
-        InvalidInput
-            When the wall time is not positive.
-        """
         walltime_s = check_positive(walltime_s, "walltime_s")
         last: list[float] = (self._store.get(_record(key)) or {}).get("last", [])
         return min(walltime_s, sum(last) / len(last)) if last else walltime_s
 
     def learn(self, key: str, run_time_s: float) -> None:
-        """`key` ran for `run_time_s` [s].
-
-        Raises
-        ------
-        InvalidInput
-            When the run time is negative or not finite.
-        """
         newest = check_wait(run_time_s, "run_time_s")
 
         def change(record: dict[str, Any] | None) -> dict[str, Any]:

@@ -276,5 +276,4 @@ class PatientClock:
         return self._clock.now()
 
     def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
-        """Let time pass until `signal` is set or the time `until` [s] has come; True when the signal was set."""
         return self._clock.wait(signal, until) if self._plan.busy else signal.wait()

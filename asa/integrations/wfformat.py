@@ -133,5 +133,4 @@ class _Graph:
         return [self._joints[stage]] if stage in self._joints else self._ids(stage)
 
     def _below(self, stage: str) -> Iterator[str]:
-        """What waits for a stage."""
         return (task for after in self._after[stage] for task in self._ids(after))

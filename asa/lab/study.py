@@ -44,8 +44,10 @@ class Figure:
         return self.lines(self.rows)
 
 
-def read_rows(path: str | Path, kind: Callable[..., Any]) -> list[Any]:
-    """Rows of this kind in a file that ``asa figure --json`` wrote.
+def read_rows(
+    path: str | Path, kind: Callable[..., Any], written: str = "asa figure --json writes of this figure"
+) -> list[Any]:
+    """Rows of this kind in a file that ``asa figure --json`` wrote, or what errors say was `written`.
 
     Raises
     ------
@@ -55,7 +57,7 @@ def read_rows(path: str | Path, kind: Callable[..., Any]) -> list[Any]:
     try:
         rows = [kind(**values) for values in json.loads(Path(path).read_text())["rows"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(f"{path} is not what asa figure --json writes of this figure: {error}") from error
+        raise InvalidInput(f"{path} is not what {written}: {error}") from error
     if not rows:
         raise InvalidInput(f"{path} has no rows")
     return rows

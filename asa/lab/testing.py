@@ -47,7 +47,6 @@ class SimulatedRun:
 
     @property
     def value(self) -> Any:
-        """The workflow's value."""
         return self.run.result()
 
 

@@ -263,7 +263,6 @@ class Trial:
         return PartWaits(start - submit, bounded_slowdown(end - submit, end - start), week, energy(made))
 
     def judge(self, rule: TunedRule, part: int) -> TriedRule:
-        """How a rule does on a part."""
         found = shares(self.outcome(rule, part), self._easy[part])
         return TriedRule(rule, found, self._rank(found))
 

@@ -156,21 +156,18 @@ class MemoryWaits:
         context: Context | None = None,
         quantiles: Sequence[float | None] = (None,),
     ) -> list[float]:
-        """Expected waits [s] of a job of this size, one for each quantile."""
         estimator = self.of(resources, walltime_s)
         return [float(estimator.predict(context, quantile)) for quantile in quantiles]
 
     def learn(
         self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
     ) -> None:
-        """This job waited `wait_s` [s]."""
         there = replace(job.resources, options=job.options)
         self.of(there, job.walltime_s).learn(wait_s, predicted_s, context)
         geometry = _geometry(there, job.walltime_s)
         self._jobs[geometry] = self._jobs.get(geometry, 0) + 1
 
     def known(self, resources: Resources, walltime_s: float) -> int:
-        """How many jobs have taught the waits of this size."""
         return self._jobs.get(_geometry(resources, walltime_s), 0)
 
     def survival(self, options: Options) -> tuple[int, float]:

@@ -145,7 +145,6 @@ class ReuseStore:
         return {run.decode(): json.loads(code) for run, code in self._database.rows(sql, stage)}
 
     def count(self) -> int:
-        """How many calls there are."""
         ((found,),) = self._database.rows("SELECT count(*) FROM calls")
         return int(found)
 

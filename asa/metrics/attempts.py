@@ -86,7 +86,6 @@ class Attempts:
         return self._by_allocation.get(allocation, np.empty(0, dtype=np.int64))
 
     def take(self, rows: NDArray[np.int64]) -> Attempts:
-        """Only the attempts at these positions."""
         return replace(self, **{name: getattr(self, name)[rows] for name in _COLUMNS})
 
     @cached_property

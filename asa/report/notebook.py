@@ -9,7 +9,6 @@ import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from html import escape
 from itertools import pairwise
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from asa.core.event import Event, TasksDone
@@ -73,9 +72,7 @@ class NotebookDisplay:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """What was shown last stays."""
 
     def update(self, events: Iterable[Event | TasksDone], now: float) -> None:

@@ -65,7 +65,6 @@ class Auto(Hold):
         return [*unknown, *decisions]
 
     def explain(self, view: WorkflowView) -> str:
-        """How places are held, and why so."""
         sharing, seen = self._seen(view)
         return super().explain(replace(seen, stages=tuple(sharing.contracted(view.stages))))
 

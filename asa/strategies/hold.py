@@ -99,7 +99,6 @@ class Hold:
         return decisions
 
     def explain(self, view: WorkflowView) -> str:
-        """How places are held, and why so."""
         places = technique_for(view, self.technique)
         if places is None:
             how = self.otherwise

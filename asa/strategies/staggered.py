@@ -110,7 +110,6 @@ class Staggered:
         return within_budget(decisions, view, lambda cores: self._idle_s(cores, view), self.max_overhead)
 
     def explain(self, view: WorkflowView) -> str:
-        """What is done, and why so."""
         apart = "a part of the wait" if self.spacing_s is None else f"{self.spacing_s:g} s"
         return f"up to {self.outstanding} requests a stage, {apart} apart"
 

@@ -207,7 +207,6 @@ class ExecutorConformance:
 
     @pytest.fixture
     def bench(self) -> Bench:
-        """Where it is tried."""
         raise NotImplementedError("a subclass says where")
 
     def test_a_node_joins_with_its_cores(self, bench: Bench) -> None:

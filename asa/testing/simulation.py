@@ -449,7 +449,6 @@ class SimulatedNetwork:
                 stream.close()
 
     def forget(self, stream: SimulatedStream) -> None:
-        """A stream was closed."""
         if stream in (own := self._streams.get(stream.process, [])):
             own.remove(stream)
 

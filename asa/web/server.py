@@ -630,7 +630,6 @@ class Connection(asyncio.BufferedProtocol):
             (self._waiting or self._sending)[-1].request.persists = False
 
     def abort(self) -> None:
-        """Break it."""
         if self.transport is not None:
             self.transport.abort()
 

@@ -152,7 +152,6 @@ class Assembly(Generic[P]):
 
     @property
     def virtual(self) -> bool:
-        """Whether its time is."""
         return isinstance(self.backend, VirtualBackend)
 
     def close(self) -> None:

@@ -387,7 +387,6 @@ class LearnedWaits:
     def predict(
         self, resources: Resources, walltime_s: float, context: Context, quantiles: Sequence[float | None] = (None,)
     ) -> list[float]:
-        """Expected waits [s] of a job of this size, one for each quantile."""
         geometry = self._geometry(resources, walltime_s)
         try:
             said = self._waits.predict(geometry, context, quantiles)
@@ -405,20 +404,17 @@ class LearnedWaits:
     def learn(
         self, job: JobRequest, wait_s: float, predicted_s: float | None = None, context: Context | None = None
     ) -> None:
-        """This job waited `wait_s` [s]; counts once, by its token."""
         geometry = self._geometry(replace(job.resources, options=job.options), job.walltime_s)
         with _lesson(f"the wait of job {job.token} is not learned"):
             self._waits.learn(geometry, job.token, wait_s, predicted_s, context, job.walltime_s)
         self._tell(geometry)
 
     def known(self, resources: Resources, walltime_s: float) -> int:
-        """How many jobs have taught the waits of this size."""
         record = self._store.get(WAITS + str(self._geometry(resources, walltime_s))) or {}
         jobs: int = record.get("jobs", 0)
         return jobs
 
     def survival(self, options: Options) -> tuple[int, float]:
-        """How often jobs of a queue were preempted in earlier runs, and how long they ran in all [h]."""
         record = self._store.get(self._survival_key(options)) or {}
         return record.get("preempted", 0), record.get("ran_s", 0.0) / HOUR
 

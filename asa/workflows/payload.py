@@ -182,7 +182,6 @@ class Payloads:
 
     @property
     def graph(self) -> Graph:
-        """The workflow."""
         return self._graph
 
     def result(self, name: str, index: int) -> Value:

@@ -54,7 +54,6 @@ class Times:
         return cls(_Declared(graph)) if times is None else cls(_Declared(graph), *recorded(times, state))
 
     def knows(self, stage: str) -> bool:
-        """Whether it can tell."""
         return stage in self.declared or bool(self.recorded.get(stage))
 
     def seconds(self, stage: str, index: int, cores: int, arguments: Arguments) -> float | None:

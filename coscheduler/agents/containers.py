@@ -369,7 +369,6 @@ class AgentContainers:
         return asked + [decision for agent in agents for decision in self._launch(agent)]
 
     def update(self, status: Message) -> list[AgentDecision]:
-        """The status of a task."""
         name, state = value_of(status, "task_id"), field_of(status, "state", str)
         container = self._all.get(name)
         if container is None:

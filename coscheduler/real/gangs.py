@@ -87,7 +87,6 @@ class Places:
         return found
 
     def have(self, job: str, places: tuple[NodeCores, ...], *, guest: bool) -> None:
-        """A job has these already."""
         self._of[job] = places
         if guest:
             self._guests.add(job)
@@ -408,7 +407,6 @@ class Gangs:
             self.leases.hold_memory(container, memory, now)
 
     def signal(self, job: str, name: str) -> None:
-        """Send a signal to all of a job."""
         for container, _ in self._alive(job):
             self._machine.signal(container, name)
 

@@ -107,7 +107,6 @@ class RealWorld:
             self._count_nodes()
 
     def advance(self) -> SharingView | None:
-        """Wait for the next moment at which a rule is asked; None once all jobs have ended."""
         news = self._arrivals.submit(self._now())
         while not news and self._now() < self._look_at:
             if not self._ledger.running and math.isinf(self._arrivals.next):
@@ -119,7 +118,6 @@ class RealWorld:
         return self._view()
 
     def apply(self, decisions: Iterable[SharingDecision]) -> None:
-        """Do what a rule has decided, in order."""
         for decision in decisions:
             now = self._now()
             if isinstance(decision, LookAgain):

@@ -344,13 +344,13 @@ def _handover(site: SimulatedSite, fault: Fault) -> None:
 def _supervisor_hangs(site: SimulatedSite, fault: Fault) -> None:
     """It does nothing for a long time, although it is there: its connections are, too."""
     working = [host for host in _hosts(site) if host.process.machine in site.worked]
-    if host := _pick(working, fault):
+    if host := pick(working, fault):
         host.process.stopped = site.simulation.now + 1500.0 * fault.share
         site.hanging.add(host.process.machine)
 
 
 def _supervisor_dies(site: SimulatedSite, fault: Fault) -> None:
-    if host := _pick(_hosts(site), fault):
+    if host := pick(_hosts(site), fault):
         host.process.dies_at = host.process.turns + 1 + int(20 * fault.share)
 
 
@@ -358,14 +358,14 @@ def _worker_dies(site: SimulatedSite, fault: Fault) -> None:
     """One of those there are, or whichever is the next to have several orders."""
     if fault.share > 0.7:
         site.fatal = True
-    elif worker := _pick([process for process in site.workers if not process.dead], fault):
+    elif worker := pick([process for process in site.workers if not process.dead], fault):
         site.simulation.kill(worker)
 
 
 def _machine_lost(site: SimulatedSite, fault: Fault) -> None:
     """The node is gone; the batch system notices later, and ends the job or requeues it."""
-    if job := _pick(list(site.supervisors), fault):
-        token, machine = site.tokens[job], _pick(site.supervisors[job], fault).process.machine
+    if job := pick(list(site.supervisors), fault):
+        token, machine = site.tokens[job], pick(site.supervisors[job], fault).process.machine
         site.lose(machine)
         end = site.batch.requeue if fault.share < 0.5 else site.batch.fail
         site.simulation.soon(10.0 + 200.0 * fault.share, partial(_unless_gone, end, token))
@@ -394,7 +394,7 @@ def _job_failed(site: SimulatedSite, fault: Fault) -> None:
 def _job_cancelled(site: SimulatedSite, fault: Fault) -> None:
     """By another user: an operator."""
     jobs = [status.handle for _, status in site.batch.jobs() if not status.state.final]
-    if handle := _pick(jobs, fault):
+    if handle := pick(jobs, fault):
         site.batch.cancel([handle])
 
 
@@ -423,14 +423,14 @@ def _power_fails(site: SimulatedSite, fault: Fault) -> None:
 def _job_forgotten(site: SimulatedSite, fault: Fault) -> None:
     """The controller knows a job no longer, whose programs go on."""
     tokens = [request.token for request, status in site.batch.jobs() if not status.state.final]
-    if token := _pick(tokens, fault):
+    if token := pick(tokens, fault):
         site.batch.vanish(token)
 
 
 def _id_reused(site: SimulatedSite, fault: Fault) -> None:
     """The same, and the next job gets its id."""
     tokens = [request.token for request, status in site.batch.jobs() if not status.state.final]
-    if token := _pick(tokens, fault):
+    if token := pick(tokens, fault):
         site.batch.vanish(token, again=True)
 
 
@@ -460,19 +460,19 @@ def _controller_fails_acting(site: SimulatedSite, fault: Fault) -> None:
 
 
 def _cut(site: SimulatedSite, fault: Fault) -> None:
-    if host := _pick(_hosts(site), fault):
+    if host := pick(_hosts(site), fault):
         site.simulation.network.cut(LOGIN, host.process.machine, 200.0 * fault.share)
 
 
 def _stalled(site: SimulatedSite, fault: Fault) -> None:
-    if host := _pick(_hosts(site), fault):
+    if host := pick(_hosts(site), fault):
         site.simulation.network.stall(host.process)
 
 
 def _stopped(site: SimulatedSite, fault: Fault) -> None:
     """SIGSTOP, and SIGCONT later."""
     drivers = [run.driver for run in site.runs if run.driver is not None and not run.driver.dead]
-    if process := _pick([*drivers, *(host.process for host in _hosts(site))], fault):
+    if process := pick([*drivers, *(host.process for host in _hosts(site))], fault):
         process.stopped = site.simulation.now + 300.0 * fault.share**2
 
 
@@ -484,10 +484,10 @@ def clock_faults(machines: Callable[[Any], Sequence[str]]) -> dict[str, Callable
     """What may happen to the clock of one of these machines of a site: more often a little than much."""
 
     def jumps(site: Any, fault: Fault) -> None:
-        site.simulation.clocks.jump(_pick(machines(site), fault), FARTHEST_S * (2.0 * fault.share - 1.0) ** 3)
+        site.simulation.clocks.jump(pick(machines(site), fault), FARTHEST_S * (2.0 * fault.share - 1.0) ** 3)
 
     def drifts(site: Any, fault: Fault) -> None:
-        site.simulation.clocks.drift(_pick(machines(site), fault), FASTEST * (2.0 * fault.share - 1.0) ** 3)
+        site.simulation.clocks.drift(pick(machines(site), fault), FASTEST * (2.0 * fault.share - 1.0) ** 3)
 
     return {"clock jumps": jumps, "clock drifts": drifts}
 
@@ -580,7 +580,8 @@ CLOCKS = {"clock drifts", "clock jumps"}
 """Faults by which times are not what they seem."""
 
 
-def _pick(found: Sequence[Any], fault: Fault) -> Any:
+def pick(found: Sequence[Any], fault: Fault) -> Any:
+    """What a fault happens to; None where there is nothing."""
     return found[fault.which % len(found)] if found else None
 
 
@@ -589,7 +590,7 @@ def _hosts(site: SimulatedSite) -> list[SimulatedHost]:
 
 
 def _running(site: SimulatedSite, fault: Fault) -> Any:
-    return _pick([req.token for req, status in site.batch.jobs() if status.state is JobState.RUNNING], fault)
+    return pick([req.token for req, status in site.batch.jobs() if status.state is JobState.RUNNING], fault)
 
 
 @dataclass(frozen=True)
@@ -1050,18 +1051,13 @@ def smaller(case: Case) -> Iterator[Case]:
             yield replace(case, workflows=workflows, lasting=lasting)
 
 
-def shrink(case: Case, fails: Callable[[Case], bool], tries: int = 300) -> Case:
-    """A smaller case that fails, too, found in so many tries."""
-    return shrink_by(smaller, case, fails, tries)
-
-
 Drawn = TypeVar("Drawn")
 
 
-def shrink_by(
-    smaller: Callable[[Drawn], Iterator[Drawn]], case: Drawn, fails: Callable[[Drawn], bool], tries: int
+def shrink(
+    smaller: Callable[[Drawn], Iterator[Drawn]], case: Drawn, fails: Callable[[Drawn], bool], tries: int = 300
 ) -> Drawn:
-    """As `shrink`, for what `smaller` makes smaller."""
+    """A case that fails, too, found in so many tries of what `smaller` makes of it."""
     while True:
         for other in smaller(case):
             if tries <= 0:

@@ -223,6 +223,8 @@ def _result(site: str, seed: int) -> Result:
 
 def _shrunk(site: str, seed: int) -> tuple[str, list[str]]:
     """The smallest schedule found that fails like this one, and how it fails: numbers may differ."""
+    from coscheduler.torture.case import shrink
+
     schedules = _schedules(site)
 
     def violations(case: Any) -> list[str]:
@@ -236,5 +238,5 @@ def _shrunk(site: str, seed: int) -> tuple[str, list[str]]:
 
     drawn = schedules.draw(seed)
     first = kinds(drawn)
-    case = schedules.shrink(drawn, lambda other: not first.isdisjoint(kinds(other)))
+    case = shrink(schedules.smaller, drawn, lambda other: not first.isdisjoint(kinds(other)))
     return repr(case), violations(case)

@@ -28,7 +28,7 @@ from typing import Any
 from asa.core.errors import AsaError, StateError
 from asa.testing.simulated_loop import SimulatedLoop, SimulatedPorts
 from asa.testing.simulation import START_S, SimulatedBell, SimulatedProcess, SimulatedSelector, Simulation, Stuck
-from coscheduler.torture.case import Fault, ScheduleOutcome, clock_faults, in_directory, log_uniform, shrink_by
+from coscheduler.torture.case import Fault, ScheduleOutcome, clock_faults, in_directory, log_uniform, pick
 from coscheduler.torture.site import LOGIN, SimulatedHost
 from executors.cgroup.group import Group, GroupUsage
 from executors.mesos.agent.containers import AgentHost
@@ -391,7 +391,6 @@ class PoolSite:
         ]
 
     def add(self, process: SimulatedProcess) -> None:
-        """A process has been started."""
         self._processes.append(process)
 
     def processes(self) -> list[SimulatedProcess]:
@@ -759,7 +758,6 @@ class Customer:
         self.site.simulation.start(process, partial(self._live, host), "main")
 
     def info(self) -> Message:
-        """Its FrameworkInfo."""
         found: Message = {
             "user": "", "name": self.name, "roles": ["asa"], "failover_timeout": self.shape.failover_s,
             "checkpoint": True, "capabilities": [{"type": "MULTI_ROLE"}, {"type": "PARTITION_AWARE"}],
@@ -807,7 +805,6 @@ class Customer:
         self.subscribed, self.here, self.left = now, True, math.inf
 
     def refused(self, call: Message, status: int, reason: str) -> None:
-        """A call was not taken."""
         self.site.note(f"{self.name}: {call['type']} is answered with {status} {reason}")
         if status != 503:  # its journal cannot be written
             self.site.problem(f"{call['type']} is answered with {status}: {reason}")
@@ -1214,31 +1211,29 @@ def _gangs(rng: random.Random, cpus: Sequence[int]) -> CustomerShape:
 # ---------------------------------------------------------------- what goes wrong
 
 
-def _pick(found: Sequence[Any], fault: Fault) -> Any:
-    return found[fault.which % len(found)] if found else None
-
-
-def _dies(process: SimulatedProcess | None, fault: Fault, within: int) -> None:
+def dies(process: SimulatedProcess | None, fault: Fault, within: int) -> None:
+    """It dies within so many of its turns."""
     if process is not None and not process.dead:
         process.dies_at = process.turns + 1 + int(within * fault.share**2)
 
 
-def _master_dies(site: PoolSite, fault: Fault) -> None:
-    _dies(site.master, fault, 200)
+def master_dies(site: Any, fault: Fault) -> None:
+    """The master that runs, of a pool or of several runs."""
+    dies(site.master, fault, 200)
 
 
 def _agent_dies(site: PoolSite, fault: Fault) -> None:
-    if node := _pick([node for node in site.nodes if node.alive], fault):
-        _dies(node.process, fault, 100)
+    if node := pick([node for node in site.nodes if node.alive], fault):
+        dies(node.process, fault, 100)
 
 
 def _framework_dies(site: PoolSite, fault: Fault) -> None:
-    _dies(_pick(site.customers, fault).process, fault, 100)
+    dies(pick(site.customers, fault).process, fault, 100)
 
 
 def _framework_away(site: PoolSite, fault: Fault) -> None:
     """It is gone for as long as its tasks may go on without it, or longer."""
-    customer = _pick(site.customers, fault)
+    customer = pick(site.customers, fault)
     if customer.process is not None and not customer.process.dead and not customer.done:
         customer.away_s = customer.shape.failover_s * (0.5 + fault.share)
         site.simulation.kill(customer.process)
@@ -1246,49 +1241,49 @@ def _framework_away(site: PoolSite, fault: Fault) -> None:
 
 def _two_schedulers(site: PoolSite, fault: Fault) -> None:
     """A second scheduler takes the place of the first, which lives."""
-    customer = _pick(site.customers, fault)
+    customer = pick(site.customers, fault)
     if customer.process is not None and not customer.process.dead and not customer.done and customer.framework_id:
         customer.start()
 
 
 def _shim_dies(site: PoolSite, fault: Fault) -> None:
-    if process := _pick([each for each in site.processes() if each.name.startswith("shim")], fault):
-        _dies(process, fault, 10)
+    if process := pick([each for each in site.processes() if each.name.startswith("shim")], fault):
+        dies(process, fault, 10)
 
 
 def _task_dies(site: PoolSite, fault: Fault) -> None:
-    if container := _pick([*site.containers.values()], fault):
+    if container := pick([*site.containers.values()], fault):
         site.end(container, signal.SIGKILL)
 
 
 def _machine_lost(site: PoolSite, fault: Fault) -> None:
-    site.lose(_pick(site.nodes, fault))
+    site.lose(pick(site.nodes, fault))
 
 
 def _process_stopped(site: PoolSite, fault: Fault) -> None:
-    if process := _pick(site.processes(), fault):
+    if process := pick(site.processes(), fault):
         process.stopped = site.simulation.now + 300.0 * fault.share**2
 
 
 def _network_cut(site: PoolSite, fault: Fault) -> None:
-    machine = _pick([LOGIN, *(node.machine for node in site.nodes if node.machine)], fault)
+    machine = pick([LOGIN, *(node.machine for node in site.nodes if node.machine)], fault)
     site.simulation.network.cut(HEAD, machine, 300.0 * fault.share**2)
 
 
 def _connection_stalled(site: PoolSite, fault: Fault) -> None:
-    if process := _pick([each for each in site.processes() if not each.name.startswith("shim")], fault):
+    if process := pick([each for each in site.processes() if not each.name.startswith("shim")], fault):
         site.simulation.network.stall(process)
 
 
 def _connections_reset(site: PoolSite, fault: Fault) -> None:
     """All connections of a process break, with what is on them."""
-    if process := _pick([each for each in site.processes() if not each.name.startswith("shim")], fault):
+    if process := pick([each for each in site.processes() if not each.name.startswith("shim")], fault):
         site.simulation.network.reset(process)
 
 
 def _for_a_while(attribute: str, longest_s: float) -> Callable[[PoolSite, Fault], None]:
     def begin(site: PoolSite, fault: Fault) -> None:
-        machine = _pick([HEAD, *(node.machine for node in site.nodes)], fault)
+        machine = pick([HEAD, *(node.machine for node in site.nodes)], fault)
         getattr(site, attribute)[machine] = site.simulation.now + longest_s * fault.share
 
     return begin
@@ -1300,7 +1295,7 @@ def _stubborn(site: PoolSite, fault: Fault) -> None:
 
 def _agent_damaged(site: PoolSite, fault: Fault) -> None:
     """The agent dies, and its journal with it, which is moved away when it is started again."""
-    node = _pick(site.nodes, fault)
+    node = pick(site.nodes, fault)
     if node.machine:
         if node.alive:
             site.simulation.kill(node.process)
@@ -1349,7 +1344,7 @@ def _registration(site: PoolSite, fault: Fault) -> None:
 
 def _out_of_reach(site: PoolSite, fault: Fault) -> None:
     """A node is away for so long that it is given up, and frameworks come back meanwhile."""
-    if machine := _pick(site.nodes, fault).machine:
+    if machine := pick(site.nodes, fault).machine:
         site.simulation.network.cut(HEAD, machine, 120.0 + 300.0 * fault.share)
         for customer in site.customers:
             if customer.process is not None:
@@ -1368,7 +1363,7 @@ FAULTS: Mapping[str, Callable[[PoolSite, Fault], None]] = {
     "shim dies at a start": _trap("begin", lambda _site, _process: None),
     REGISTRATION: _registration,
     "node out of reach": _out_of_reach,
-    "master dies": _master_dies,
+    "master dies": master_dies,
     "agent dies": _agent_dies,
     "framework dies": _framework_dies,
     "framework away": _framework_away,
@@ -1576,8 +1571,3 @@ def _has_room(cpus: Sequence[int], customer: CustomerShape) -> bool:
         if sum(map(bool, rooms) if gang.apart else rooms) < gang.members:
             return False
     return all(work.cpus <= max(cpus) for work in customer.works)
-
-
-def shrink(case: PoolCase, fails: Callable[[PoolCase], bool], tries: int = 300) -> PoolCase:
-    """A smaller case that fails, too, found in so many tries."""
-    return shrink_by(smaller, case, fails, tries)

@@ -28,8 +28,8 @@ from asa.testing.simulated_loop import SimulatedLoop, SimulatedPorts
 from asa.testing.simulation import SimulatedProcess, Simulation
 from coscheduler.torture import case as cases
 from coscheduler.torture import site as sites
-from coscheduler.torture.case import HARMLESS, STRATEGIES, Case, Fault, ScheduleOutcome, StageShape, TortureWorld
-from coscheduler.torture.mesos import SimulatedPoolHost, SimulatedQuotas, SimulatedShim
+from coscheduler.torture.case import HARMLESS, STRATEGIES, Case, Fault, ScheduleOutcome, StageShape, TortureWorld, pick
+from coscheduler.torture.mesos import SimulatedPoolHost, SimulatedQuotas, SimulatedShim, dies, master_dies
 from coscheduler.torture.site import LOGIN, SimulatedExecutor, SimulatedHost, SimulatedSite
 from executors import supervisor
 from executors.mesos import agent, driver_side, master_command, sharing
@@ -149,7 +149,6 @@ class NamedPoolSite(SimulatedSite):
         return {agent.__name__: partial(run_agent, self)}
 
     def problem(self, text: str) -> None:
-        """See `note`."""
         self.note(text)
 
     def disk(self, machine: str) -> tuple[float, float]:
@@ -252,38 +251,31 @@ def run_agent(site: NamedPoolSite, host: NamedPoolHost, words: Sequence[str]) ->
 # ---------------------------------------------------------------- what goes wrong
 
 
-def _master_dies(site: NamedPoolSite, fault: Fault) -> None:
-    if site.master is not None and not site.master.dead:
-        site.master.dies_at = site.master.turns + 1 + int(200 * fault.share**2)
-
-
 def _master_stopped(site: NamedPoolSite, fault: Fault) -> None:
     if site.master is not None and not site.master.dead:
         site.master.stopped = site.simulation.now + 300.0 * fault.share**2
 
 
 def _shim_dies(site: NamedPoolSite, fault: Fault) -> None:
-    if found := [shim for shim in site.shims.values() if not shim.dead]:
-        shim = found[fault.which % len(found)]
-        shim.dies_at = shim.turns + 1 + int(10 * fault.share**2)
+    dies(pick([shim for shim in site.shims.values() if not shim.dead], fault), fault, 10)
 
 
 def _container_dies(site: NamedPoolSite, fault: Fault) -> None:
     """A supervisor in a container, which is one that a run has borrowed, perhaps."""
-    if found := [*site.containers.values()]:
-        process = found[fault.which % len(found)].host.process
+    if container := pick([*site.containers.values()], fault):
+        process = container.host.process
         process.dies_at = process.turns + 1 + int(20 * fault.share)
 
 
 def _container_stopped(site: NamedPoolSite, fault: Fault) -> None:
-    if found := [*site.containers.values()]:
-        found[fault.which % len(found)].host.process.stopped = site.simulation.now + 300.0 * fault.share**2
+    if container := pick([*site.containers.values()], fault):
+        container.host.process.stopped = site.simulation.now + 300.0 * fault.share**2
 
 
 def _reset(site: NamedPoolSite, fault: Fault) -> None:
     """All connections of a process to other machines break."""
-    if found := site.processes():
-        site.simulation.network.reset(found[fault.which % len(found)])
+    if process := pick(site.processes(), fault):
+        site.simulation.network.reset(process)
 
 
 FAULTS: Mapping[str, Callable[[Any, Fault], None]] = {
@@ -291,7 +283,7 @@ FAULTS: Mapping[str, Callable[[Any, Fault], None]] = {
     for kind, act in cases.FAULTS.items()
     if kind not in ("supervisor hangs",)
 } | {
-    "master dies": _master_dies,
+    "master dies": master_dies,
     "master stopped": _master_stopped,
     "shim dies": _shim_dies,
     "supervisor dies": _container_dies,
@@ -309,6 +301,9 @@ WORLD = TortureWorld(
     ((2, 8), (8, 16), (16, 40)),
     longest_s=120.0,
 )
+
+
+smaller = cases.smaller
 
 
 def draw(seed: int) -> Case:
@@ -343,8 +338,3 @@ def _rarely() -> Iterator[None]:
     finally:
         for module, name, seconds in zip(modules, names, before, strict=True):
             setattr(module, name, seconds)
-
-
-def shrink(case: Case, fails: Callable[[Case], bool], tries: int = 300) -> Case:
-    """A smaller case that fails, too, found in so many tries."""
-    return cases.shrink(case, fails, tries)

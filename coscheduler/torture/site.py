@@ -933,7 +933,6 @@ class SimulatedSite:
                 self.batch.end(self.tokens[job], code, job_id=job)
 
     def add(self, process: SimulatedProcess) -> None:
-        """A process has been started."""
         self._processes.append(process)
 
     def lose(self, machine: str) -> None:

@@ -253,7 +253,6 @@ class DriverSide:
         return driver
 
     def allocation_released(self) -> None:
-        """Something has been released."""
         self._asked.set()
 
     def close(self) -> None:

@@ -109,11 +109,9 @@ class Mesos:
             self._want()
 
     def recover(self, tasks: Sequence[Task], allocation: str, context: RunContext) -> Sequence[Event]:
-        """What supervisors of this allocation have left in files of these tasks' outcomes."""
         return self._inner.recover(tasks, allocation, context)
 
     def adopt(self, tasks: Sequence[Task], allocation: str, nodes: Collection[str]) -> None:
-        """An earlier driver gave these tasks to this allocation, and these nodes had joined it."""
         self._inner.adopt(tasks, allocation, nodes)
 
     def exposes(self) -> str:
@@ -121,30 +119,24 @@ class Mesos:
         return self._inner.exposes()
 
     def outlasts(self) -> str:
-        """Why a task that takes too long cannot be ended alone, or ""."""
         return self._inner.outlasts()
 
     def crowds(self) -> str:
-        """Why no guests can run on idle cores, or ""."""
         return self._inner.crowds()
 
     def mingles(self) -> str:
-        """Why tasks cannot each have an environment of their own, and GPUs with it, or ""."""
         return self._inner.mingles()
 
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
-        """Run these tasks in this allocation, in order, as its nodes have room."""
         self._inner.launch(tasks, allocation)
 
     def release(self, allocation: str) -> None:
-        """End this allocation's job with exit code 0; running tasks are killed."""
         self._inner.release(allocation)
         self._released.add(allocation)
         if self._side is not None:
             self._side.allocation_released()
 
     def want(self, task: Resources | None, count: int) -> None:
-        """In a pool that runs share: so many more tasks of this size could run now, if there were room."""
         with self._lock:
             self._wanted = task, count
             self._want()

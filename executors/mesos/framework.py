@@ -514,7 +514,6 @@ class Framework:
     # ---------------------------------------------------------------- what happens
 
     def offers(self, messages: Iterable[Message], now: float) -> list[Call]:
-        """Offers have come."""
         for message in messages:
             offer = parse_offer(message, now)
             self._held[offer.id] = offer

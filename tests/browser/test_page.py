@@ -14,9 +14,9 @@ import pytest
 from asa.core.event import RunEnded, RunState, Trouble
 from asa.dashboard.site import Dashboard
 from asa.log.rundir import list_runs
-from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 from tests.browser.conftest import Open, Shoot
 from tests.browser.looking import badge, done, holds, move, view, wide, write
+from tests.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 from tests.waiting import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

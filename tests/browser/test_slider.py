@@ -15,10 +15,10 @@ from asa.core.context import geometry_of
 from asa.core.event import Believed, ContainersSeen, ContainerUse, Event, Learned, NodeJoined, RunStarted, Submitting
 from asa.core.registry import ESTIMATORS
 from asa.log.rundir import list_runs
-from asa.testing.runlogs import montage, run_log
 from asa.workflows.learned import weights
 from tests.browser.conftest import Open, Serve, Shoot
 from tests.browser.looking import badge, holds, move, view, wide, write
+from tests.runlogs import montage, run_log
 from tests.waiting import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

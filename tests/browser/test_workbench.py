@@ -20,9 +20,9 @@ from asa.dashboard.site import Dashboard
 from asa.log.curve import SUFFIX, UsageSample, curve_head, curve_line
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
-from asa.testing.runlogs import MadeStage, montage, run_begins, run_log, stage_spec
 from tests.browser.conftest import Open, Serve, Shoot
 from tests.browser.looking import badge, holds, move, wide, write
+from tests.runlogs import MadeStage, montage, run_begins, run_log, stage_spec
 from tests.waiting import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

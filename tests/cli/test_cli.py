@@ -18,7 +18,7 @@ from asa.core.event import NodeJoined, TasksLaunched
 from asa.core.registry import COMMANDS
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
-from asa.testing.runlogs import job_asked, run_begins, stage_spec
+from tests.runlogs import job_asked, run_begins, stage_spec
 
 FILE = """
 import time

@@ -19,7 +19,7 @@ import requests
 from asa.cli.main import main
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
-from asa.testing.runlogs import job_asked, montage, run_begins, run_log, stage_spec
+from tests.runlogs import job_asked, montage, run_begins, run_log, stage_spec
 from tests.waiting import until
 
 RUN = "montage-3fa1"

@@ -58,8 +58,8 @@ from asa.core.run import (
     TaskState,
 )
 from asa.core.stage import StageSpec, StageState
-from asa.testing.runlogs import MadeStage, job_asked, run_begins, run_log, stage_spec
 from tests.core.diagrams import drawn
+from tests.runlogs import MadeStage, job_asked, run_begins, run_log, stage_spec
 
 # ------------------------------------------------------------------------------------------------ stages
 

@@ -8,7 +8,7 @@ import pytest
 from asa.dashboard.site import Dashboard
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory
-from asa.testing.runlogs import montage, run_log
+from tests.runlogs import montage, run_log
 
 
 @pytest.fixture

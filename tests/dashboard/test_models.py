@@ -35,15 +35,15 @@ from asa.core.event import (
 from asa.core.registry import ESTIMATORS
 from asa.dashboard.beliefs import Beliefs, beliefs
 from asa.dashboard.containers import Containers, containers
-from asa.dashboard.document import Document, difference, patched
+from asa.dashboard.document import Change, Document, difference
 from asa.dashboard.feed import Feed, QueueLog, QueueModel, RunLog, RunModel, Sources, replayed
 from asa.estimators.waits import Waits
 from asa.log.database import LearnedStore
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
 from asa.metrics.workflow import summarise
-from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 from tests.cli.test_cli import QUEUE
+from tests.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 from tests.waiting import until
 
 LOG = run_log((MadeStage("a", 2, 4, 30, (), 60), MadeStage("b", 1, 2, 20, ("a",), 10, 15, 15)))
@@ -258,6 +258,17 @@ documents = st.dictionaries(st.sampled_from(["jobs", "stages", "nodes"]), rows)
 
 def filled(document: Document) -> dict[str, dict[str, object]]:
     return {table: dict(found) for table, found in document.items() if found}
+
+
+def patched(before: Document, change: Change) -> dict[str, dict[str, object]]:
+    """The document after a change, as the page makes it."""
+    made = {table: dict(found) for table, found in before.items()}
+    for table, part in change.items():
+        found = made.setdefault(table, {})
+        found.update(part.get("put", {}))
+        for key in part.get("drop", ()):
+            found.pop(key, None)
+    return made
 
 
 @settings(max_examples=40)

@@ -30,10 +30,10 @@ from asa.log.events import EventLog
 from asa.log.output import HEAD, OutputReader, begun, ended, first_line
 from asa.log.rundir import RunDirectory
 from asa.security.ca import certificates
-from asa.testing.runlogs import run_begins, stage_spec
 from asa.web.errors import HTTPError
 from tests.dashboard.test_models import Growing
 from tests.mutation import answers_to_damaged, garbled, http_request
+from tests.runlogs import run_begins, stage_spec
 from tests.waiting import until
 
 RUN = "/api/runs/montage-3fa1"

@@ -22,8 +22,8 @@ from asa.dashboard.tasks import ORDERS, STATES, Arguments, TaskQuery, TaskTable
 from asa.log.curve import SUFFIX, UsageSample, curve_head, curve_line
 from asa.log.events import EventLog
 from asa.log.rundir import RunDirectory, list_runs
-from asa.testing.runlogs import MadeStage, montage, run_begins, run_log, stage_spec
 from tests.dashboard.test_site import enter, get
+from tests.runlogs import MadeStage, montage, run_begins, run_log, stage_spec
 from tests.waiting import until
 
 LOG = run_log(montage(1))

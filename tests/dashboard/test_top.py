@@ -10,7 +10,7 @@ from asa.core.event import HoldAsked, RunEnded, RunState, Trouble
 from asa.dashboard.feed import RunModel, View
 from asa.dashboard.tasks import TaskQuery
 from asa.dashboard.top import first, screen
-from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
+from tests.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 
 
 def shown(model: RunModel, rows: int = 60, width: int = 120) -> str:

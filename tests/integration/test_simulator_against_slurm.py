@@ -29,7 +29,6 @@ from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import DispatchLoop, simulate
 from asa.lab.simulator.settings import MachineSettings, Multifactor
 from asa.lab.simulator.state import REFUSALS, StopReason, why_refused
-from asa.lab.simulator.validate import violations
 from asa.lab.traces.load import load_trace
 from asa.lab.traces.slurm import ASSOCIATION, SlurmSite, parse_slurm
 from tests.agreement import equal_positions, kendall, spearman
@@ -38,6 +37,7 @@ from tests.cluster.cluster import Cluster, running
 from tests.cluster.config import ACCOUNT
 from tests.integration import replay
 from tests.lab.simulator.fair_tree import factors
+from tests.lab.simulator.validate import violations
 
 RUNS = Path(__file__).parent / "slurm_runs"
 LOG = """\

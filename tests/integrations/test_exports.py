@@ -20,7 +20,7 @@ from asa.integrations.recorded import identifiers, recorded
 from asa.integrations.rocrate import EVENTS, METADATA, WORKFLOW, crate, write_crate
 from asa.integrations.wfformat import wfformat, wfformat_text
 from asa.lab.traces.wfformat import parse_workflow
-from asa.testing.runlogs import MadeStage, montage, run_begins, run_log, stage_spec
+from tests.runlogs import MadeStage, montage, run_begins, run_log, stage_spec
 
 BEGUN = run_begins(stage_spec("a", 1, None))
 

@@ -18,7 +18,7 @@ from asa.core.event import (
     Wanted,
 )
 from asa.core.job import JobState, Resources
-from asa.testing.runlogs import job_asked, run_begins, stage_spec
+from tests.runlogs import job_asked, run_begins, stage_spec
 
 LENDER = "neighbour <7>"
 

@@ -11,7 +11,7 @@ from asa.core.history import StageUsage, Usage, quantile
 from asa.core.job import Resources
 from asa.core.run import FoldedRun
 from asa.metrics.usage import SAMPLED, usage
-from asa.testing.runlogs import MadeStage, job_asked, run_begins, run_log, stage_spec
+from tests.runlogs import MadeStage, job_asked, run_begins, run_log, stage_spec
 
 GIB = 1 << 30
 

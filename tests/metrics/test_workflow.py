@@ -40,8 +40,8 @@ from asa.core.stage import StageState
 from asa.core.units import HOUR
 from asa.metrics.attempts import Attempt, attempts_of
 from asa.metrics.workflow import PoolSize, RunSummary, level_at, pool_size, steps, summarise
-from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 from tests.metrics.leased import LENDER, borrowing
+from tests.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 
 
 @pytest.fixture

@@ -54,8 +54,8 @@ from asa.report.html import (
 from asa.report.progress import ProgressDisplay, changes, table
 from asa.report.words import job_title, job_words, purpose
 from asa.report.write import write_report
-from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 from tests.metrics.leased import LENDER, borrowing
+from tests.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 
 
 def test_suffix_chooses_the_form(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from asa.report.picture import (
     ticks,
     ticks_at,
 )
-from asa.testing.runlogs import job_asked, montage, run_begins, run_log, stage_spec
+from tests.runlogs import job_asked, montage, run_begins, run_log, stage_spec
 
 pytest.importorskip("matplotlib")
 

@@ -22,7 +22,7 @@ from asa.core.event import (
 from asa.core.job import JobState
 from asa.metrics.workflow import summarise
 from asa.report.progress import ROWS_MOST, ProgressDisplay, changes, follow, stage_lines, standing, table
-from asa.testing.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
+from tests.runlogs import MadeStage, job_asked, montage, run_begins, run_log, stage_spec
 
 
 def two_stages() -> list[Event]:

@@ -11,8 +11,8 @@ import pytest
 
 from asa.cli.main import main
 from coscheduler.torture import mesos
-from coscheduler.torture.case import Fault
-from coscheduler.torture.mesos import FAULTS, CustomerShape, GangShape, PoolCase, WorkShape, draw, run, shrink
+from coscheduler.torture.case import Fault, shrink
+from coscheduler.torture.mesos import FAULTS, CustomerShape, GangShape, PoolCase, WorkShape, draw, run, smaller
 from executors.mesos.agent import containers
 
 WORKS = (WorkShape(2, 8.0, 0), WorkShape(1, 0.2, 1), WorkShape(1, 40.0, 0), WorkShape(4, 3.0, 0), WorkShape(1, 25.0, 0))
@@ -137,7 +137,7 @@ def test_a_dropped_safeguard_is_seen_and_the_case_made_smaller(monkeypatch: pyte
         return bool(run(other).violations)
 
     assert fails(case)
-    small = shrink(case, fails, tries=20)
+    small = shrink(smaller, case, fails, tries=20)
     assert fails(small)
     assert [fault.kind for fault in small.faults] == ["agent dies"]
     assert small.customers != case.customers

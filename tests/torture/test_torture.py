@@ -26,7 +26,7 @@ from asa.core.event import TaskFailed
 from asa.testing.simulation import KEPT_ALIVE_S, START_S, SimulatedProcess, SimulatedSelector, Simulation, Stuck
 from coscheduler.torture import case as cases
 from coscheduler.torture import command
-from coscheduler.torture.case import FAULTS, Case, Fault, LastingStage, StageShape, draw, evaluate, run, shrink
+from coscheduler.torture.case import FAULTS, Case, Fault, LastingStage, StageShape, draw, evaluate, run, shrink, smaller
 from executors import hub
 from tests.torture import mutations, real
 
@@ -245,7 +245,7 @@ def test_a_dropped_safeguard_is_seen_and_the_case_made_smaller(monkeypatch: pyte
         return bool(run(other).violations)
 
     assert fails(case)
-    small = shrink(case, fails)
+    small = shrink(smaller, case, fails)
     assert fails(small)
     assert {fault.kind for fault in small.faults} == {"supervisor dies"}
     assert len(small.faults) == 1

@@ -19,13 +19,13 @@ from asa.core.task import Input, Task, Value
 from asa.log.events import EventLog
 from asa.log.values import INLINE_MOST, dump, load
 from asa.security.files import private_directory
-from asa.testing.runlogs import run_begins, stage_spec
 from asa.workflows.graph import make_graph
 from asa.workflows.payload import Payloads, pack, unpack
 from asa.workflows.stage import stage
 from asa.workflows.virtual_work import Calls, Times, recorded
 from executors import hub
 from executors.worker import Caller
+from tests.runlogs import run_begins, stage_spec
 
 
 @stage

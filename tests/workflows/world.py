@@ -58,7 +58,6 @@ from asa.log.events import EventLog
 from asa.log.values import load
 from asa.security.files import private_directory
 from asa.testing.backend_fake import FakeBatch
-from asa.testing.executor_fake import FakeExecutor, FakeNodes
 from asa.workflows.expand import Growth
 from asa.workflows.graph import Graph, make_graph
 from asa.workflows.payload import Payloads
@@ -68,6 +67,7 @@ from asa.workflows.runner import Inbox, Runner
 from asa.workflows.stage import replace_nodes
 from executors import hub
 from executors.worker import Caller
+from tests.workflows.nodes import FakeExecutor, FakeNodes
 
 # Another run in the same pool.
 

@@ -194,7 +194,6 @@ class Slurm:
 
     @property
     def questions(self) -> int:
-        """How often Slurm was asked something so far."""
         return self._slurm.questions
 
     def capabilities(self) -> Capabilities:
@@ -412,10 +411,6 @@ class Slurm:
         ]
 
     def find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:
-        """Jobs by the token they were submitted under; a token that no job carries is left out.
-
-        An array that was left half made, by a call without an answer or a driver that died, is cancelled, and left out.
-        """
         return batch.found_or_unknown_twice(tokens, self._find, self._clock)
 
     def _find(self, tokens: Sequence[str]) -> dict[str, JobHandle]:

@@ -99,9 +99,25 @@ class Convergence:
         return [{"sampling": name, **figures} for name, figures in self.to_json().items()]
 
     def draw(self, path: str | Path) -> None:
-        """Draw the first seed's course, as the paper's figure does; the suffix of `path` decides the format."""
+        """Draw the first seed's course: what each estimator predicts, and the true wait.
 
-        draw_convergence(self, path)
+        The paper draws all in one chart, where estimators that go on trying hide the others. The suffix of `path`
+        decides the format.
+        """
+        figure = new_figure(WIDTH_IN, 0.8 + 1.15 * len(self.trajectories))
+        made = charts(figure, len(self.trajectories), sharex=True, sharey=True)
+        for axes, (name, predictions) in zip(made, self.trajectories.items(), strict=True):
+            axes.plot(predictions, label="predicted", drawstyle="steps-post", color=series_colour(1), linewidth=0.8)
+            axes.plot(
+                self.true_waits, label="true wait", drawstyle="steps-post", color=series_colour(0), linestyle="--",
+                linewidth=1.2,
+            )  # fmt: skip
+            heading(axes, name)
+        made[0].set(yscale="log", xlim=(0, len(self.true_waits)))
+        made[-1].set_xlabel("iteration")
+        figure.supylabel("wait [s]", fontsize=LABEL_PT)
+        legend_above(figure, made[0].get_legend_handles_labels()[0])
+        save_figure(figure, path)
 
 
 def convergence(seeds: int = 20, iterations: int = 1000, noise: float = 0.0, seed: int = 0) -> Convergence:
@@ -204,24 +220,3 @@ def _after_changes(right: NDArray[np.bool_], window: int) -> NDArray[np.int_]:
 
 def _p90(values: NDArray[np.int_]) -> float:
     return float(np.percentile(values, 90, method="inverted_cdf"))
-
-
-def draw_convergence(found: Convergence, path: str | Path) -> None:
-    """Draw the first seed's course: what each estimator predicts, and the true wait.
-
-    The paper draws all in one chart, where estimators that go on trying hide the others.
-    """
-    figure = new_figure(WIDTH_IN, 0.8 + 1.15 * len(found.trajectories))
-    made = charts(figure, len(found.trajectories), sharex=True, sharey=True)
-    for axes, (name, predictions) in zip(made, found.trajectories.items(), strict=True):
-        axes.plot(predictions, label="predicted", drawstyle="steps-post", color=series_colour(1), linewidth=0.8)
-        axes.plot(
-            found.true_waits, label="true wait", drawstyle="steps-post", color=series_colour(0), linestyle="--",
-            linewidth=1.2,
-        )  # fmt: skip
-        heading(axes, name)
-    made[0].set(yscale="log", xlim=(0, len(found.true_waits)))
-    made[-1].set_xlabel("iteration")
-    figure.supylabel("wait [s]", fontsize=LABEL_PT)
-    legend_above(figure, made[0].get_legend_handles_labels()[0])
-    save_figure(figure, path)

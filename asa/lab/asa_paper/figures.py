@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from asa.core.job import QueueRegime
 from asa.lab.asa_paper.compare import compare
 from asa.lab.asa_paper.published import SCALES, STRATEGIES_SHOWN
 from asa.lab.asa_paper.tables import ORACLE, Grid, RunRow, corehours_figure, makespan_figure, ratio_of_sums
-from asa.lab.study import Estimate, Figure, percent, reaches
+from asa.lab.study import Estimate, Figure, percent, reaches, read_rows
 from asa.report.picture import (
     LINE,
     charts,
@@ -71,12 +70,7 @@ def _rows(seeds: int, seed: int, source: str | None) -> Sequence[RunRow]:
 
 def read_runs(path: str | Path) -> list[RunRow]:
     """The rows of the first regime in a file that ``asa compare --json`` wrote."""
-    try:
-        rows = [RunRow.from_json(values) for values in json.loads(Path(path).read_text())["rows"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(f"{path} is not what asa compare --json writes: {error}") from error
-    if not rows:
-        raise InvalidInput(f"{path} has no rows")
+    rows: list[RunRow] = read_rows(path, lambda **values: RunRow.from_json(values), "asa compare --json writes")
     return [row for row in rows if row.regime == rows[0].regime]
 
 

@@ -314,12 +314,32 @@ class ReplayTable:
         }
 
     def text(self) -> str:
-        return replay_words(self)
+        """A table for each log, and one over all."""
+        traces = list(dict.fromkeys(row.trace for row in self.rows))
+        parts = []
+        for trace in traces:
+            rows = [row for row in self.rows if row.trace == trace]
+            sizes = rows[0].errors.shape[1]
+            heading = f"{trace}: {rows[0].seeds[0].jobs} jobs, means over {sizes} {'size' if sizes == 1 else 'sizes'}"
+            parts.append(f"{heading}\n{table(replay_lines(rows, self.quantiles), 'nothing')}")
+        if len(traces) > 1:
+            overall = [{"estimator": name, "MAE/last": str(value)} for name, value in self.overall.items()]
+            parts.append(f"geometric mean over {len(traces)} logs\n{table(overall, 'nothing')}")
+        return "\n\n".join([*parts, _LEGEND])
 
     def draw(self, path: str | Path) -> None:
-        """Draw relative errors and calibration; the suffix of `path` decides the format."""
+        """Draw it; the suffix of `path` decides the format.
 
-        draw_replay(self, path)
+        On the left, each estimator's mean absolute error over that of the last wait, a mark for each log with its
+        interval, and a line for the geometric mean. On the right, the share of waits under each predicted quantile, for
+        estimators that heed quantiles, in the mean over logs: on the diagonal where they are calibrated, above it where
+        waits of exactly 0 are many.
+        """
+        figure = new_figure(_WIDTH_IN, 1.8 + 0.3 * len(self.overall))
+        left, right = charts(figure, 1, 2, width_ratios=(3, 2))
+        _draw_errors(left, self)
+        _draw_calibration(right, self)
+        save_figure(figure, path)
 
 
 def tabulate(
@@ -448,21 +468,6 @@ wait; under: share of the waits not above what was predicted for each quantile, 
 us: time of a prediction and of learning"""
 
 
-def replay_words(found: ReplayTable) -> str:
-    """A table for each log, and one over all."""
-    traces = list(dict.fromkeys(row.trace for row in found.rows))
-    parts = []
-    for trace in traces:
-        rows = [row for row in found.rows if row.trace == trace]
-        sizes = rows[0].errors.shape[1]
-        heading = f"{trace}: {rows[0].seeds[0].jobs} jobs, means over {sizes} {'size' if sizes == 1 else 'sizes'}"
-        parts.append(f"{heading}\n{table(replay_lines(rows, found.quantiles), 'nothing')}")
-    if len(traces) > 1:
-        overall = [{"estimator": name, "MAE/last": str(value)} for name, value in found.overall.items()]
-        parts.append(f"geometric mean over {len(traces)} logs\n{table(overall, 'nothing')}")
-    return "\n\n".join([*parts, _LEGEND])
-
-
 def replay_lines(rows: Sequence[EstimatorRow], quantiles: Sequence[float]) -> list[dict[str, Any]]:
     """What is shown of each row, by heading."""
     return [
@@ -480,21 +485,6 @@ def _share(shares: Sequence[float] | None, place: int) -> str:
 
 _WIDTH_IN = 9.0
 _TICKS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 6, 10, 20, 50, 100)
-
-
-def draw_replay(found: ReplayTable, path: str | Path) -> None:
-    """Draw a table; the suffix of `path` decides the format.
-
-    On the left, each estimator's mean absolute error over that of the last wait, a mark for each log with its interval,
-    and a line for the geometric mean. On the right, the share of waits under each predicted quantile, for estimators
-    that heed quantiles, in the mean over logs: on the diagonal where they are calibrated, above it where waits of
-    exactly 0 are many.
-    """
-    figure = new_figure(_WIDTH_IN, 1.8 + 0.3 * len(found.overall))
-    left, right = charts(figure, 1, 2, width_ratios=(3, 2))
-    _draw_errors(left, found)
-    _draw_calibration(right, found)
-    save_figure(figure, path)
 
 
 def _draw_errors(axes: Axes, found: ReplayTable) -> None:

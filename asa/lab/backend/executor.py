@@ -144,7 +144,6 @@ class VirtualExecutor:
         """No tasks, for the same reason."""
 
     def launch(self, tasks: Sequence[Task], allocation: str) -> None:
-        """Run these tasks in this allocation, in order, as its nodes have room."""
         if (held := self._held.get(allocation)) is not None:
             held.waiting += tasks
             self._fill(allocation, held)

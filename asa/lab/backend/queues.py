@@ -130,7 +130,6 @@ class SimulatedQueues(OneRunAtATime):
         return {token: handle for queue in self.queues.values() for token, handle in queue.find(tokens).items()}
 
     def update(self, handle: JobHandle, changes: JobChanges) -> None:
-        """Change a job that waits."""
         self._of(handle.token).update(handle, changes)
 
     def cancel(self, handles: Sequence[JobHandle]) -> None:
@@ -153,11 +152,9 @@ class SimulatedQueues(OneRunAtATime):
         return QueuesClock([queue.clock for queue in self.queues.values()], self._notice)
 
     def cores_on(self, token: str) -> tuple[int, ...]:
-        """Cores that a running job has on each of its nodes."""
         return self._of(token).cores_on(token)
 
     def end(self, token: str, exit_code: int = 0) -> None:
-        """The program of this running job exits."""
         self._of(token).end(token, exit_code)
 
     # -- mechanics -------------------------------------------------------------------------------------------------

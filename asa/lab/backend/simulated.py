@@ -72,7 +72,6 @@ class EngineClock:
         return self.engine.now
 
     def call_at(self, when: float, call: Callable[[], None]) -> None:
-        """Run `call` when virtual time reaches `when` [s], now if that is past; equal times as registered."""
         heapq.heappush(self._calls, (max(when, self.engine.now), next(self._order), call))
 
     def wait(self, signal: threading.Event, until: float = math.inf) -> bool:
@@ -378,11 +377,9 @@ class Simulated(OneRunAtATime):
         return self.options.times
 
     def cores_on(self, token: str) -> tuple[int, ...]:
-        """Cores that a running job has on each of its nodes."""
         return self._books.tokens[token].cores
 
     def end(self, token: str, exit_code: int = 0) -> None:
-        """The program of this running job exits."""
         job = self._books.tokens.get(token)
         state = None if job is None else state_of(self.engine, job)
         if job is None or state is not JobState.RUNNING:

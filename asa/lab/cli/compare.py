@@ -44,7 +44,6 @@ class Compare:
 
     @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Compare them."""
         check_outputs(options, picture="plot")
         cores = _counts(options.cores)
         from asa.lab.asa_paper.compare import compare

@@ -55,7 +55,6 @@ class Dispatch:
 
     @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Plan it, and check the plan."""
         planner = DISPATCHERS.create(options.dispatcher)
         if not hasattr(planner, "solve"):
             raise InvalidInput(f"dispatcher {options.dispatcher!r} makes no plans of whole queues: {PLANNERS} expected")

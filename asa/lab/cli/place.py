@@ -44,7 +44,6 @@ class PlaceCommand:
 
     @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Place the jobs, and check where they are."""
         method = PLACEMENT_METHODS.create(options.method)
         from asa.report.outputs import check_picture
 

@@ -36,7 +36,6 @@ class Tune:
 
     @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Tune and compare."""
         if options.evaluations < 1:
             raise InvalidInput(f"--evaluations {options.evaluations}: 1 or more expected; asa bench only compares")
         if options.predictors and options.predictor != "user":
@@ -68,7 +67,6 @@ class BenchDispatchers:
 
     @ends_on_signals
     def run(self, options: argparse.Namespace) -> CommandResult:
-        """Compare them."""
         return _compared(options, options.dispatchers)
 
 

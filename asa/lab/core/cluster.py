@@ -100,7 +100,7 @@ class Partition:
         _check_preemption("partition", self)
 
 
-def _check_counts(what: str, each: Partition | Qos | Association) -> None:
+def _check_counts(what: str, each: Partition | JobLimits) -> None:
     """Refuse fields of whole numbers that are out of their bounds."""
     for item in fields(each):
         value = getattr(each, item.name)
@@ -128,8 +128,37 @@ def _check_preemption(what: str, each: Partition | Qos) -> None:
         raise InvalidInput(f"a {what} has exempt_s {each.exempt_s!r}: a finite time from 0 s on expected")
 
 
-@dataclass(frozen=True, slots=True)
-class Qos:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLimits:
+    """What a QOS, an account or a user may limit, see `Qos` and `Association`; None for no limit."""
+
+    grp_jobs: int | None = None
+    grp_submit_jobs: int | None = None
+    grp_cores: int | None = None
+    grp_nodes: int | None = None
+    grp_memory: int | None = None
+    grp_gpus: int | None = None
+    max_cores: int | None = None
+    max_nodes: int | None = None
+    max_memory: int | None = None
+    max_gpus: int | None = None
+    max_time_s: float | None = None
+    grp_core_minutes: int | None = None
+    grp_gpu_minutes: int | None = None
+    grp_core_run_minutes: int | None = None
+    grp_gpu_run_minutes: int | None = None
+    grp_wall_minutes: int | None = None
+    max_core_minutes: int | None = None
+    max_gpu_minutes: int | None = None
+
+    @property
+    def has_limits(self) -> bool:
+        own = (item.name for item in fields(self) if item.name.startswith(("max_", "grp_")))
+        return any(getattr(self, name) is not None for name in own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qos(JobLimits):
     """A quality of service: limits of the jobs that have it, and their priority.
 
     A limit of 0 means that there may be none, None that there is no limit. A job that a limit keeps from starting
@@ -184,41 +213,18 @@ class Qos:
     max_jobs_per_user: int | None = None
     max_submit_jobs_per_user: int | None = None
     max_cores_per_user: int | None = None
-    grp_cores: int | None = None
+    max_nodes_per_user: int | None = None
+    max_memory_per_user: int | None = None
+    max_gpus_per_user: int | None = None
+    decays: bool = True
     priority: int = 0
     preempts: tuple[str, ...] = ()
     preempt_mode: str = ""
     exempt_s: float = 0.0
-    max_nodes_per_user: int | None = None
-    max_memory_per_user: int | None = None
-    max_gpus_per_user: int | None = None
-    grp_jobs: int | None = None
-    grp_submit_jobs: int | None = None
-    grp_nodes: int | None = None
-    grp_memory: int | None = None
-    grp_gpus: int | None = None
-    max_cores: int | None = None
-    max_nodes: int | None = None
-    max_memory: int | None = None
-    max_gpus: int | None = None
-    max_time_s: float | None = None
-    grp_core_minutes: int | None = None
-    grp_gpu_minutes: int | None = None
-    grp_core_run_minutes: int | None = None
-    grp_gpu_run_minutes: int | None = None
-    grp_wall_minutes: int | None = None
-    max_core_minutes: int | None = None
-    max_gpu_minutes: int | None = None
-    decays: bool = True
 
     def __post_init__(self) -> None:
         _check_counts("a QOS", self)
         _check_preemption("QOS", self)
-
-    @property
-    def has_limits(self) -> bool:
-        own = (item.name for item in fields(Qos) if item.name.startswith(("max_", "grp_")))
-        return any(getattr(self, name) is not None for name in own)
 
 
 ROOT = "root"
@@ -228,7 +234,7 @@ MOST_LEVELS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Association:
+class Association(JobLimits):
     """Limits of an account, or of a user in an account; None for no limit, and 0 where there may be none.
 
     A limit of a job's QOS takes the place of that of the same kind here.
@@ -258,33 +264,11 @@ class Association:
     MaxTRES, MaxTRESMinsPerJob and MaxWall of accounts and users; "Resource Limits".
     """
 
-    grp_jobs: int | None = None
-    grp_submit_jobs: int | None = None
-    grp_cores: int | None = None
-    grp_nodes: int | None = None
-    grp_memory: int | None = None
-    grp_gpus: int | None = None
     max_jobs: int | None = None
     max_submit_jobs: int | None = None
-    max_cores: int | None = None
-    max_nodes: int | None = None
-    max_memory: int | None = None
-    max_gpus: int | None = None
-    max_time_s: float | None = None
-    grp_core_minutes: int | None = None
-    grp_gpu_minutes: int | None = None
-    grp_core_run_minutes: int | None = None
-    grp_gpu_run_minutes: int | None = None
-    grp_wall_minutes: int | None = None
-    max_core_minutes: int | None = None
-    max_gpu_minutes: int | None = None
 
     def __post_init__(self) -> None:
         _check_counts("an association", self)
-
-    @property
-    def has_limits(self) -> bool:
-        return any(getattr(self, item.name) is not None for item in fields(Association))
 
     def under(self, above: Association) -> Association:
         """The same, with the limits of the one above for each user and job where it has none of its own."""

@@ -72,7 +72,6 @@ class Moldable:
         ]
 
     def take(self, rows: Ints) -> Moldable:
-        """These rows only."""
         return Moldable(self.least[rows], self.most[rows], self.parallel[rows], self.malleable[rows])
 
     @classmethod

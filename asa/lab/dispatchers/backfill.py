@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -126,8 +126,6 @@ class QueueOrder:
 
     Parameters
     ----------
-    dynamic
-        Whether a job's key changes while it waits.
     key
         The function behind an order of one's own.
     threshold
@@ -139,7 +137,6 @@ class QueueOrder:
 
     name: str
     code: int
-    dynamic: bool = False
     key: Key | None = None
     threshold: float = math.inf
     oldest: float = math.inf
@@ -192,7 +189,7 @@ ORDERS: Mapping[str, QueueOrder] = {
         QueueOrder("fcfs", FCFS),
         QueueOrder("sjf", SJF),
         QueueOrder("largest-area", LARGEST_AREA),
-        QueueOrder("wfp3", WFP3, dynamic=True),
+        QueueOrder("wfp3", WFP3),
         QueueOrder("f1", F1),
         QueueOrder("smallest-area", SMALLEST_AREA),
     )
@@ -205,7 +202,7 @@ logarithm of the submission makes it depend on when time begins, which for it is
 
 
 def find_order(what: str | QueueOrder | Key, threshold: float | str = math.inf, oldest: float = math.inf) -> QueueOrder:
-    """The order of that name, or one made of a function ``key(job, now)``, which is taken to change with time.
+    """The order of that name, or one made of a function ``key(job, now)``.
 
     Examples
     --------
@@ -213,8 +210,6 @@ def find_order(what: str | QueueOrder | Key, threshold: float | str = math.inf, 
     array([60., 30.])
     >>> find_order("sjf", "1h").rank(now=3601.0, submit=[0.0, 60.0], estimate=[60.0, 30.0], cores=[1, 8])
     array([-inf,  30.])
-    >>> find_order(lambda job, now: job.resources.cores).dynamic
-    True
     """
     found, limit = _found(what), duration(threshold, what="threshold", endless=True)
     if not (oldest >= 1 and (oldest == math.inf or oldest == int(oldest))):
@@ -223,14 +218,14 @@ def find_order(what: str | QueueOrder | Key, threshold: float | str = math.inf, 
         if oldest < math.inf:
             raise InvalidInput(f"oldest={oldest:g} of the jobs beyond threshold= come first, and there is none")
         return found
-    return replace(found, threshold=limit, oldest=oldest, dynamic=True)
+    return replace(found, threshold=limit, oldest=oldest)
 
 
 def _found(what: str | QueueOrder | Key) -> QueueOrder:
     if isinstance(what, QueueOrder):
         return what
     if not isinstance(what, str):
-        return QueueOrder(getattr(what, "__name__", "own"), OWN, dynamic=True, key=what)
+        return QueueOrder(getattr(what, "__name__", "own"), OWN, key=what)
     if what not in ORDERS:
         raise UnknownName("order", what, ORDERS)
     return ORDERS[what]
@@ -1033,61 +1028,43 @@ class Backfill:
         return self._plain.decide_in_order(view, queue)
 
 
-class Fcfs(Backfill):
+class _OfDepth(Backfill):
+    """`Backfill` with a reservation depth of its own."""
+
+    DEPTH: ClassVar[float]
+
+    def __init__(
+        self,
+        limit: float = math.inf,
+        order: str | Key | None = None,
+        threshold: float | str = math.inf,
+        width: str = "as-asked",
+        resize: str = "none",
+        shift: float | str = "",
+        gain: float = 0.0,
+        shift_qos: str = "",
+    ) -> None:
+        super().__init__(
+            self.DEPTH, limit, order, threshold, width=width, resize=resize, shift=shift, gain=gain, shift_qos=shift_qos
+        )
+
+
+class Fcfs(_OfDepth):
     """First come, first served: no job is overtaken."""
 
-    def __init__(
-        self,
-        limit: float = math.inf,
-        order: str | Key | None = None,
-        threshold: float | str = math.inf,
-        width: str = "as-asked",
-        resize: str = "none",
-        shift: float | str = "",
-        gain: float = 0.0,
-        shift_qos: str = "",
-    ) -> None:
-        super().__init__(
-            0, limit, order, threshold, width=width, resize=resize, shift=shift, gain=gain, shift_qos=shift_qos
-        )
+    DEPTH = 0
 
 
-class Easy(Backfill):
+class Easy(_OfDepth):
     """EASY backfilling: the first blocked job has a reservation, the others fill what it leaves."""
 
-    def __init__(
-        self,
-        limit: float = math.inf,
-        order: str | Key | None = None,
-        threshold: float | str = math.inf,
-        width: str = "as-asked",
-        resize: str = "none",
-        shift: float | str = "",
-        gain: float = 0.0,
-        shift_qos: str = "",
-    ) -> None:
-        super().__init__(
-            1, limit, order, threshold, width=width, resize=resize, shift=shift, gain=gain, shift_qos=shift_qos
-        )
+    DEPTH = 1
 
 
-class Conservative(Backfill):
+class Conservative(_OfDepth):
     """Conservative backfilling: every blocked job has a reservation."""
 
-    def __init__(
-        self,
-        limit: float = math.inf,
-        order: str | Key | None = None,
-        threshold: float | str = math.inf,
-        width: str = "as-asked",
-        resize: str = "none",
-        shift: float | str = "",
-        gain: float = 0.0,
-        shift_qos: str = "",
-    ) -> None:
-        super().__init__(
-            math.inf, limit, order, threshold, width=width, resize=resize, shift=shift, gain=gain, shift_qos=shift_qos
-        )
+    DEPTH = math.inf
 
 
 class EasyPlusPlus(Backfill):

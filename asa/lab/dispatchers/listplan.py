@@ -78,7 +78,6 @@ class ListPlan:
         self.default_limit_s = seconds  # for asa dispatch without a limit
 
     def decide(self, view: QueueView | TableView) -> list[Start]:
-        """What to start now, in the queue's order."""
         if not len(view.queue if isinstance(view, QueueView) else view.waiting):
             return []
         instance = from_view(view)

@@ -13,7 +13,7 @@ from asa.core.view import QueueView
 from asa.lab.core.compiled import compiled
 from asa.lab.core.objective import OBJECTIVES, Objective, Waiting
 from asa.lab.core.table import TableView
-from asa.lab.dispatchers.room import columns, room_of
+from asa.lab.dispatchers.room import FreeResources, columns, room_of
 
 # -- Bin packing ------------------------------------------------------------------------------------------------------
 
@@ -45,13 +45,16 @@ class BinPacking:
     def decide(self, view: QueueView | TableView) -> list[Start]:
         room = room_of(view, self._placement)
         places = np.flatnonzero(room.fitting())
-        order = places[np.argsort(-room.sizes[places], kind="stable")]
-        # One pass will do: the room only shrinks, so what did not fit will not.
-        starts: list[Start] = []
-        for place, size in zip(order.tolist(), room.sizes[order].tolist(), strict=True):
-            if size <= room.free and (start := room.start(place)):
-                starts.append(start)
-        return starts
+        return in_turn(room, places[np.argsort(-room.sizes[places], kind="stable")])
+
+
+def in_turn(room: FreeResources, order: Ints) -> list[Start]:
+    """Start the jobs at these places as far as they fit. One pass will do: the room only shrinks."""
+    starts: list[Start] = []
+    for place, size in zip(order.tolist(), room.sizes[order].tolist(), strict=True):
+        if size <= room.free and (start := room.start(place)):
+            starts.append(start)
+    return starts
 
 
 # -- Knapsack ---------------------------------------------------------------------------------------------------------
@@ -99,7 +102,6 @@ class Knapsack:
         self._objective, self._window, self._placement = objective, window, placement
 
     def decide(self, view: QueueView | TableView) -> list[Start]:
-        """What to start now, in the queue's order."""
         room = room_of(view, self._placement)
         submit, estimate, _ = columns(view)
         queue = Waiting(np.maximum(0.0, view.now - submit), estimate, room.sizes, room.total - room.free, room.total)
@@ -175,12 +177,6 @@ class Random:
     def decide(self, view: QueueView | TableView) -> list[Start]:
         """What to start now, in the order of the draws."""
         room = room_of(view, self._placement)
-        places = np.flatnonzero(room.fitting())
         # A job that does not fit will not fit later, so going through all jobs in random order is drawing among those
         # that fit.
-        order = self._draw.permutation(places)
-        starts: list[Start] = []
-        for place, size in zip(order.tolist(), room.sizes[order].tolist(), strict=True):
-            if size <= room.free and (start := room.start(place)):
-                starts.append(start)
-        return starts
+        return in_turn(room, self._draw.permutation(np.flatnonzero(room.fitting())))

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from asa.core.decision import JobKey
 from asa.core.errors import InvalidInput
+from asa.core.units import check_number
 from asa.core.view import QueuedJob
 
 Runs = Mapping[JobKey, float] | Mapping[int, float] | Mapping[str, float] | Sequence[float] | npt.NDArray[np.float64]
@@ -30,7 +31,6 @@ class UserEstimate:
     """
 
     def predict(self, job: QueuedJob) -> float:
-        """Expected run time [s]."""
         return walltime(job, "choose a predictor that does without (oracle), or one that can be given a default")
 
     def learn(self, job: QueuedJob, run_time_s: float) -> None:
@@ -66,14 +66,12 @@ class LastTwoOfUser:
         self._last: dict[str, tuple[float, ...]] = {}
 
     def predict(self, job: QueuedJob) -> float:
-        """Expected run time [s]."""
         last = self._last.get(job.user, ())
         if len(last) < 2:
             return fallback(job, self._default)
         return capped(sum(last) / 2, job)
 
     def learn(self, job: QueuedJob, run_time_s: float) -> None:
-        """`job` ran for `run_time_s` [s]."""
         if job.user:
             self._last[job.user] = (*self._last.get(job.user, ()), run_time_s)[-2:]
 
@@ -98,20 +96,18 @@ class AlikeJobs:
     """
 
     def __init__(self, default_s: float | None = None, last: int = 4) -> None:
-        if type(last) is not int or last < 1:
-            raise InvalidInput(f"last={last!r} jobs: a whole number of at least 1 expected")
+        check_number("last", last, 1, whole=True)
         self._default, self._most = checked_default(default_s), last
         self._last: dict[Hashable, tuple[float, ...]] = {}
 
     def predict(self, job: QueuedJob) -> float:
-        """Expected run time [s]."""
         for likeness in self._likenesses(job):
             if logarithms := self._last.get(likeness):
                 return capped(math.exp(sum(logarithms) / len(logarithms)), job)
         return fallback(job, self._default)
 
     def learn(self, job: QueuedJob, run_time_s: float) -> None:
-        """`job` ran for `run_time_s` [s]; less than a second counts as one."""
+        """Less than a second counts as one."""
         logarithm = math.log(max(run_time_s, 1.0))
         for likeness in self._likenesses(job):
             self._last[likeness] = (*self._last.get(likeness, ()), logarithm)[-self._most :]
@@ -166,15 +162,13 @@ class NearestJobs:
 
     def __init__(self, default_s: float | None = None, nearest: int = 8, last: int = 4000) -> None:
         for name, value in (("nearest", nearest), ("last", last)):
-            if type(value) is not int or value < 1:
-                raise InvalidInput(f"{name}={value!r} jobs: a whole number of at least 1 expected")
+            check_number(name, value, 1, whole=True)
         self._default, self._nearest, self._last = checked_default(default_s), nearest, last
         self._codes: dict[str, int] = {"": 0}
         self._jobs, self._count = np.zeros((5, last)), 0  # codes of user and name; logarithms; run time [s]
         self._made: dict[tuple[float, ...], float] = {}  # predictions since the last end
 
     def predict(self, job: QueuedJob) -> float:
-        """Expected run time [s]."""
         if not self._count:
             return fallback(job, self._default)
         mine = self._features(job)
@@ -192,7 +186,7 @@ class NearestJobs:
         return float(np.average(runs[near], weights=np.exp(2.0 * (far.min() - far[near]))))
 
     def learn(self, job: QueuedJob, run_time_s: float) -> None:
-        """`job` ran for `run_time_s` [s]; less than a second counts as one."""
+        """Less than a second counts as one."""
         self._jobs[:, self._count % self._last] = *self._features(job), max(run_time_s, 1.0)
         self._count += 1
         self._made.clear()
@@ -312,14 +306,12 @@ class DataDriven:
         self._last: dict[Hashable, float] = {}
 
     def predict(self, job: QueuedJob) -> float:
-        """Expected run time [s]."""
         for likeness in _likenesses(job):
             if (run_time_s := self._last.get(likeness)) is not None:
                 return capped(run_time_s, job)
         return fallback(job, self._default)
 
     def learn(self, job: QueuedJob, run_time_s: float) -> None:
-        """`job` ran for `run_time_s` [s]."""
         self._last.update(dict.fromkeys(_likenesses(job), run_time_s))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from asa.core.arrays import Bools, Floats, Ints
 from asa.core.decision import DispatchDecision, JobKey
 from asa.core.errors import InvalidInput
-from asa.core.units import DAY, HOUR, duration
+from asa.core.units import DAY, HOUR, check_number, duration
 from asa.core.view import QueuedJob, QueueView
 from asa.lab.core.cluster import Cluster
 from asa.lab.core.table import TableView
@@ -62,7 +62,6 @@ class JobHistory:
         return job.walltime_s
 
     def learn(self, job: QueuedJob, run_time_s: float) -> None:
-        """`job` ran for `run_time_s` [s]."""
         self._runs[job.key] = run_time_s
         for alike in _alike(job.user, job.walltime_s):
             shares = self._shares.setdefault(alike, [])
@@ -203,8 +202,7 @@ class Rollout:
         seed: int = 0,
     ) -> None:
         for name, number in (("futures", futures), ("work", work)):
-            if type(number) is not int or number < 1:
-                raise InvalidInput(f"{name}={number!r}: a whole number of at least 1 expected")
+            check_number(name, number, 1, whole=True)
         if not (0 < longest < math.inf and 0 <= slowdown < math.inf):
             raise InvalidInput(f"longest={longest!r}, slowdown={slowdown!r}: finite, above 0 and at least 0, expected")
         self._futures, self._longest, self._slowdown, self._work = futures, longest, slowdown, work

@@ -10,5 +10,4 @@
     operations   what users do to their jobs on the way
     run          `simulate`: a dispatcher decides, from the first job to the last
     decisions    decisions of a simulation, saved
-    validate     laws that schedules keep, and the log replayed; both independent of the engine
 """

@@ -152,7 +152,6 @@ class Drawn(NamedTuple):
     walltime: Floats
 
     def first(self, count: int) -> Drawn:
-        """The first `count` jobs."""
         cut = slice(count)
         return Drawn(self.session[cut], self.kind[cut], self.cores[cut], self.run[cut], self.walltime[cut])
 

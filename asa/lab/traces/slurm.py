@@ -261,7 +261,6 @@ def _association(number: int, heading: Sequence[str], row: Sequence[str]) -> Fie
 
 
 def _machine(nodes: Mapping[str, Fields], said: list[str], *, memory: bool) -> Cluster:
-    """The nodes, and what they have."""
     if len(nodes) > MOST_NODES:
         raise InvalidInput(f"{len(nodes):,} nodes: at most {MOST_NODES:,} expected")
     amounts, features, others, mixed = list[dict[str, int]](), dict[str, list[int]](), Counter[str](), 0

@@ -216,7 +216,6 @@ class Filters:
             self._refused.get(framework, {}).pop(role, None)
 
     def forget(self, agent: str) -> None:
-        """The agent is gone."""
         for roles in self._refused.values():
             for agents in roles.values():
                 agents.pop(agent, None)

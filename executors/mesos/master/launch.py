@@ -67,7 +67,6 @@ def _infos(item: Any) -> list[Message]:
 
 
 def _wrong(framework: FrameworkRecord, names: list[str], taken: list[Offer]) -> str | None:
-    """What is wrong with the offers, if anything is."""
     if not names:
         return "No offers specified"
     if len(set(names)) < len(names):

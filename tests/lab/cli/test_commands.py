@@ -371,7 +371,7 @@ def test_a_machine_has_power(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_site_has_limits_of_users(capsys: pytest.CaptureFixture[str]) -> None:
     """Four cores; `low`: one running job and two cores of each user, three jobs there; `high` has no limits."""
     classes = (JobClass(1.0, (1,), (5.0,)),)
-    qos = {"low": Qos(1, 3, 2), "high": Qos(priority=1)}
+    qos = {"low": Qos(max_jobs_per_user=1, max_submit_jobs_per_user=3, max_cores_per_user=2), "high": Qos(priority=1)}
     SiteModel("quad", 4, 1, 0.5, classes, dispatcher="fcfs", qos=qos).write("quad.json")
     Path("log.txt").write_text(
         "JobID|User|QOS|Submit|Start|End|State|Timelimit|AllocCPUS\n"

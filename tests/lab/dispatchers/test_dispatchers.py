@@ -50,10 +50,10 @@ from asa.lab.placement.nodes import BestFit
 from asa.lab.placement.tjap.instance import Placed, Window
 from asa.lab.placement.tjap.seq import Sequential
 from asa.lab.simulator.run import simulate
-from asa.lab.simulator.validate import violations
 from tests.lab.dispatchers.planning.instances import instance
 from tests.lab.dispatchers.queues import UNTIMED, holds, left_over, machines, pools
 from tests.lab.dispatchers.views import Job, node_view, queue_view, slot_view
+from tests.lab.simulator.validate import violations
 from tests.lab.traces.shared import swf_columns
 
 # -- Backfill ---------------------------------------------------------------------------------------------------------
@@ -345,7 +345,6 @@ def test_many_equal_keys_leave_jobs_as_they_stand() -> None:
 
 def test_large_jobs_that_have_waited_long_lead_wfp3() -> None:
     wfp3 = find_order("wfp3")
-    assert wfp3.dynamic
     early = wfp3.rank(1000.0, [0.0, 900.0], [1000.0, 60.0], [8, 8])
     late = wfp3.rank(9000.0, [0.0, 8900.0], [1000.0, 60.0], [8, 8])
     assert early[0] > early[1] and late[0] < late[1]
@@ -382,17 +381,17 @@ def test_columns_give_the_keys_of_their_rows(name: str, jobs: list[tuple[float, 
 
 @UNTIMED
 @given(st.sampled_from(sorted(ORDERS)), st.permutations(range(6)), st.floats(100.0, 1e6))
-def test_only_dynamic_orders_change_with_time(name: str, jobs: list[int], later: float) -> None:
+def test_only_wfp3_changes_with_time(name: str, jobs: list[int], later: float) -> None:
     submit, cores = np.zeros(6), np.ones(6, dtype=np.int64)
     now, then = (find_order(name).rank(time, submit, np.array(jobs) * 60.0, cores) for time in (99.0, later))
-    assert find_order(name).dynamic or (now == then).all()
+    assert name == "wfp3" or (now == then).all()
 
 
 @pytest.mark.parametrize("name", sorted(ORDERS))
 def test_jobs_beyond_the_threshold_come_first_as_they_stand(name: str) -> None:
     """At 100 s, of jobs that came at 10, 20, 30 and 40 s."""
     late = find_order(name, 75.0)
-    assert late.dynamic and late.name == name
+    assert late.name == name
     for make in (queue_view, slot_view):
         assert late.arrange(make(JOBS, 1, 8)).tolist()[:2] == [0, 1]
         assert late.keys(make(JOBS, 1, 8))[2:].tolist() == find_order(name).keys(make(JOBS, 1, 8))[2:].tolist()
@@ -437,7 +436,7 @@ def test_a_function_of_jobs_is_an_order() -> None:
     for make in (queue_view, slot_view):
         assert mine.keys(make(JOBS, 1, 8)).tolist() == [90.0, 80.0, 70.0, 60.0]
         assert mine.arrange(make(JOBS, 1, 8)).tolist() == [3, 2, 1, 0]
-    assert (mine.name, mine.dynamic, find_order(mine)) == ("last_come", True, mine)
+    assert (mine.name, find_order(mine)) == ("last_come", mine)
 
 
 def test_an_empty_queue_is_in_order() -> None:
@@ -1239,7 +1238,7 @@ def test_alike_are_the_last_four_of_the_most_alike(ends: list[tuple[str, int, fl
     last = (same or named or any_job)[-4:]
     expected = math.prod(last) ** (1 / len(last)) if last else HOUR
     assert predictor.predict(replace(JOB, name="a", resources=Resources(1))) == pytest.approx(expected)
-    with pytest.raises(InvalidInput, match="last=0 jobs: a whole number of at least 1"):
+    with pytest.raises(InvalidInput, match="last=0: a whole number of at least 1"):
         AlikeJobs(last=0)
 
 
@@ -1287,7 +1286,7 @@ def test_nearest_jobs_are_those_that_a_plain_search_finds(
 
 @pytest.mark.parametrize("wrong", [{"nearest": 0}, {"last": 0}, {"nearest": 1.5}])
 def test_nearest_jobs_are_a_number_of_jobs(wrong: dict[str, int]) -> None:
-    with pytest.raises(InvalidInput, match="jobs: a whole number of at least 1 expected"):
+    with pytest.raises(InvalidInput, match="a whole number of at least 1 expected"):
         NearestJobs(**wrong)
 
 

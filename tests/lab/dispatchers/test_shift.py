@@ -23,7 +23,7 @@ from asa.lab.dispatchers.backfill import Backfill, Easy, rule_of
 from asa.lab.dispatchers.shift import Shift
 from asa.lab.metrics.energy import energy
 from asa.lab.simulator.run import simulate
-from asa.lab.simulator.validate import violations
+from tests.lab.simulator.validate import violations
 
 POWER = NodePower(100, 460)
 """360 W of a core that is busy, on nodes of one: a kilowatt-hour in 10,000 s."""

@@ -18,8 +18,8 @@ from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import Easy
 from asa.lab.forecast.rollout import JobHistory, Rollout
 from asa.lab.simulator.run import simulate
-from asa.lab.simulator.validate import violations
 from asa.lab.traces.lublin import lublin
+from tests.lab.simulator.validate import violations
 
 CORES = 64
 OFTEN: dict[str, Any] = {"every": "30m", "futures": 2}

@@ -36,8 +36,8 @@ from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import DispatchLoop, simulate
 from asa.lab.simulator.settings import MachineSettings, Multifactor
 from asa.lab.simulator.state import StopReason
-from asa.lab.simulator.validate import lines, violations
 from tests.lab.simulator.cases import SLOTS, mixed, workloads
+from tests.lab.simulator.validate import lines, violations
 
 # -- Engine -----------------------------------------------------------------------------------------------------------
 

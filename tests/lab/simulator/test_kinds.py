@@ -20,9 +20,9 @@ from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.state import REFUSALS, why_refused
-from asa.lab.simulator.validate import violations
 from tests.lab.simulator.cases import whole_numbers
 from tests.lab.simulator.test_partitions import Oracle, check_agreement
+from tests.lab.simulator.validate import violations
 
 CONSTRAINTS = ("a", "b", "a&b", "a|b", "b|c", "c")
 """No node has c."""

@@ -24,9 +24,9 @@ from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import MachineSettings
-from asa.lab.simulator.validate import lines, replay, violations
 from asa.lab.traces.load import load_trace
 from tests.lab.simulator.cases import SLOTS, Readable, mixed, pull, workloads
+from tests.lab.simulator.validate import lines, replay, violations
 
 DEPTHS = (0, 1, 2, math.inf)
 machine = Cluster.of(nodes=SLOTS)

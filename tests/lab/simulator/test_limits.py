@@ -22,11 +22,11 @@ from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import Multifactor
 from asa.lab.simulator.state import REFUSALS, walltimes, why_refused
-from asa.lab.simulator.validate import violations
 from tests.lab.simulator.cases import pull, whole_numbers, workloads
 from tests.lab.simulator.test_kinds import kinds
 from tests.lab.simulator.test_partitions import Oracle, check_agreement
 from tests.lab.simulator.test_windows import windowed
+from tests.lab.simulator.validate import violations
 
 
 @st.composite
@@ -34,7 +34,9 @@ def limited(draw: st.DrawFn) -> tuple[Workload, Cluster]:
     """A few jobs of three users, with two QOS, and a machine with partitions and windows."""
     jobs, cluster = draw(windowed())
     few, some = st.sampled_from([None] * 4 + [0, 1, 1, 2, 2]), st.sampled_from([None] * 3 + [0, 3, 3, 4, 4, 6, 6])
-    qos = {name: Qos(draw(few), draw(few), draw(some), draw(some)) for name in ("a", "b")}
+    counts, cores = ("max_jobs_per_user", "max_submit_jobs_per_user"), ("max_cores_per_user", "grp_cores")
+    limits = st.fixed_dictionaries(dict.fromkeys(counts, few) | dict.fromkeys(cores, some))
+    qos = {name: Qos(**draw(limits)) for name in ("a", "b")}
     codes = draw(st.lists(st.integers(-1, 1), min_size=len(jobs), max_size=len(jobs)))
     jobs = replace(jobs, qos=np.array(codes), labels={**jobs.labels, "qos": ("a", "b")})
     return jobs, replace(cluster, qos=qos)
@@ -156,7 +158,7 @@ def test_no_limit_is_ever_exceeded(dispatcher: str, settings: dict[str, str], ca
 
 
 @pytest.mark.parametrize("depth", [0, 1, math.inf])
-@pytest.mark.parametrize("qos", [Qos(), Qos(99, 99, 99, 99, 3)])
+@pytest.mark.parametrize("qos", [Qos(), Qos(max_jobs_per_user=99, max_cores_per_user=99, grp_cores=99, priority=3)])
 @given(jobs=workloads())
 def test_limits_that_nobody_reaches_change_nothing(depth: float, qos: Qos, jobs: Workload) -> None:
     jobs = replace(jobs, user=np.arange(len(jobs)) % 3)
@@ -592,7 +594,10 @@ def test_a_dispatcher_does_not_see_jobs_that_a_limit_keeps_back() -> None:
 
 
 def test_what_is_requeued_or_cancelled_gives_its_part_of_the_limit_back() -> None:
-    engine = Engine(work((0, 10, 1, 0), (0, 10, 1, 0), (5, 10, 1, 0)), machine(4, n=Qos(1, 2)))
+    engine = Engine(
+        work((0, 10, 1, 0), (0, 10, 1, 0), (5, 10, 1, 0)),
+        machine(4, n=Qos(max_jobs_per_user=1, max_submit_jobs_per_user=2)),
+    )
     engine.dispatch(Easy().numbers, until=1.0)
     operations.requeue(engine, 0)  # to the end of the queue
     engine.dispatch(Easy().numbers, until=2.0)
@@ -614,7 +619,10 @@ def test_a_job_that_comes_on_the_way_has_the_first_qos() -> None:
 
 def test_laws_of_limits_are_checked() -> None:
     schedule = simulate(work((0, 5, 2, 0), (0, 5, 2, 0)), Cluster.of(4))
-    after = replace(schedule, cluster=machine(4, n=Qos(1, 1, 3, 3)))
+    after = replace(
+        schedule,
+        cluster=machine(4, n=Qos(max_jobs_per_user=1, max_submit_jobs_per_user=1, max_cores_per_user=3, grp_cores=3)),
+    )
     assert violations(after) == [
         "QOS 'n' has 4 cores at 0 s: 3 allowed",
         "user 0 of QOS 'n' has 2 running jobs at 0 s: 1 allowed",

@@ -25,10 +25,10 @@ from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.settings import MachineSettings
-from asa.lab.simulator.validate import violations
 from asa.lab.traces.swf import load_swf, log_of, write_swf
 from tests.lab.simulator.cases import SLOTS
 from tests.lab.simulator.test_moldable import DEPTHS, Box, allowed, earliest, free_at
+from tests.lab.simulator.validate import violations
 
 machine = Cluster.of(nodes=SLOTS)
 RESIZES = ("shrink", "expand", "both")

@@ -18,11 +18,11 @@ from asa.lab.dispatchers.backfill import Backfill, Easy
 from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
-from asa.lab.simulator.validate import violations
 from asa.lab.study import on_nodes
 from asa.lab.traces.resample import sampled
 from asa.lab.traces.swf import load_swf, log_of, read_swf, write_swf
 from tests.lab.simulator.cases import SLOTS, pull, workloads
+from tests.lab.simulator.validate import violations
 
 DEPTHS = (0, 1, 2, math.inf)
 machine = Cluster.of(nodes=SLOTS)

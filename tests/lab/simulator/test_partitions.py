@@ -23,8 +23,8 @@ from asa.lab.simulator import operations
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
 from asa.lab.simulator.state import REFUSALS, why_refused
-from asa.lab.simulator.validate import violations
 from tests.lab.simulator.cases import SLOTS, pull, whole_numbers, workloads
+from tests.lab.simulator.validate import violations
 
 # -- A slow scheduler, in Slurm's words -------------------------------------------------------------------------------
 

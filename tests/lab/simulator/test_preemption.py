@@ -21,10 +21,10 @@ from asa.lab.core.workload import Workload
 from asa.lab.dispatchers.backfill import Backfill
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
-from asa.lab.simulator.validate import violations
 from tests.lab.simulator.cases import pull
 from tests.lab.simulator.test_limits import limited
 from tests.lab.simulator.test_partitions import Box, Oracle, partitioned
+from tests.lab.simulator.validate import violations
 
 # -- A slow scheduler, in Slurm's words -------------------------------------------------------------------------------
 

@@ -19,9 +19,9 @@ from asa.lab.simulator import operations
 from asa.lab.simulator.decisions import DecisionSample
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import simulate
-from asa.lab.simulator.validate import violations
 from tests.lab.simulator.cases import workloads
 from tests.lab.simulator.test_partitions import check_agreement, partitioned
+from tests.lab.simulator.validate import violations
 
 
 @st.composite

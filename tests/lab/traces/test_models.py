@@ -22,7 +22,6 @@ from asa.lab.dispatchers.predictors import DataDriven
 from asa.lab.simulator.engine import Engine
 from asa.lab.simulator.run import DispatchLoop, simulate
 from asa.lab.simulator.settings import MachineSettings
-from asa.lab.simulator.validate import violations
 from asa.lab.traces.eurora import ALIKE, LONGEST_S, MEDIAN_S, RESOURCES, SHORT, SORTS, eurora, eurora_machine, run_time
 from asa.lab.traces.lublin import ALL, BATCH, HOUR, INTERACTIVE, daily, distribution, lublin, popular, requested
 from asa.lab.traces.patterns import Cycle, at_load, measure, offered_load, with_users, zipf
@@ -42,6 +41,7 @@ from asa.lab.traces.site import (
 )
 from asa.metrics.intensity import read_intensity
 from tests.definitions import ROOT
+from tests.lab.simulator.validate import violations
 from tests.lab.traces.shared import swf_columns
 
 # -- Lublin -----------------------------------------------------------------------------------------------------------
@@ -1021,7 +1021,10 @@ def test_a_window_in_a_file_is_checked(values, words):
         SiteModel.from_dict({**SITE.to_dict(), "windows": [values]})
 
 
-SERVICES = {"normal": Qos(10, 100, 40, 80, 1), "high": Qos(priority=5)}
+SERVICES = {
+    "normal": Qos(max_jobs_per_user=10, max_submit_jobs_per_user=100, max_cores_per_user=40, grp_cores=80, priority=1),
+    "high": Qos(priority=5),
+}
 
 
 def test_jobs_have_the_qos_of_their_class(tmp_path):

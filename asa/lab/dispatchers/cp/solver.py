@@ -79,7 +79,6 @@ class SolverOutcome:
     solver: Any
 
     def value(self, variable: Any) -> int:
-        """What a variable is in the solution."""
         return int(self.solver.value(variable))
 
 

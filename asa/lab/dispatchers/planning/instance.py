@@ -450,7 +450,6 @@ def _refuse_if_too_much(
 
 
 def _need(job: Mapping[str, Any], number: int, names: Sequence[str]) -> tuple[int, ...]:
-    """What a unit of a job needs."""
     given, name = job.get("req"), job.get("id", number)
     need = tuple(given) if isinstance(given, list) else ()
     if len(need) != len(names) or not all(type(amount) is int for amount in need):

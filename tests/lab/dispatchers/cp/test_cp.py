@@ -33,9 +33,9 @@ from asa.lab.dispatchers.planning.instance import held
 from asa.lab.dispatchers.planning.schemes import active, keys, order_of
 from asa.lab.dispatchers.planning.verify import violations
 from asa.lab.simulator.run import simulate
-from asa.lab.simulator.validate import violations as broken
 from tests.lab.dispatchers.planning.instances import best, instance, instances
 from tests.lab.dispatchers.views import Job, node_view, slot_view
+from tests.lab.simulator.validate import violations as broken
 
 # -- Model ------------------------------------------------------------------------------------------------------------
 
