@@ -162,9 +162,11 @@ suite-apptainer:
 test-browser: .venv/.test packages
 	$(call pytest,browser,1,load,tests/browser)
 
-# Takes minutes: the machine is emulated. Installs qemu and busybox; needs root, and fails where it cannot run.
+# The first takes minutes: the machine is emulated. They install qemu and busybox, need root, and fail where they cannot
+# run. More kills: tests/vm/run kills --kills 50
 test-cgroup2: .venv/.test
 	tests/vm/run
+	tests/vm/run kills
 
 # A test that fails here and not in `make test` did not have the time: everything takes twice as long.
 coverage: .venv/.test packages

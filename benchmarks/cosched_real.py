@@ -1,7 +1,9 @@
-"""How jobs that share cores fare on agents of this machine, rule by rule, and what monitoring costs.
+"""How jobs that share cores fare on agents of this machine, rule by rule, what monitoring costs, and how fast guests
+are stopped.
 
     python benchmarks/cosched_real.py --nodes 8 --seconds 20 --loads 8,15,idle:8,io:8 --seeds 2 --out results.json
     python benchmarks/cosched_real.py --cpu-cost
+    python benchmarks/cosched_real.py --stops 25 --nodes 2
 
 Jobs are made by cosched_queue.py, once. A load is a number of jobs of the paper's mix; ``idle:`` before it for such as
 leave CPUs idle only (Montage and Statistics), ``io:`` for such as wait for the disk (files and Statistics). Each kind
@@ -27,17 +29,23 @@ import os
 import platform
 import random
 import re
+import shlex
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import psutil
 from cosched_queue import FEWEST, FILES, SIZES
 from cosched_table import COSTS, SPACE, Row, applications, cell, hosts, overall, published, summary
@@ -52,12 +60,15 @@ from coscheduler.agents.machine import AgentMachine
 from coscheduler.compare import workflow_figures
 from coscheduler.drive import Remembered, drive
 from coscheduler.history import SharedQueue
-from coscheduler.nouns import LOOK_S
-from coscheduler.queuefile import QueuedCommand, SharedQueueLog, bound_of, read_commands
+from coscheduler.nouns import LOOK_S, SetShare, SharedRun, SharingDecision, SharingRule, SharingView, WaitingJob
+from coscheduler.queuefile import QueuedCommand, SharedQueueLog, bound_of, read, read_commands
+from coscheduler.real.gangs import STOPPED_CPUS
 from coscheduler.real.machine import ContainerProgram, ContainerStarted
 from coscheduler.real.world import PERIOD_S, RealWorld
 from coscheduler.registry import SHARING_RULES
+from coscheduler.sharing.promise import HostAccounts
 from executors.cgroup import probe
+from executors.cgroup.kernel import own_groups, quota_us
 
 MIXES = {"": tuple(SIZES), "idle": ("montage", "statistics"), "io": (*FILES, "statistics")}
 HELD_BACK = 0.1  # of the machine, for those who look after it
@@ -255,6 +266,174 @@ def cpu_cost() -> list[Row]:
     return rows
 
 
+# A host that works and reports all the time, and a guest that works all the time on the same core.
+REPORTS = """
+import os, sys, time
+path, reports = os.environ["ASA_PROGRESS"], open("reports", "w", 1)
+for done in range(1, UNITS):
+    sum(range(2_000_000))
+    with open(path + ".new", "w") as file: print(done, UNITS, file=file)
+    os.replace(path + ".new", path)
+    print(time.monotonic(), done / UNITS, file=reports)
+""".replace("UNITS", "40_000")
+BURNS = """
+import os
+with open("pid.new", "w") as file: print(os.getpid(), file=file)
+os.rename("pid.new", "pid")
+while True: sum(range(100_000))
+"""
+STOPS_BOUND = 2.0  # a guest goes on again some seconds after it was stopped
+STOPS_RULE = "scavenger:min_rate=0.01,worth=1e6,share=0.95"
+DAYS_S, HOURS_S = 1e6, 7200.0  # wall times: no host gets late by its guest
+PEEK_S, GRID_S = 0.005, 0.01  # how often the kernel is asked, and accounts are looked at again afterwards
+STILL_S, STILL = 1.0, 0.015  # a guest is stopped when for so long it uses no more than this share of a core
+
+
+class Stopped(NamedTuple):
+    """A guest that was stopped: by a decision on what was seen at this time [s], and the rule's state before it."""
+
+    guest: str
+    host: str
+    seen: float
+    before: dict[str, Any]
+
+
+@dataclass
+class Watched:
+    """A rule, and the guests that it has stopped."""
+
+    rule: SharingRule
+    stops: list[Stopped] = field(default_factory=list)
+
+    def decide(self, view: SharingView) -> Sequence[SharingDecision]:
+        before = self.rule.state()
+        decisions = self.rule.decide(view)
+        for each in decisions:
+            if isinstance(each, SetShare) and not each.share:
+                self.stops.append(Stopped(each.guest, each.why["host"], view.now, before))
+        return decisions
+
+    def learn(self, run: SharedRun) -> None:
+        self.rule.learn(run)
+
+
+class KernelWatch(threading.Thread):
+    """What the kernel says of so many guests, each `PEEK_S`: when [s], quota [us], and CPU time so far [s]."""
+
+    def __init__(self, jobs: Path, guests: int) -> None:
+        super().__init__(daemon=True)
+        self.jobs, self.guests, self.over = jobs, guests, threading.Event()
+        self.seen: defaultdict[str, list[tuple[float, str, float]]] = defaultdict(list)
+        self._files: dict[str, tuple[int, int]] = {}
+
+    def run(self) -> None:
+        while not self.over.wait(PEEK_S):
+            there = {path.parts[-3] for path in self.jobs.glob("*/1/pid")} if len(self._files) < self.guests else set()
+            for name in there - self._files.keys():
+                self._files[name] = self._open(int((self.jobs / name / "1/pid").read_text()))
+            for name, (quota, used) in self._files.items():
+                with contextlib.suppress(OSError):  # it has ended
+                    now, words = time.monotonic(), os.pread(used, 4096, 0).split()
+                    used_s = int(words[0]) / 1e9 if len(words) == 1 else int(words[1]) / 1e6
+                    self.seen[name].append((now, os.pread(quota, 64, 0).split()[0].decode(), used_s))
+
+    def _open(self, pid: int) -> tuple[int, int]:
+        """The files of its group: version 1, or 2."""
+        groups = own_groups(Path("/proc/self/mountinfo").read_text(), Path(f"/proc/{pid}/cgroup").read_text())
+        if "cpu" in groups:
+            files = groups["cpu"] / "cpu.cfs_quota_us", groups["cpuacct"] / "cpuacct.usage"
+        else:
+            files = groups[""] / "cpu.max", groups[""] / "cpu.stat"
+        return os.open(files[0], os.O_RDONLY), os.open(files[1], os.O_RDONLY)
+
+    def after(self, guest: str, decided: float) -> tuple[float, float]:
+        """How long after a decision [s] the kernel had the new quota, and the guest stood still [s]."""
+        seen = self.seen[guest]
+        times = [each[0] for each in seen]
+        later = range(bisect_left(times, decided), bisect_right(times, times[-1] - STILL_S))
+        limit = next((at for at in later if seen[at][1] == str(quota_us(STOPPED_CPUS))), None)
+        quiet = (at for at in later if at >= (limit or 0) and _used_s(seen, times, at) <= STILL * STILL_S)
+        if limit is None or (still := next(quiet, None)) is None:
+            raise StateError(f"{guest} was stopped, and has no such quota, or goes on")
+        return times[limit] - decided, times[still] - decided
+
+
+def _used_s(seen: Sequence[tuple[float, str, float]], times: Sequence[float], at: int) -> float:
+    """CPU time in the `STILL_S` after a sample [s]."""
+    return seen[bisect_left(times, times[at] + STILL_S)][2] - seen[at][2]
+
+
+def used_up(stop: Stopped, reports: Sequence[tuple[float, float]]) -> float | None:
+    """When a host's account was used up by what the host had reported by then [s]; None if it was not yet, when its
+    guest was stopped: the co-scheduler had not read the last report.
+
+    The time with the guest is counted from the look before.
+    """
+    accounts = HostAccounts()
+    accounts.restore(stop.before["noise"])
+    accounts.restore_pending({stop.host: stop.before["pending"]["accounts"][stop.host]})
+    before, times = accounts.of[stop.host], [at for at, _ in reports]
+    for now in np.arange(before.at, stop.seen, GRID_S).tolist():
+        accounts.of[stop.host] = account = replace(before)
+        account.look(now, reports[bisect_right(times, now) - 1][1])
+        if accounts.balance([stop.host], np.array([STOPS_BOUND])).slack_s()[0] <= 0:
+            return float(now)
+    return None
+
+
+def stop_times(count: int, nodes: int, speed: float, within_s: float) -> tuple[list[Row], list[Row]]:
+    """How long it takes until a guest that takes its host's core is stopped: all times, and a table of them [s]."""
+    with contextlib.ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="asa-bench-")))
+        jobs = []
+        for name, code, walltime_s, bound in (
+            ("host", REPORTS, DAYS_S, STOPS_BOUND),
+            ("guest", BURNS, HOURS_S, math.inf),
+        ):
+            line = f"exec {shlex.join([sys.executable, '-I', '-S', '-c', code])}"
+            asked = [WaitingJob(f"{name}{place}", name, 1, walltime_s, bound=bound) for place in range(nodes)]
+            jobs += [QueuedCommand(each, line) for each in asked]
+        machine = stack.enter_context(AgentMachine(LocalAgents(nodes, 1, speed if speed < 1 else None)))
+        log = stack.enter_context(SharedQueueLog(work / "queue"))
+        kernel, rule = KernelWatch(work / "queue/jobs", nodes), Watched(SHARING_RULES.create(STOPS_RULE))
+        stack.callback(kernel.join)
+        stack.callback(kernel.over.set)
+        kernel.start()
+        began = time.monotonic()
+        world = RealWorld(jobs, machine, kernel.jobs, log=log.write)
+
+        def done() -> bool:
+            now = time.monotonic() - began
+            return now > within_s or (len(rule.stops) >= count and now > rule.stops[-1].seen + 2 * STILL_S)
+
+        drive(world, rule, until=done)
+        decided = [
+            entry["at"] for entry in read(log.path) if entry.get("decision") == "SetShare" and not entry["share"]
+        ]
+        if len(decided) < count:
+            raise StateError(
+                f"{len(decided)} guests were stopped within {within_s:g} s: give more --within, or fewer --stops"
+            )
+        reports = {}
+        for host in {stop.host for stop in rule.stops}:
+            whole = (kernel.jobs / host / "1/reports").read_text().rpartition("\n")[0]
+            lines = map(str.split, whole.splitlines())
+            reports[host] = [(float(at) - began, float(share)) for at, share in lines]
+        rows = []
+        for stop, at in list(zip(rule.stops, decided, strict=True))[:count]:
+            evidence, (limit_s, still_s) = used_up(stop, reports[stop.host]), kernel.after(stop.guest, began + at)
+            rows.append({"guest": stop.guest, "at": at, "evidence": evidence, "limit_s": limit_s, "still_s": still_s})
+    late = [0.0 if row["evidence"] is None else row["at"] - row["evidence"] for row in rows]
+    table = {"account used up, to decision": late}
+    table |= {"decision, to quota in the kernel": [row["limit_s"] for row in rows]}
+    table |= {"decision, to guest stopped": [row["still_s"] for row in rows]}
+    table |= {"account used up, to guest stopped": [one + row["still_s"] for one, row in zip(late, rows, strict=True)]}
+    return rows, [
+        {"time [s]": name, "median": statistics.median(times), "worst": max(times), "stops": len(times)}
+        for name, times in table.items()
+    ]
+
+
 def cpu_time(process: psutil.Process) -> float:
     """User and system time of a process, without its children [s]."""
     times = process.cpu_times()
@@ -303,10 +482,14 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, help="folder for queues, logs and results, new (one that is removed)")
     parser.add_argument("--out", type=Path, help="JSON file for what is found")
     parser.add_argument("--cpu-cost", action="store_true", help="measure what monitoring costs, and nothing else")
+    parser.add_argument("--stops", type=int, help="measure how fast so many guests are stopped, and nothing else")
     options = parser.parse_args()
     counts = options.nodes, options.largest or options.nodes, options.seeds, options.seconds, options.period
+    counts += (1 if options.stops is None else options.stops,)
     if min(counts) <= 0 or not 0 < (options.speed or 1) <= 1:
-        parser.error("positive numbers of nodes, seeds and seconds expected, a positive period, and a speed in (0, 1]")
+        parser.error(
+            "positive numbers of nodes, seeds, seconds and stops expected, a positive period, and a speed in (0, 1]"
+        )
     return options
 
 
@@ -316,7 +499,12 @@ def main() -> int:
         signal.signal(number, signal.default_int_handler)
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     found: Row = surroundings() | {"options": vars(options)}
-    if options.cpu_cost:
+    found["speed"] = options.speed or min(1.0, (1 - HELD_BACK) * found["machine"]["cores"] / options.nodes)
+    if options.stops is not None:
+        found["stops"], rows = stop_times(options.stops, options.nodes, found["speed"], options.within)
+        code = 0
+        show(f"Guests that are stopped, on {options.nodes} nodes, each worth {found['speed']:.3g} of a core", rows)
+    elif options.cpu_cost:
         found["cpu_cost"], code = cpu_cost(), 0
         show(f"Monitoring: shares of a core used by an agent, for {LOOKS_S:g} s each", found["cpu_cost"])
     else:
@@ -328,11 +516,9 @@ def main() -> int:
 def queues(options: argparse.Namespace, found: Row) -> int:
     """Run them, as far as we are let."""
     began, code = time.monotonic(), 0
-    share = (1 - HELD_BACK) * found["machine"]["cores"] / options.nodes
     work = private_directory((options.work or Path(tempfile.mkdtemp(prefix="asa-bench-"))).absolute())
-    speed = options.speed or min(1.0, share)
-    experiment = Experiment(options.nodes, speed, work, began + options.within, options.period, options.bound)
-    found |= {"speed": experiment.speed, "rows": []}
+    experiment = Experiment(options.nodes, found["speed"], work, began + options.within, options.period, options.bound)
+    found["rows"] = []
 
     def keep(row: Row) -> None:
         found["alone"] = {slug(*kind): time_s for kind, time_s in experiment.alone.items()}

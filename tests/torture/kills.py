@@ -5,12 +5,13 @@
 A trial is a queue, drawn from its seed, in a pool of two agents, each on a processor of its own, or on agents that the
 co-scheduler starts itself. The co-scheduler is killed at a drawn time or right after (or in the middle of) an entry of
 its log, and started again with ``--resume``; at some of these moments an agent or the master of the pool is killed,
-too. An observer reads the kernel's files of the jobs' control groups, and nothing of the product: limits, weights,
-CPU time. Then limits of hosts were gone in time, hosts kept their cores, each job ended once with its right result, and
-no process and no control group is left.
+too. An observer reads what the kernel says of the jobs' control groups, of version 1 or 2, and nothing of the
+product: limits, weights, CPU time. Then limits of hosts were gone in time, hosts kept their cores, each job ended once
+with its right result, and no process and no control group is left.
 
 What a host loses is counted in CPU time: what its guests have got on its processors, against what it has got itself.
-So it does not matter who else works on the machine.
+So it does not matter who else works on the machine; but a kernel that is a process of it takes for CPU time of its own
+what the machine gives to others, and there this is not looked at.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -44,13 +44,12 @@ LEASE_S = 5.0
 """How long after a kill a host may be slower than its bound allows, or have less than its cores [s]."""
 LATE_S = 1.0
 """What is added to that: an agent changes limits within tenths of a second, on a machine that others use, too [s]."""
-BACK_S = 6.0
-"""And where an agent was killed as well: until it is back [s]."""
-PATIENCE_S = 900.0
+PATIENCE_S, START_S = 900.0, 60.0
 SAMPLE_S = 0.1
 STEPS = 200_000
 """Of a unit of a job's work: some 30 ms."""
-NODES = 2
+NODES = min(2, len(os.sched_getaffinity(0)))
+"""Each has a processor of its own."""
 _A, _C, _M = 6364136223846793005, 1442695040888963407, 1 << 64
 
 # ---------------------------------------------------------------- what jobs run
@@ -73,7 +72,9 @@ while done < units:
     done += 1
     time.sleep(idle * (time.process_time() - began))
     if len(blobs) < mib: blobs += [bytearray(b"x" * (1 << 20)) for _ in range(8)]
-    if "ASA_PROGRESS" in os.environ: open(os.environ["ASA_PROGRESS"], "w").write("%d %d" % (done, units))
+    if (path := os.environ.get("ASA_PROGRESS")):
+        with open(path + ".new", "w") as file: file.write("%d %d" % (done, units))
+        os.replace(path + ".new", path)
     if saves:
         with open(kept + ".new", "w") as file: file.write("%d %d" % (done, x))
         os.replace(kept + ".new", kept)
@@ -190,6 +191,7 @@ def draw(seed: int, where: str = "both", kills: int = 8, kind: str = "") -> Kill
             DrawnJob("wide", 2, work // 4),
             DrawnJob("last", 1, work // 5),
         )
+    jobs = tuple(job._replace(cores=min(job.cores, NODES)) for job in jobs)
     struck = [_draw_kill(rng, kind) for _ in range(count)]
     if (first := {"memory": "squeezed", "bound": "StartGuest"}.get(kind)) is not None:  # which takes a while to come
         struck[0] = Kill(150.0, first, delay=rng.choice([0.0, 0.3, 3.0]), pause=9.0)
@@ -205,7 +207,7 @@ def _draw_kill(rng: random.Random, kind: str) -> Kill:
         delay = rng.choice([-1.0, 0.0, 0.0, 0.003, 0.03, 0.3, 1.0])
         kill = kill._replace(at=late + 5.0, entry=rng.choice(_ENTRIES[kind]), count=rng.choice([1, 1, 2]), delay=delay)
     if kind != "local" and rng.random() < 0.25:
-        kill = kill._replace(other=rng.choice(["node0", "node1", "master"]))
+        kill = kill._replace(other=rng.choice([*(f"node{node}" for node in range(NODES)), "master"]))
     return kill
 
 
@@ -274,21 +276,42 @@ class Container(NamedTuple):
 
 
 Sample = tuple[float, dict[Container, Seen]]
+_CONTROLLERS = ("cpu", "cpuacct", "memory", "freezer")
 
 
 class Observer(threading.Thread):
-    """Looks at the control groups of a trial all the time, of version 1, by the kernel's files alone."""
+    """Looks at the control groups of a trial all the time, by the kernel's files alone.
 
-    def __init__(self, folder: Path) -> None:
+    `mounted` is where control groups are, `own` says as ``/proc/self/cgroup`` in which this process is. The version is
+    the one that has the CPU.
+    """
+
+    def __init__(self, folder: Path, mounted: Path = Path("/sys/fs/cgroup"), own: str = "") -> None:
         super().__init__(daemon=True)
         self.samples: list[Sample] = []
         self.over = threading.Event()
         self._mark = f"{MARK}={folder}\0".encode()
         self._known: dict[Path, Container | None] = {}
-        lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-        v1 = {name: path for _, names, path in lines for name in names.split(",") if name}
-        self.bases = {name: Path("/sys/fs/cgroup", name) for name in ("cpu", "cpuacct", "memory", "freezer")}
-        self.bases = {name: Path(f"{base}{v1.get(name, '/')}") for name, base in self.bases.items()}
+        lines = [line.split(":", 2) for line in (own or Path("/proc/self/cgroup").read_text()).splitlines()]
+        ours = {name: path for _, names, path in lines for name in names.split(",")}
+        self.version = 1 if "cpu" in ours else 2
+        if self.version == 1:
+            self.bases = {name: Path(f"{mounted}/{name}{ours.get(name, '/')}") for name in _CONTROLLERS}
+        else:  # an agent has moved what was in this group to one below it
+            self.bases = dict.fromkeys(_CONTROLLERS, Path(f"{mounted}{ours['']}".removesuffix("/asa.self")))
+
+    @property
+    def counts(self) -> bool:
+        """Whether CPU time is what the kernel says."""
+        return "User Mode Linux" not in Path("/proc/cpuinfo").read_text()
+
+    @property
+    def sees(self) -> bool:
+        """Whether there are control groups with limits here."""
+        controllers = self.bases["cpu"] / "cgroup.controllers"
+        with suppress(OSError):
+            return self.version == 1 or "cpu" in controllers.read_text().split()
+        return False
 
     def run(self) -> None:
         while not self.over.wait(SAMPLE_S):
@@ -297,7 +320,8 @@ class Observer(threading.Thread):
     def groups(self) -> list[Path]:
         """Groups that agents below ours have made, by their path below that of the controller."""
         base = self.bases["cpu"]
-        return [path.relative_to(base) for path in base.glob("asa*/**/") if not any(path.glob("*/"))]
+        found = (each for top in base.glob("asa*") for each in os.walk(top))  # which passes over what has just gone
+        return [Path(path).relative_to(base) for path, inside, _ in found if not inside]
 
     def left(self) -> list[Path]:
         """Groups of the trial's jobs that are still there."""
@@ -311,7 +335,7 @@ class Observer(threading.Thread):
                     done = 0
                     with suppress(OSError, ValueError, IndexError):  # it has not said it yet, or is about to
                         done = int(Path(container.run, f"progress.{container.rank}").read_text().split()[0])
-                    yield container, self._seen(path)._replace(done=done)
+                    yield container, self.seen(path)._replace(done=done)
 
     def _whose(self, path: Path) -> Container | None:
         if self._known.get(path) is None:
@@ -325,22 +349,26 @@ class Observer(threading.Thread):
                     )
         return self._known.get(path)
 
-    def _seen(self, path: Path) -> Seen:
-        def read(controller: str, file: str) -> str:
-            return (self.bases[controller] / path / file).read_text()
+    def seen(self, path: Path) -> Seen:
+        def read(controller: str, file: str, missing: str = "") -> str:
+            try:
+                return (self.bases[controller] / path / file).read_text().replace("max", "inf")
+            except OSError:
+                if missing:
+                    return missing
+                raise
 
-        given = int(read("cpu", "cpu.cfs_quota_us"))
-        soft, frozen = "inf", "THAWED"
-        with suppress(OSError):
-            soft = read("memory", "memory.soft_limit_in_bytes")
-        with suppress(OSError):
-            frozen = read("freezer", "freezer.state")
+        if self.version == 2:
+            most, period = map(float, read("cpu", "cpu.max").split())
+            weight, used_s = read("cpu", "cpu.weight"), int(read("cpu", "cpu.stat").split()[1]) / 1e6
+            soft, frozen = float(read("memory", "memory.high", "inf")), read("freezer", "cgroup.freeze", "0") == "1\n"
+        else:
+            most, period = (float(read("cpu", f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
+            weight, used_s = read("cpu", "cpu.shares"), int(read("cpuacct", "cpuacct.usage")) / 1e9
+            soft = float(read("memory", "memory.soft_limit_in_bytes", "inf"))
+            frozen = read("freezer", "freezer.state", "THAWED").strip() != "THAWED"
         return Seen(
-            math.inf if given < 0 else given / int(read("cpu", "cpu.cfs_period_us")),
-            int(read("cpu", "cpu.shares")),
-            int(read("cpuacct", "cpuacct.usage")) / 1e9,
-            math.inf if float(soft) > 1e15 else float(soft),
-            frozen.strip() != "THAWED",
+            math.inf if most < 0 else most / period, int(weight), used_s, math.inf if soft > 1e15 else soft, frozen
         )
 
 
@@ -348,11 +376,15 @@ class Observer(threading.Thread):
 
 
 class Struck(NamedTuple):
-    """A kill that has happened: at this time since the epoch; `until` the next co-scheduler looks after jobs."""
+    """A kill that has happened, at this time since the epoch.
+
+    `until`: then the next co-scheduler looks after jobs; `back`: when an agent that was killed as well is there again.
+    """
 
     at: float
     kill: Kill
     until: float
+    back: float = 0.0
 
 
 @dataclass
@@ -382,8 +414,10 @@ class Ongoing:
             os.sched_setaffinity(process.pid, {processor})
         return process
 
-    def start(self, name: str) -> None:
-        """The master of the pool, or an agent of it, for the first time or again."""
+    def start(self, name: str) -> bool:
+        """The master of the pool, or an agent of it, for the first time or again; whether it has started."""
+        out, says = self.folder / f"{name}.out", "master of" if name == "master" else " offers "
+        before = out.read_text().count(says) if out.exists() else 0
         words: list[object] = ["-m", "asa", "master" if name == "master" else "agent", "--directory", "pool"]
         words += ["--host", "127.0.0.1"]
         processor = None
@@ -392,6 +426,7 @@ class Ongoing:
             processor = allowed[int(name.removeprefix("node")) % len(allowed)]
             words += ["--cores", 1, "--name", name, "--work", self.folder / name, "--memory", 200 << 20]
         self.others[name] = self.program(name, *words, processor=processor)
+        return wait_for(lambda: out.read_text().count(says) > before, START_S)
 
     def cosched(self, kill: Kill | None) -> subprocess.Popen[bytes]:
         where = f"pool:{self.folder}/pool" if self.trial.on == "pool" else "local"
@@ -432,11 +467,11 @@ def go_through(now: Ongoing) -> list[str]:
     now.observer.start()
     try:
         if trial.on == "pool":
-            for name, says in (("master", "master of"), ("node0", " offers "), ("node1", " offers ")):
-                now.start(name)
-                if not wait_for(partial(_says, now.folder / f"{name}.out", says), 60.0):
-                    return [f"{name} has not started within 60 s"]
+            for name in ("master", *(f"node{node}" for node in range(NODES))):
+                if not now.start(name):
+                    return [f"{name} has not started within {START_S:g} s"]
         problems += _until_done(now)
+        problems += [] if now.observer.is_alive() else ["the observer has failed"]
         problems += [] if problems else _left(now)
         problems += [*harmed(now, now.worst), *_twice(now), *_ended(now)] if not problems else []
     finally:
@@ -448,10 +483,6 @@ def go_through(now: Ongoing) -> list[str]:
         for process in now.others.values():
             process.wait()
     return problems
-
-
-def _says(out: Path, words: str) -> bool:
-    return words in out.read_text()
 
 
 def wait_for(holds: Callable[[], object], patience_s: float) -> bool:
@@ -484,8 +515,11 @@ def _until_done(now: Ongoing) -> Iterator[str]:
             now.others[kill.other].wait()
         now.struck.append(Struck(at, kill, at))
         time.sleep(kill.pause / 2)
-        if kill.other:
-            now.start(kill.other)
+        if kill.other and not now.start(kill.other):
+            yield f"{kill.other} has not started again within {START_S:g} s"
+            return
+        if kill.other.startswith("node"):  # leases are the agent's
+            now.struck[-1] = now.struck[-1]._replace(back=time.time())
         time.sleep(kill.pause / 2)
 
 
@@ -547,7 +581,7 @@ def harmed(now: Ongoing, worst: Worst) -> Iterator[str]:
             for seen in before
             for container, its in seen.items()
         )
-        until = struck.at + LEASE_S + LATE_S + (BACK_S if struck.kill.other else 0.0)
+        until = max(struck.at + LEASE_S, struck.back) + LATE_S
         for at, seen in after:
             for container, its in seen.items():
                 worst.looks += 1
@@ -556,7 +590,7 @@ def harmed(now: Ongoing, worst: Worst) -> Iterator[str]:
                     if at > until:
                         yield f"{at - struck.at:.1f} s after the kill {struck.kill} {container} has {its}"
                         break
-        for before, later in windows(after, 1.0):
+        for before, later in windows(after, 1.0) if now.observer.counts else ():
             for host, slow in slowdowns(before, later, idle).items():
                 if before[0] > until:
                     worst.slowdown = max(worst.slowdown, slow)

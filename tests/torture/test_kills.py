@@ -43,6 +43,41 @@ def test_windows_lie_side_by_side() -> None:
     assert [(before[0], later[0]) for before, later in windows(samples, 1.0)] == [(0.0, 1.0), (1.0, 2.0)]
 
 
+SAYS = {
+    1: {
+        "cpu/cpu.cfs_quota_us": ("-1", "1000"),
+        "cpu/cpu.cfs_period_us": ("100000", "100000"),
+        "cpu/cpu.shares": ("922", "51"),
+        "cpuacct/cpuacct.usage": ("1500000000", "2000000000"),
+        "memory/memory.soft_limit_in_bytes": ("9223372036854771712", "1048576"),
+        "freezer/freezer.state": ("THAWED", "FROZEN"),
+    },
+    2: {
+        "cpu.max": ("max 100000", "1000 100000"),
+        "cpu.weight": ("922", "51"),
+        "cpu.stat": ("usage_usec 1500000\nuser_usec 1", "usage_usec 2000000\nuser_usec 1"),
+        "memory.high": ("max", "1048576"),
+        "cgroup.freeze": ("0", "1"),
+    },
+}
+
+
+@pytest.mark.parametrize(("version", "own"), [(1, "1:cpu:/job\n0::/"), (2, "0::/job"), (2, "0::/job/asa.self")])
+def test_both_versions_of_control_groups_are_read(tmp_path: Path, version: int, own: str) -> None:
+    for file, texts in SAYS[version].items():
+        controller, name = os.path.split(file)
+        for group, text in zip(("free", "held"), texts, strict=True):
+            at = tmp_path / controller / ("job" if controller in ("", "cpu") else "") / "asa/node0" / group
+            at.mkdir(parents=True, exist_ok=True)
+            (at / name).write_text(text + "\n")
+    observer = Observer(tmp_path, tmp_path, own)
+    assert observer.version == version
+    assert sorted(map(str, observer.groups())) == ["asa/node0/free", "asa/node0/held"]
+    free, held = (observer.seen(path) for path in sorted(observer.groups()))
+    assert free == Seen(math.inf, 922, 1.5, math.inf, False)
+    assert held == Seen(0.01, 51, 2.0, 1 << 20, True)
+
+
 def test_the_result_of_a_job_is_known_without_its_work(tmp_path: Path) -> None:
     (tmp_path / "worker.py").write_text(WORKER)
     words = [sys.executable, "-I", "-S", str(tmp_path / "worker.py"), "abc", "3", "0.0", "0", str(tmp_path)]
@@ -79,9 +114,8 @@ def test_what_is_held_for_too_long_after_a_kill_is_seen(tmp_path: Path, held: Se
 def test_a_queue_whose_co_scheduler_is_killed_ends_as_it_should(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    base = Observer(tmp_path).bases["cpu"]
-    if os.geteuid() != 0 or not (base / "cpu.shares").exists():
-        pytest.skip("control groups of version 1 are looked at, as root")
+    if os.geteuid() != 0 or not Observer(tmp_path).sees:
+        pytest.skip("control groups are looked at, as root")
     code = kills.main(["--seed", "1", "--kills", "3", "--each", "3", "--kind", "quotas"])
     said = capsys.readouterr().out
     assert code == 0 and re.search(r"looks=[1-9]", said), said
