@@ -350,9 +350,10 @@ def _more(seen: dict[str, float], container: str, now: float | None) -> float:
 
 
 def _progress_of(directory: Path, ranks: int) -> float | None:
-    """Share of the tasks that are done, by the ranks that have reported; None where none has."""
-    done, total = np.sum(_written(directory, PROGRESS, ranks, numbers=2) or [[0.0, 0.0]], axis=0).tolist()
-    return min(1.0, max(0.0, done / total)) if total > 0 else None
+    """Share of its tasks that the slowest rank has done, of those that have reported: the job ends with that one. None
+    where none has."""
+    shares = [done / total for done, total in _written(directory, PROGRESS, ranks, numbers=2) if total > 0]
+    return min(1.0, max(0.0, min(shares))) if shares else None
 
 
 def _written(directory: Path, name: str, ranks: int, *, numbers: int) -> list[list[float]]:

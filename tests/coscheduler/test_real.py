@@ -323,6 +323,16 @@ def test_files_without_progress_are_ignored(monitor, two_jobs, tmp_path, text):
     assert np.isfinite(monitor.states(two_jobs, 10.0).happiness).all()
 
 
+def test_a_job_is_as_far_as_its_slowest_rank(monitor, two_jobs, tmp_path):
+    """It ends with that one. Ranks that do not report do not count."""
+    (tmp_path / "host" / "progress.0").write_text("3 4")
+    monitor.look(10.0, IDLE, two_jobs)
+    assert monitor.jobs["host"].done == 0.75
+    (tmp_path / "host" / "progress.1").write_text("40 80")
+    monitor.look(11.0, IDLE, two_jobs)
+    assert monitor.jobs["host"].done == 0.5
+
+
 def test_silent_is_just_on_time(monitor, two_jobs):
     """To the last digit: a host that is a little late has its guests' shares cut."""
     assert all(monitor.states(two_jobs, at / 7).happiness.tolist() == [1.0, 1.0] for at in range(1, 2000))
