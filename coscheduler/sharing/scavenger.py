@@ -7,7 +7,7 @@ a single one. What each is doing when is not known in advance; how much of the t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -436,10 +436,12 @@ class Scavenger:
     def decide(self, view: SharingView) -> list[SharingDecision]:
         """Protect hosts, start what fits, then find guests."""
         self.profiles.watch(view)
-        kept = self._promise.watch(view, self.profiles, lambda: left_s(view, self.profiles)[1], self.options.share)
+        starts, rest = self._starter.starts(view, self._ordered(view))
+        waits = {job.name for job in rest}
+        idle = replace(view, free=view.free - sum(job.cores for job in view.queue if job.name not in waits))
+        kept = self._promise.watch(idle, self.profiles, lambda: left_s(view, self.profiles)[1], self.options.share)
         guarded = {each.guest: each for each in guard(view, self.options.share)}
         guarded |= {each.guest: each for each in kept if not isinstance(guarded.get(each.guest), Evict)}
-        starts, rest = self._starter.starts(view, self._ordered(view))
         jobs = [job for job in rest if not job.exclusive][:GUESTS_MOST]
         hosts = self._hosts(view, guarded.values())
         guests = self._guests(view, jobs, hosts) if jobs and len(hosts) else []
