@@ -355,6 +355,9 @@ GUESTS_MOST = 16
 """Waiting jobs that are considered as guests at a time: each pair with a host is predicted in full, and a decision
 should take a millisecond."""
 
+RUNS_LEAST = 0.25
+"""Share of its time on a host that a guest is expected to run, at least: it is stopped for the rest."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScavengerOptions:
@@ -508,7 +511,8 @@ class Scavenger:
         stay_s = self._promise.stay_s(view, hosts, hosts_left_s, pairs.host_rate, pairs.together_s)
         saved = np.where(bounded, crowd.cores[:, None] * stay_s * pairs.rate, pairs.saved)
         lost = np.where(bounded, view.running.cores[hosts] * stay_s * (1 - pairs.host_rate), 0.0)
-        possible = pairs.legal & (pairs.rate >= self.options.min_rate) & (stay_s > 0) & (bounded | ~pairs.late)
+        possible = pairs.legal & (pairs.rate >= self.options.min_rate) & (bounded | ~pairs.late)
+        possible &= (stay_s > 0) & (stay_s >= RUNS_LEAST * pairs.together_s)
         worth = self.options.worth
         taken = possible & np.where(bounded, lost <= min(1.0, worth) * saved, harm <= worth * gain)
         refused = possible & ~taken
