@@ -340,32 +340,40 @@ class Promise:
                     found[kind, place] = min(1.0, alone_s / seen_s)
         return found
 
-    def allows(
-        self, view: SharingView, hosts: Ints, guests: Sequence[str], host_rate: Floats, together_s: Floats
-    ) -> Bools:
-        """Which guests (by application, of k) these hosts (p rows) may take, shape (k, p); any, without a bound.
+    def stay_s(self, view: SharingView, hosts: Ints, left_s: Floats, host_rate: Floats, together_s: Floats) -> Floats:
+        """For how long each guest (k) may run beside each host (p rows) within its bound, shape (k, p) [s]; 0: not now.
+
+        Where guests can be stopped, that is until the host has lost what it may lose now, and what it earns in the rest
+        of its run time; else one comes only if all that it is expected to cost fits.
 
         Parameters
         ----------
+        left_s
+            What is left of each host's run time, shape (p,) [s].
         host_rate, together_s
-            The host's expected speed beside each guest, and for how long they will share cores [s]; shape (k, p).
+            The host's expected speed beside each guest, and for how long they would share cores [s]; shape (k, p).
         """
-        running = view.running
-        bounded = np.isfinite(running.bound[hosts])
+        bounded = np.isfinite(view.running.bound[hosts])
         if not bounded.any():
-            return np.ones((len(guests), len(hosts)), dtype=np.bool_)
-        balance = self.balance(running, hosts)
-        lost_s = together_s * (1 - host_rate)
-        fits = balance.slack_s(together_s, lost_s) >= 0
+            return together_s
+        balance = self.balance(view.running, hosts)
+        slack_s = balance.slack_s()
         if view.stops:
-            fits |= balance.bound >= 1 - host_rate  # it would, if that were sure
-        fits &= balance.open & (balance.slack_s() >= TRIAL_S)
-        refused = np.argwhere(~fits & bounded & balance.open).tolist()
-        for pair in {(running.applications[running.application[hosts[at]]], guests[kind]) for kind, at in refused}:
-            if pair in self._speeds:
-                seen_s, alone_s = self._speeds[pair]
-                self._speeds[pair] = (_KEPT * seen_s, _KEPT * alone_s)
-        return np.asarray(fits | ~bounded)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                fits_s = np.minimum(together_s, (slack_s + balance.bound * left_s) / (1 - host_rate))
+        else:
+            fits_s = np.where(balance.slack_s(together_s, together_s * (1 - host_rate)) >= 0, together_s, 0.0)
+        return np.where(bounded, np.where(balance.open & (slack_s >= TRIAL_S), fits_s, 0.0), together_s)
+
+    def refused(self, running: RunningJobs, hosts: Ints, guests: Sequence[str], pairs: Bools) -> None:
+        """These guests (by application, of k) did not come to these hosts (p rows) for what the pair is known to cost,
+        shape (k, p): that counts a little less from now on."""
+        kinds = {
+            (running.applications[running.application[hosts[at]]], guests[kind]) for kind, at in np.argwhere(pairs)
+        }
+        for pair in kinds & self._speeds.keys():
+            seen_s, alone_s = self._speeds[pair]
+            self._speeds[pair] = (_KEPT * seen_s, _KEPT * alone_s)
 
     def decided(self, view: SharingView, decisions: Iterable[SharingDecision]) -> list[LookAgain]:
         """Take note of guests that come and go now; when to ask again, so that no account is used up unseen."""

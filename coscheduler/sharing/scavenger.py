@@ -7,7 +7,7 @@ a single one. What each is doing when is not known in advance; how much of the t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,7 +81,9 @@ class PairPrediction:
     together_s
         How long the two share cores [s].
     legal
-        Whether the cores and the memory suffice, and no job is expected to exceed its wall time.
+        Whether the cores and the memory suffice.
+    late
+        Whether a job is expected to exceed its wall time.
     """
 
     harm: Floats
@@ -91,6 +93,7 @@ class PairPrediction:
     host_rate: Floats
     together_s: Floats
     legal: Bools
+    late: Bools
 
 
 def predict_pairs(
@@ -133,9 +136,9 @@ def predict_pairs(
     late = (lost > jobs.slack_s[:, None]) | (_sums(theirs_late, place, hosts) > 0)
     memory = jobs.memory[:, None] + np.bincount(place, company.memory)
     room = 2 * cores - np.bincount(place, company.cores)  # the host's, less those of its guests
-    legal = (jobs.cores[:, None] <= room) & (memory <= cores * (1 + 1e-9)) & ~late
+    legal = (jobs.cores[:, None] <= room) & (memory <= cores * (1 + 1e-9))
     saved = jobs.cores[:, None] * together / stretch
-    return PairPrediction(harm, own, 1 / stretch, saved, 1 / theirs[:, :hosts], together, legal)
+    return PairPrediction(harm, own, 1 / stretch, saved, 1 / theirs[:, :hosts], together, legal, late)
 
 
 def _newcomer(jobs: JobColumns, company: JobColumns, place: Ints, share: Floats, tax: float) -> tuple[Floats, Floats]:
@@ -352,6 +355,9 @@ GUESTS_MOST = 16
 """Waiting jobs that are considered as guests at a time: each pair with a host is predicted in full, and a decision
 should take a millisecond."""
 
+RUNS_LEAST = 0.25
+"""Share of its time on a host that a guest is expected to run, at least: it is stopped for the rest."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScavengerOptions:
@@ -365,7 +371,8 @@ class ScavengerOptions:
         Slowest that a guest may be expected to be, its speed alone being 1; in (0, 1).
     worth
         What work saved is worth: a guest is admitted when the mean slowdown of all jobs is expected to rise by at most
-        this many per cent for each per cent of all work that will take no cores of its own; above 0.
+        this many per cent for each per cent of all work that will take no cores of its own; beside a host with a bound,
+        when the host is expected to lose at most this many core-seconds, 1 at most, for each that is saved; above 0.
     guests
         Most guests of a host, 1 or more.
     order
@@ -400,7 +407,8 @@ class ScavengerOptions:
 class Scavenger:
     """Guests have a small weight, and are admitted where the work saved is worth the harm expected.
 
-    Where a job has a bound on its slowdown, guests that would break it do not come, or go: see `Promise`.
+    Where a host has a bound on its slowdown, that protects it: see `Promise`. A guest comes if it is expected to save
+    more work than the host loses until nothing more may be lost; neither wall times nor slowdowns count.
 
     What applications do is learned from jobs that ended, and before the first has ended from those that run; how well
     two of them get on is learned for each pair, as a factor on the harm that is expected. Guests of a host that gets
@@ -431,10 +439,12 @@ class Scavenger:
     def decide(self, view: SharingView) -> list[SharingDecision]:
         """Protect hosts, start what fits, then find guests."""
         self.profiles.watch(view)
-        kept = self._promise.watch(view, self.profiles, lambda: left_s(view, self.profiles)[1], self.options.share)
+        starts, rest = self._starter.starts(view, self._ordered(view))
+        waits = {job.name for job in rest}
+        idle = replace(view, free=view.free - sum(job.cores for job in view.queue if job.name not in waits))
+        kept = self._promise.watch(idle, self.profiles, lambda: left_s(view, self.profiles)[1], self.options.share)
         guarded = {each.guest: each for each in guard(view, self.options.share)}
         guarded |= {each.guest: each for each in kept if not isinstance(guarded.get(each.guest), Evict)}
-        starts, rest = self._starter.starts(view, self._ordered(view))
         jobs = [job for job in rest if not job.exclusive][:GUESTS_MOST]
         hosts = self._hosts(view, guarded.values())
         guests = self._guests(view, jobs, hosts) if jobs and len(hosts) else []
@@ -494,20 +504,29 @@ class Scavenger:
         kinds = [job.application for job in jobs]
         seen = self._promise.speeds(view.running, hosts, kinds)
         pairs = predict_pairs(crowd, there.crowd, there.place, share, self.options.tax, seen)
-        harm = pairs.harm * self._residuals.table(view.running, hosts, [job.application for job in jobs])
+        harm = pairs.harm * self._residuals.table(view.running, hosts, kinds)
         gain = pairs.saved / mean_area(view, crowd, self.profiles)
-        possible = pairs.legal & (pairs.rate >= self.options.min_rate)
-        possible &= self._promise.allows(view, hosts, kinds, pairs.host_rate, pairs.together_s)
-        worth = possible & (harm <= self.options.worth * gain)
-        self._forgive(view, jobs, hosts, possible & ~worth)
-        left = np.where(worth, pairs.saved, 0.0)
+        bounded = np.isfinite(view.running.bound[hosts])
+        hosts_left_s = there.crowd.left_s[: len(hosts)]
+        stay_s = self._promise.stay_s(view, hosts, hosts_left_s, pairs.host_rate, pairs.together_s)
+        saved = np.where(bounded, crowd.cores[:, None] * stay_s * pairs.rate, pairs.saved)
+        lost = np.where(bounded, view.running.cores[hosts] * stay_s * (1 - pairs.host_rate), 0.0)
+        possible = pairs.legal & (pairs.rate >= self.options.min_rate) & (bounded | ~pairs.late)
+        possible &= (stay_s > 0) & (stay_s >= RUNS_LEAST * pairs.together_s)
+        worth = self.options.worth
+        taken = possible & np.where(bounded, lost <= min(1.0, worth) * saved, harm <= worth * gain)
+        refused = possible & ~taken
+        self._promise.refused(view.running, hosts, kinds, refused & bounded)
+        self._forgive(view, jobs, hosts, refused & ~bounded)
+        left = np.where(taken, saved - lost, 0.0)
+        numbers = {"rate": pairs.rate, "harm": harm, "gain": gain, "saved": saved, "lost": lost}
         decisions: list[SharingDecision] = []
         while (best := int(left.argmax())) >= 0 and left.flat[best] > 0:
             job, place = divmod(best, len(hosts))
             left[job, :] = left[:, place] = 0.0
             host = int(hosts[place])
             self._remember(view.running, jobs[job], host, float(pairs.own[job, place]), float(pairs.harm[job, place]))
-            why = self._reason(view, host, {"rate": pairs.rate, "harm": harm, "gain": gain}, (job, place))
+            why = self._reason(view, host, numbers, (job, place))
             decisions.append(StartGuest(jobs[job].name, view.running.names[host], self.options.share, why=why))
         return decisions
 

@@ -388,6 +388,35 @@ def test_a_guest_that_does_harm_is_stopped_and_goes_on(slowdown):
     assert jobs["host"].promise is True
 
 
+@pytest.mark.parametrize(
+    ("bound", "cores", "speed", "comes"),
+    [(0.1, 16, 0.6, True), (0.1, 4, 0.6, False), (0.1, 4, 0.9, True), (0.02, 16, 0.6, False)],
+)
+def test_a_guest_comes_to_a_host_with_a_bound_if_it_saves_more_than_the_host_loses(bound, cores, speed, comes):
+    """Also one that costs more than the bound, as it is stopped in time; but not while it would be stopped mostly."""
+    loads = [load("host", "idle", 7200.0, bound=bound), load("guest", "busy", 1800.0, cores=cores)]
+    world, rule = SimulatedWorld(loads, 16, pair(1 / speed)), SHARING_RULES.create("scavenger")
+    rule.restore({**rule.state(), "speeds": [["idle", "busy", 7200.0, 7200.0 * speed]]})
+    drive(world, rule)
+    jobs = {job.name: job for job in world.result().jobs}
+    assert (jobs["guest"].stays[0].host == "host" and jobs["guest"].started < 3600) == comes
+    assert jobs["host"].promise is not False
+
+
+def test_a_guest_that_is_stopped_leaves_free_cores_to_the_queue():
+    """They are another job's in the same moment: it would have begun anew for nothing."""
+    later = load("later", "other", 7200.0)
+    loads = [
+        load("host", "idle", 7200.0, bound=0.1),
+        load("other", "other", 1200.0),
+        load("guest", "busy", 5400.0),
+        replace(later, request=replace(later.request, exclusive=True)),
+    ]
+    jobs = {job.name: job for job in run(loads, pair(2.0), cores=32, rule="scavenger:order=queue").jobs}
+    assert jobs["later"].started == pytest.approx(1200, abs=1)
+    assert jobs["guest"].stays[0].host == "host" and jobs["guest"].evictions == 0
+
+
 def test_a_guest_that_is_stopped_begins_anew_where_that_is_sooner():
     loads = [
         load("host", "idle", 7200.0, bound=0.1),

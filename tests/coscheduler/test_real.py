@@ -754,7 +754,7 @@ class Bounded:
         guests = [job for job in view.queue if Start(job.name) not in own][:1]
         if guests and len(hosts):
             one = np.ones((1, len(hosts)))
-            fits = self.promise.allows(view, hosts, [guests[0].application], one, 0.0 * one)[0]
+            fits = self.promise.stay_s(view, hosts, left[hosts], one, one)[0] > 0
             found += [StartGuest(guests[0].name, running.names[row], self.share) for row in hosts[fits][:1]]
         return [*found, *self.promise.decided(view, found)]
 
