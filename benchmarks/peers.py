@@ -233,8 +233,7 @@ TOOLS = {
 def interpreter(package: str) -> Path:
     """A Python that can import the package: this one for ASA, otherwise that of its own environment.
 
-    Raises:
-        CalledProcessError: pip cannot install it.
+    Raises `CalledProcessError` when pip cannot install it.
     """
     if not package:
         return Path(sys.executable)
@@ -249,12 +248,7 @@ def interpreter(package: str) -> Path:
 
 
 def measured(tool: Tool, python: Path) -> dict[str, Any]:
-    """A tool's figures.
-
-    Raises:
-        AssertionError: there is no hello.
-        CalledProcessError: the program that measures fails.
-    """
+    """A tool's figures; raises `AssertionError` without a hello, `CalledProcessError` when its program fails."""
     with tempfile.TemporaryDirectory(prefix="asa-peers-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "hello.py").write_text(tool.hello)

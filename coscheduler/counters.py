@@ -100,12 +100,10 @@ def main(words: Sequence[str]) -> int:
     """Run a program; where nothing can be counted, without that."""
     event, file, *argv = words
     try:
-        counter, out = (
-            EventCounter(event),
-            os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600),
-        )
+        counter = EventCounter(event)
+        out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        _say(f"{event} cannot be counted, so that this job takes no guests: {error.strerror}")
+        _say(f"{event} cannot be counted: {error.strerror}; without progress reports this job takes no guests")
         _become(argv)
     return run(counter, out, argv)
 

@@ -125,9 +125,8 @@ class WaitingJob:
 
     def __post_init__(self) -> None:
         if self.bound_by not in (known := (BY_PROGRESS, BY_PRESSURE, BY_INSTRUCTIONS)):
-            raise InvalidInput(
-                f"job {self.name!r}: bound_by is {self.bound_by!r}: {', '.join(map(repr, known))} expected"
-            )
+            expected = ", ".join(map(repr, known))
+            raise InvalidInput(f"job {self.name!r}: bound_by is {self.bound_by!r}: one of {expected} expected")
         if not self.bound > 0:
             raise InvalidInput(f"job {self.name!r}: its slowdown bound is {self.bound!r}: a share above 0 expected")
 

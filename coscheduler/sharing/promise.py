@@ -235,6 +235,7 @@ class Promise:
     def __init__(self) -> None:
         self._progress, self._waited_most, self._waited_least = HostAccounts(), HostAccounts(), HostAccounts()
         self._instructions = HostAccounts()
+        self._silent = self._waited_most, self._instructions  # what a host goes by that does not report: one of these
         self._guests: set[str] = set()
         self._since: float | None = None  # of what was before nothing is known
         self._speeds: dict[tuple[str, str], tuple[float, float]] = {}
@@ -417,9 +418,9 @@ class Promise:
         """
         names, bound = [running.names[row] for row in hosts.tolist()], running.bound[hosts]
         found = self._progress.balance(names, bound)
-        for silent in (self._waited_most, self._instructions):
-            if silent.of:
-                found = found.where([name in silent.of for name in names], silent.balance(names, bound))
+        for each in self._silent:
+            if each.of:
+                found = found.where([name in each.of for name in names], each.balance(names, bound))
         if not self._waited_least.of:
             return found
         beside = self._waited_least.balance(names, bound)
@@ -431,8 +432,7 @@ class Promise:
 
     def _evidence(self, name: str) -> HostAccounts:
         """Where the account is that a host goes by, if it has one."""
-        kinds = (self._progress, self._waited_most, self._instructions)
-        return next((kind for kind in kinds if name in kind.of), self._progress)
+        return next((kind for kind in self._silent if name in kind.of), self._progress)
 
     def _account(self, name: str) -> Account | None:
         """The account that a host goes by; None where there is no evidence."""
@@ -455,13 +455,13 @@ class Promise:
         # its work so far was done as a guest, or beside guests perhaps, before another co-scheduler took over
         unseen = name in self._guests or (self._since is not None and began < self._since)
         had = self._account(name)
-        silent = next((kind for kind in (self._waited_most, self._instructions) if name in kind.of), None)
         if not np.isnan(done):
-            late = unseen or (silent is not None and silent.of[name].shared_s > 0)
+            late = unseen or any(kind.of[name].shared_s > 0 for kind in self._silent if name in kind.of)
             account = self._progress.look(name, view.now, done, (view.now, done) if late else (began, 0.0), application)
             account.known_s = profiles.known_run_time(application, int(running.cores[row])) or 0.0
-            if silent is not None:
-                silent.close(name)
+            for kind in self._silent:
+                if name in kind.of:
+                    kind.close(name)
             if not np.isnan(most_s):
                 self._waited_least.look(name, view.now, most_s, (view.now, most_s), application)
         elif running.by_pressure[row] and not np.isnan(least_s):

@@ -440,8 +440,9 @@ class Scavenger:
         """Protect hosts, start what fits, then find guests."""
         self.profiles.watch(view)
         starts, rest = self._starter.starts(view, self._ordered(view))
-        waits = {job.name for job in rest}
-        idle = replace(view, free=view.free - sum(job.cores for job in view.queue if job.name not in waits))
+        begin = {start.job for start in starts}
+        taken = sum(job.cores for job in view.queue if job.name in begin) if begin else 0
+        idle = replace(view, free=view.free - taken)  # for guests that are stopped
         kept = self._promise.watch(idle, self.profiles, lambda: left_s(view, self.profiles)[1], self.options.share)
         guarded = {each.guest: each for each in guard(view, self.options.share)}
         guarded |= {each.guest: each for each in kept if not isinstance(guarded.get(each.guest), Evict)}

@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 
 import pytest
 
 from coscheduler import counters
+from tests.waiting import until
 
 SECOND = "import time\nwhile time.process_time() < {}: pass"
 
@@ -20,14 +20,6 @@ def counted(tmp_path, *argv, event="task-clock", **more):
     file = tmp_path / "count"
     line = (sys.executable, "-P", "-m", "coscheduler.counters", event, str(file), *argv)
     return subprocess.Popen(line, start_new_session=True, stderr=subprocess.PIPE, text=True, **more), file
-
-
-def until(true, timeout_s=30.0):
-    deadline = time.monotonic() + timeout_s
-    while not (found := true()):
-        assert time.monotonic() < deadline, "nothing came of it"
-        time.sleep(0.02)
-    return found
 
 
 def number(file):
@@ -98,7 +90,9 @@ def test_where_nothing_is_counted_the_program_runs_all_the_same(tmp_path):
     script += "sys.exit(counters.main(['none', 'count', '/bin/sh', '-c', 'echo ran; exit 3']))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=30)
     assert done.returncode == 3 and done.stdout == "ran\n"
-    assert done.stderr.startswith("asa: none cannot be counted, so that this job takes no guests: this machine has no")
+    assert done.stderr.startswith(
+        "asa: none cannot be counted: this machine has no such counter; without progress reports "
+    )
     assert not (tmp_path / "count").exists()
     process, _ = counted(tmp_path / "missing", "/bin/sh", "-c", "exit 3")
     assert "No such file or directory" in process.communicate(timeout=30)[1]

@@ -216,7 +216,9 @@ def test_what_a_bound_goes_by(bound_by, tmp_path):
 
 
 def test_a_bound_goes_by_one_of_three():
-    with pytest.raises(InvalidInput, match="bound_by is 'luck': 'progress', 'pressure', 'instructions' expected"):
+    with pytest.raises(
+        InvalidInput, match="bound_by is 'luck': one of 'progress', 'pressure', 'instructions' expected"
+    ):
         WaitingJob("a", "idle", 1, 60.0, bound_by="luck")
 
 

@@ -30,7 +30,9 @@ def played_with(sources: Path, scripts: Mapping[str, Sequence[Step]]) -> list[Pl
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.newcomers", description=__doc__)
     parser.add_argument("--only", choices=NEWCOMERS, help="one of them")
-    parser.add_argument("--before", metavar="CHECKOUT", type=Path, help="play what nobody stuck at with these, too")
+    parser.add_argument(
+        "--before", metavar="CHECKOUT", type=Path, help="an older version: also time the steps that worked then"
+    )
     parser.add_argument("--json", metavar="OUT", type=Path, help="write the steps to this file, too")
     options = parser.parse_args()
     scripts = {name: steps for name, steps in NEWCOMERS.items() if options.only in (None, name)}

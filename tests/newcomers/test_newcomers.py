@@ -19,7 +19,7 @@ def test_a_newcomer_is_not_stuck(newcomer: str, clean: Path, tmp_path: Path) -> 
     assert [each.wrong for each in played if each.wrong] == []
 
 
-def test_a_step_that_goes_wrong_is_told(tmp_path: Path) -> None:
+def test_a_step_that_goes_wrong_is_reported(tmp_path: Path) -> None:
     steps = [
         Step("see", "echo yes", sees=("^yes$",)),
         Step("see more", "echo yes; exit 1", sees=("^no$",), never=("yes",), stuck="here"),

@@ -115,7 +115,7 @@ def test_a_queue_whose_co_scheduler_is_killed_ends_as_it_should(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     if os.geteuid() != 0 or not Observer(tmp_path).sees:
-        pytest.skip("control groups are looked at, as root")
+        pytest.skip("needs root, and control groups that limit CPUs")
     code = kills.main(["--seed", "1", "--kills", "3", "--each", "3", "--kind", "quotas"])
     said = capsys.readouterr().out
     assert code == 0 and re.search(r"looks=[1-9]", said), said
